@@ -42,11 +42,11 @@ begun = float(sys.argv[2])
 table = {"table": sys.argv[1], "bag": "slide_id", "labels": "label", "features": "features/*.npy"}
 task = load_task("feature-bags", **table, batch_bags=1)
 task.check_data(None)
-task.prepare(None, torch.device("cpu"))
-network, loss = make_network(task, "mlp", {}, 0), load_loss("exact")
+problem = task.load()
+network, loss = make_network(task, problem.format, "mlp", {}, 0), load_loss("exact")
 optimizer, ends = torch.optim.AdamW(network.parameters(), 1e-3), []
 for epoch in range(int(sys.argv[3])):
-    for bags in task.train_batches(epoch, generator("bench", epoch)):
+    for bags in problem.train_batches(epoch, generator("bench", epoch)):
         if not ends:
             ends.append(time.time() - begun)
         value = loss(network(bags.instances), bags.labels, bags.mask).mean()

@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -38,6 +39,7 @@ from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
+from milbench.families.fixed_bags import EvaluatedBags
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
@@ -200,11 +202,10 @@ def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
 
 def seconds_of_evaluation(setup: Setup) -> float:
     """Return the seconds of an evaluation as after the last epoch, once what it imports is imported."""
-    score, task = score_function(setup), setup.task
-    task.evaluation_limit = FEW_BAGS
-    task.evaluate(score)
-    task.evaluation_limit = setup.recipe.evaluation_bags
-    return seconds_of(lambda: task.evaluate(score))
+    score, problem = score_function(setup), setup.problem
+    if isinstance(problem, EvaluatedBags):
+        replace(problem, limit=FEW_BAGS).evaluate(score)
+    return seconds_of(lambda: problem.evaluate(score))
 
 
 if __name__ == "__main__":

@@ -20,15 +20,24 @@ if TYPE_CHECKING:
     from milbench.api.loss_checks import LabelSets
     from milbench.api.network import Network, NetworkMaker
     from milbench.api.outcomes import Outcomes
+    from milbench.api.problem import (
+        BagFormat,
+        EvalSplit,
+        Evaluation,
+        Problem,
+        ScoreFunction,
+        Split,
+    )
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
     from milbench.api.scores import Scores
     from milbench.api.supervision import Supervision
-    from milbench.api.task import Evaluation, ScoreFunction, Split, Task
+    from milbench.api.task import Folds, Task
     from milbench.comparison import Comparison, compare, results
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
-    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+    from milbench.evaluation.evaluate import evaluate_bags
+    from milbench.families.fixed_bags import EvaluatedBags, FixedBags
     from milbench.families.image_bags import OneInstanceImages
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.street_numbers import StreetNumbers
@@ -39,12 +48,13 @@ if TYPE_CHECKING:
     from milbench.networks.sequence import SequenceNetwork
 
 __all__ = [
-    "AllConvolutional", "BagClassifier", "BagNetwork", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head",
-    "ImageSplits", "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network",
-    "NetworkMaker", "OneInstanceImages", "Origin", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction",
-    "Scores", "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task", "Truth", "UsageError", "__version__",
-    "bag_sizes", "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network", "load_task",
-    "pad_bags", "results",
+    "AllConvolutional", "BagClassifier", "BagFormat", "BagNetwork", "Bags", "Comparison",
+    "EvalSplit", "EvaluatedBags", "Evaluation", "FixedBags", "Folds", "Head", "ImageSplits", "InstanceMLP",
+    "LabelSets", "LabelledImages", "Layer", "Loss", "NestedDigits", "Network", "NetworkMaker",
+    "OneInstanceImages", "Origin", "Outcomes", "Problem", "Published", "Recipe", "Reduction",
+    "ScoreFunction", "Scores", "SequenceNetwork", "Split", "StreetNumbers", "Supervision", "Task",
+    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "generator",
+    "label_matrix", "load_loss", "load_network", "load_task", "pad_bags", "results",
 ]  # fmt: skip
 
 _HOMES = {
@@ -56,15 +66,24 @@ _HOMES = {
     "milbench.api.network": ("Network", "NetworkMaker"),
     "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),
+    "milbench.api.problem": (
+        "BagFormat",
+        "EvalSplit",
+        "Evaluation",
+        "Problem",
+        "ScoreFunction",
+        "Split",
+    ),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.scores": ("Scores",),
     "milbench.api.supervision": ("Supervision",),
-    "milbench.api.task": ("Evaluation", "ScoreFunction", "Split", "Task"),
+    "milbench.api.task": ("Folds", "Task"),
     "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.estimator": ("BagClassifier",),
-    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags"),
+    "milbench.evaluation.evaluate": ("evaluate_bags",),
+    "milbench.families.fixed_bags": ("EvaluatedBags", "FixedBags"),
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.image_bags": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),

@@ -323,7 +323,8 @@ def _named_parameters(
             f"{registry.kind} = {references!r}: expected a name, several, or a mapping to parameters"
         )
     if not isinstance(references, Mapping):
-        return [_name(reference, registry) for reference in references], {}
+        several: Any = references
+        return [_name(reference, registry) for reference in several], {}
     names: list[str] = []
     tables: dict[str, dict[str, Any]] = {}
     for reference, params in references.items():

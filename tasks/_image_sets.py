@@ -1,9 +1,9 @@
-"""Bags that are sets of images, each of one thing: the base class of their tasks, and a network for every image."""
+"""Bags that are sets of images, each of one thing: their batches, and a network for every image."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from milbench import (
     pad_bags,
 )
 from milbench._utils.devices import to_device
-from milbench.families.fixed_bags import FixedBags, Lazy
+from milbench.families.fixed_bags import Lazy
 from milbench.networks.initialisation import initialise
 
 
@@ -69,30 +69,22 @@ class ChosenBags:
         return type(self)(self.images[part], self.origin.selected(part))
 
 
-class ImageSets(FixedBags):
-    """Base class of tasks whose bags are given by the numbers of their images, each of a class or of background, C."""
+@dataclass(frozen=True)
+class ImageBatches:
+    """Makes batches of sets of images, each of which is of one of some classes or of background."""
 
-    eval_batches: ClassVar[tuple[int, int]]
-    """The numbers of single images, and of bags, that are scored at once."""
-
-    def train_on(
-        self, images: LabelledImages, bags: Sequence[Tensor], device: torch.device
-    ) -> None:
-        """Set the training bags."""
-        self._images, self._bags, self.training_count = images.to(device), bags, len(bags)
-        self.max_labels = max(
-            int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags
-        )
+    num_classes: int
+    single_at_once: int
+    """The number of single images that are scored at once."""
+    bags_at_once: int
+    """Likewise of bags."""
 
     def split(self, images: LabelledImages, single: ChosenBags, bags: ChosenBags) -> EvalSplit:
         """Return bags of one image, and of several, to evaluate on."""
         fill = partial(self.evaluated, images)
         return EvalSplit(
-            Lazy.of(single, self.eval_batches[0], fill), Lazy.of(bags, self.eval_batches[1], fill)
+            Lazy.of(single, self.single_at_once, fill), Lazy.of(bags, self.bags_at_once, fill)
         )
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return self.filled(self._images, [self._bags[n] for n in numbers.tolist()])
 
     def evaluated(self, images: LabelledImages, chosen: ChosenBags) -> Bags:
         """Return bags to evaluate on as one batch, with their origin."""
@@ -108,11 +100,9 @@ class ImageSets(FixedBags):
     def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch (B, K, h * w), the smaller ones padded."""
         index, mask = pad_bags(bags)
-        drawn, instance_mask, background = (
-            images[index],
-            to_device(mask, images.classes.device),
-            self.num_classes,
-        )
+        drawn = images[index]
+        instance_mask = to_device(mask, images.classes.device)
+        background = self.num_classes
         pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
         position_classes = drawn.classes.masked_fill(~instance_mask, background)
         classes = position_classes.masked_fill(position_classes == background, -1)
@@ -121,3 +111,7 @@ class ImageSets(FixedBags):
         return Bags(
             pixels, label_matrix(classes, background), None if full else instance_mask, truth
         )
+
+    def most_labels(self, images: LabelledImages, bags: Sequence[Tensor]) -> int:
+        """Return the largest number of classes in a bag."""
+        return max(int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from milbench import (
     AllConvolutional,
+    BagFormat,
     Layer,
     Network,
     NetworkMaker,
@@ -23,6 +24,9 @@ from milbench.networks.convolutional import Classifier
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
 PADDING = 4  # pixels of zeros around a training image before it is cropped
+CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 _EPOCHS = 64
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.01}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
@@ -56,7 +60,7 @@ class CIFAR10(OneInstanceImages):
     """
 
     name = "cifar10"
-    inputs = 3
+    format = BagFormat(inputs=3, class_names=CLASSES)
     side = CIFAR10_SIDE
     batch_bags = 32
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"paper": _network}
@@ -74,21 +78,6 @@ class CIFAR10(OneInstanceImages):
             note=f"{_NOTE}; only this baseline was trained on images that are rotated by up to 10 degrees as well",
         ),
     )  # fmt: skip
-
-    @property
-    def class_names(self) -> list[str]:
-        return [
-            "airplane",
-            "automobile",
-            "bird",
-            "cat",
-            "deer",
-            "dog",
-            "frog",
-            "horse",
-            "ship",
-            "truck",
-        ]
 
     def datasets(self) -> Sequence[str]:
         return () if self.any_data else (self.name,)

@@ -20,10 +20,10 @@ from milbench import (
     Network,
     NetworkMaker,
     Recipe,
+    Split,
 )
 from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
-from milbench.api.task import Split
 
 SPLIT_SEED = 181112346
 TRAINING_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 1258, 179, 360
@@ -96,8 +96,10 @@ class ExtendedDigits(NestedDigits):
         return f"digits of scikit-learn{suffix}, sha256 {digest}"
 
     def _digest(self) -> str:
-        splits = self.load(None) if self.split == "fixed" else None
-        parts = (splits.train, *splits.evaluated.values()) if splits else (_all_digits(),)
+        parts = [_all_digits()]
+        if self.split == "fixed":
+            splits = self.digits(None, seed=0)
+            parts = [splits.train, *splits.evaluated.values()]
         contents = b"".join(
             part.pixels.numpy().tobytes() + part.classes.numpy().tobytes() for part in parts
         )
@@ -106,15 +108,16 @@ class ExtendedDigits(NestedDigits):
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
 
-    def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
+    def canvas_axes(self, seed: int) -> tuple[object, ...]:
+        return (seed,) if self.split == "seed" else ()
+
+    def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:  # noqa: ARG002
         from sklearn.model_selection import train_test_split
 
-        digits, state = _all_digits(), SPLIT_SEED
+        state = SPLIT_SEED
         if self.split == "seed":
-            state, self.canvas_axes = (
-                generator(self.name, "split", self.seed).initial_seed() % 2**32,
-                (self.seed,),
-            )
+            state = generator(self.name, "split", seed).initial_seed() % 2**32
+        digits = _all_digits()
         split = partial(train_test_split, random_state=state)
         rest, test = split(range(len(digits)), test_size=TEST_IMAGES, stratify=digits.classes)
         train, validation = split(rest, test_size=VALIDATION_IMAGES, stratify=digits.classes[rest])

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from milbench import ImageSplits, NestedDigits, Published, Recipe, Split
+from milbench import BagFormat, ImageSplits, NestedDigits, Published, Recipe, Split
 from milbench.data import image_sets
 
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
@@ -72,10 +72,7 @@ class ExtendedMNIST(NestedDigits):
         super().__init__(digits_per_bag, batch_bags)
         self.validation, self.any_data = validation, any_data
         self.data: image_sets.MnistName = data
-
-    @property
-    def class_names(self) -> list[str]:
-        return image_sets.class_names(self.data)
+        self.format = BagFormat(inputs=1, class_names=image_sets.CLASS_NAMES[data])
 
     def recipe(self) -> Recipe:
         return Recipe(lr=5e-4, epochs=20, evaluate_every=4)  # the paper's epochs
@@ -86,7 +83,7 @@ class ExtendedMNIST(NestedDigits):
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)
 
-    def load(self, data_dir: Path | None) -> ImageSplits:
+    def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:  # noqa: ARG002
         images = image_sets.load(self.data, data_dir)
         return ImageSplits.with_last_for_validation(
             *images, count=self.validation, task_name=self.name

@@ -11,23 +11,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from milbench import (
+    BagFormat,
     Bags,
+    FixedBags,
+    Folds,
     LabelledImages,
     Network,
     NetworkMaker,
     Origin,
     Recipe,
+    Task,
     UsageError,
     generator,
 )
-from milbench.api.task import Folds
+from milbench.api.task import CPU
 from milbench.data import catalog
 from milbench.data.ocr_letters import COLUMNS, FILE, FOLDS, ROWS, Letters, read, read_all
 from milbench.data.splits import official_split
 from milbench.families.fixed_bags import draw_in_rounds
 from milbench.networks.sequence import PADDING, SequenceConvolutional
 
-from ._image_sets import ChosenBags, EveryImage, ImageSets
+from ._image_sets import ChosenBags, EveryImage, ImageBatches
 
 SIZES = 4, 9
 """The smallest and the largest number of letters in a drawn bag; all between are as frequent."""
@@ -77,7 +81,7 @@ class WordNetwork(Network):
         return None if bags.mask is None else bags.mask.repeat_interleave(2, dim=1)
 
 
-class HandwrittenWords(ImageSets):
+class HandwrittenWords(Task):
     """Find which of 26 letters a handwritten word has, given the set of them; real words of many writers.
 
     The letters of R. Kassel's words (MIT, 1995) as B. Taskar, C. Guestrin and D. Koller published
@@ -109,12 +113,8 @@ class HandwrittenWords(ImageSets):
         "conv": LetterNetwork,
         "sequence": WordNetwork,
     }
-    num_classes = len(ascii_lowercase)
-    class_names: ClassVar[list[str]] = [*ascii_lowercase]
-    inputs = ROWS * COLUMNS
+    format = BagFormat(ROWS * COLUMNS, (*ascii_lowercase,))
     instances_are_ordered = True
-    folds = Folds(FOLDS, repeats=None)
-    eval_batches = 1000, 250
 
     def __init__(
         self, bags: Literal["words", "drawn", "unseen"] = "words", any_data: bool = False
@@ -132,28 +132,54 @@ class HandwrittenWords(ImageSets):
             name, title, data_dir, lambda root: read(root / FILE), instead, any_data=self.any_data
         )
 
+    def folds(self, data_dir: Path | None) -> Folds:  # noqa: ARG002
+        return Folds(FOLDS, repeats=None)
+
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> FixedBags:
         letters = read_all(catalog.data_dir(data_dir), self.check_data(data_dir))
         pixels = torch.from_numpy(letters.pixels).view(-1, 1, ROWS, COLUMNS)
         images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
+        on_device = images.to(device)
         bags, folds, group = self._bags_of(letters)
-        split = official_split(folds, FOLDS, self.seed)
-        self.train_on(images, [bags[n] for n in split.train], device)
-        self.typical_size = (round(sum(map(len, self._bags)) / len(self._bags)),)
+        split = official_split(folds, FOLDS, seed)
+        trained = [bags[n] for n in split.train]
+        batches = ImageBatches(self.format.num_classes, single_at_once=1000, bags_at_once=250)
         # A drawn letter may be in several bags, that of a word is in this word alone.
-        evaluated = self._images.numbered() if self.bags == "drawn" else self._images
-        self.eval_splits = {}
+        evaluated = on_device.numbered() if self.bags == "drawn" else on_device
+        splits = {}
         for part, every in split.evaluated.items():
-            numbers = torch.from_numpy(every[: self.evaluation_limit])
+            numbers = torch.from_numpy(every[:limit])
             whole = ChosenBags(
                 [bags[n] for n in numbers.tolist()],
                 Origin(numbers, None if group is None else group[numbers]),
             )
-            single = single_letters(whole, self.evaluation_limit)
-            self.eval_splits[part] = self.split(evaluated, single, whole)
+            splits[part] = batches.split(evaluated, single_letters(whole, limit), whole)
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
+            return batches.filled(on_device, [trained[n] for n in numbers.tolist()])
+
+        mean_size = round(sum(map(len, trained)) / len(trained))
+        return FixedBags(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(mean_size, self.format.inputs),
+            batch_bags=32,
+            splits=splits,
+            max_labels=batches.most_labels(images, trained),
+            training_count=len(trained),
+            make_batch=make_batch,
+            limit=limit,
+        )
 
     def _bags_of(self, letters: Letters) -> tuple[list[Tensor], NDArray[np.int64], Tensor | None]:
         """Return the numbers of the letters of each bag, and its fold and its group."""

@@ -13,19 +13,21 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, NamedBags, Truth
 from milbench.api.network import Network, NetworkMaker
+from milbench.api.problem import BagFormat, EvalSplit
 from milbench.api.recipe import Recipe
+from milbench.api.task import CPU
 from milbench.data.image_files import fitted_boxes, unfit_points
 from milbench.data.new_bags import new_images
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
-from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.fixed_bags import Lazy, make_truth
+from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
 from milbench.families.image_bags import ImageTask
-from milbench.families.table_bags import TableBags
+from milbench.families.table_bags import Origins, TableBags, TableFormat, class_names_in
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
+WHITE = ImageTask.white
 _EVAL_BATCH = 64
 
 
@@ -50,76 +52,84 @@ class ImageBags(ImageTask, TableBags):
     options: ImageOptions
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.size, self.inputs = self.options.size, self.options.channels
-        self.typical_size = self.size, self.size
-
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        bags = self.own_bags(data_dir)
-        split = self.split_bags(bags)
-        self._device = device
-        self._images = np.empty(0) if bags.store.packed is None else bags.store.packed
-        self._labels = torch.from_numpy(bags.labels)
-        self._truth = _truth(bags, self.size)
-        boxed = bags.marked()
-        self.calibration = (
-            None if len(split.validation) else self._batches(split.train, truth=False)
-        )
-        self.eval_splits = {
-            part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
-            for part, images in split.evaluated.items()
-        }
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
-        bags = self._bags(self._split.train[numbers.numpy()], truth=False)
-        return replace(
-            bags,
-            instances=flip_and_crop(
-                bags.instances, rng, flip=self.options.flip, crop=self.options.crop
-            ),
-        )
-
-    def standardise(self) -> StandardiseImages:
-        return StandardiseImages()
+    @property
+    def channels(self) -> int:
+        return self.options.channels
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, as for house numbers, in single precision."""
         return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
 
-    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
+    def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
+        return TableFormat(
+            int(memory["inputs"]), class_names_in(memory), standardise=StandardiseImages
+        )
+
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> FixedBags:
+        table = self.own_bags(data_dir)
+        split = self.split(table, seed)
+        bags = _TableImages(table, self.options.size, device)
+        flip, crop = self.options.flip, self.options.crop
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
+            drawn = bags.filled(split.train[numbers.numpy()])
+            return replace(
+                drawn, instances=flip_and_crop(drawn.instances, rng, flip=flip, crop=crop)
+            )
+
+        boxed = table.marked()
+        splits = {}
+        for part, images in split.evaluated.items():
+            has_truth = bool(boxed[images].all())
+            splits[part] = EvalSplit((), bags.batches(images, with_truth=has_truth))
+        calibration = None
+        if not len(split.validation):
+            calibration = bags.batches(split.train, with_truth=False)
+        side, channels = self.options.size, self.options.channels
+        labels = bags.labels[torch.from_numpy(split.train)]
+        return FixedBags(
+            task_name=self.name,
+            seed=seed,
+            format=TableFormat(channels, (*table.class_names,), standardise=StandardiseImages),
+            typical_shape=(channels, side, side),
+            batch_bags=self.options.batch_bags,
+            splits=splits,
+            max_labels=int(labels.sum(dim=1).max()),
+            training_count=len(split.train),
+            make_batch=make_batch,
+            prefetches=True,
+            calibration=calibration,
+            training_labels=labels,
+            limit=limit,
+        )
+
+    def read_bags(
+        self, paths: Sequence[Path], bag_format: BagFormat, network: Network
+    ) -> Iterator[NamedBags]:
         images = new_images(paths, self.options)
         while batch := list(islice(images, _EVAL_BATCH)):
             names, files, pixels, sizes = zip(*batch, strict=True)
-            labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
-            bags = Bags(torch.from_numpy(np.stack(pixels)) / self.white, labels)
+            labels = torch.zeros(len(names), bag_format.num_classes, dtype=torch.bool)
+            bags = Bags(torch.from_numpy(np.stack(pixels)) / WHITE, labels)
             yield NamedBags(
                 self.options.image, list(names), bags, self._places(sizes, network), list(files)
             )
 
-    def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
-        index = torch.from_numpy(numbers)
-        truth_of_bags = self._truth.selected(index) if truth else None
-        bags = Bags(
-            torch.from_numpy(self._images[numbers]), self._labels[index], truth=truth_of_bags
-        ).to(self._device)
-        return replace(bags, instances=bags.instances / self.white)  # bytes are sent, not floats
-
-    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Lazy[Bags]:
-        def batch(numbers: NDArray[np.int64]) -> Bags:
-            origin = self.origin_of(numbers).to(self._device)
-            return replace(self._bags(numbers, truth=truth), origin=origin)
-
-        return Lazy.of(numbers, _EVAL_BATCH, batch)
-
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
-        centres = network.position_centres(self.size, self.size)
+        side = self.options.size
+        centres = network.position_centres(side, side)
         if centres is None:
             return {}
         ys, xs = (c.double().numpy() for c in centres)
         x, y = zip(
-            *(unfit_points(xs, ys, width, height, self.size) for width, height in sizes),
+            *(unfit_points(xs, ys, width, height, side) for width, height in sizes),
             strict=True,
         )
         shape = (len(sizes), len(ys), len(xs))
@@ -127,6 +137,36 @@ class ImageBags(ImageTask, TableBags):
             "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),
             "y": torch.from_numpy(np.stack(y)).unsqueeze(2).expand(shape),
         }
+
+
+class _TableImages:
+    """Makes batches of the images of a table, as squares of `size` pixels, on a device."""
+
+    def __init__(self, table: OwnBags, size: int, device: torch.device) -> None:
+        self.labels = torch.from_numpy(table.labels)
+        self._pixels = np.empty(0) if table.store.packed is None else table.store.packed
+        self._truth = _truth(table, size)
+        self._origins = Origins(table)
+        self._device = device
+
+    def filled(self, numbers: NDArray[np.int64]) -> Bags:
+        """Return images with some numbers (B,) as one batch, without truth."""
+        index = torch.from_numpy(numbers)
+        # Bytes are sent to the device, not floats.
+        bags = Bags(torch.from_numpy(self._pixels[numbers]), self.labels[index]).to(self._device)
+        return replace(bags, instances=bags.instances / WHITE)
+
+    def batches(self, numbers: NDArray[np.int64], *, with_truth: bool) -> Lazy[Bags]:
+        """Return images in batches to evaluate on."""
+
+        def evaluated(numbers: NDArray[np.int64]) -> Bags:
+            bags = replace(self.filled(numbers), origin=self._origins.of(numbers).to(self._device))
+            if not with_truth:
+                return bags
+            truth = self._truth.selected(torch.from_numpy(numbers))
+            return replace(bags, truth=truth.to(self._device))
+
+        return Lazy.of(numbers, _EVAL_BATCH, evaluated)
 
 
 def _truth(bags: OwnBags, size: int) -> Truth:

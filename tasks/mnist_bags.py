@@ -1,7 +1,8 @@
 """MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -9,10 +10,23 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from milbench import Bags, LabelledImages, NetworkMaker, Published, Recipe, Split, generator
+from milbench import (
+    BagFormat,
+    Bags,
+    EvalSplit,
+    LabelledImages,
+    NetworkMaker,
+    Published,
+    Recipe,
+    Split,
+    Task,
+    generator,
+)
+from milbench.api.task import CPU
 from milbench.data import image_sets
+from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
 
-from ._image_sets import ChosenBags, EveryImage, ImageSets
+from ._image_sets import ChosenBags, EveryImage, ImageBatches
 
 VALIDATION_IMAGES = 5000  # the last ones to train on, of which validation bags are made
 NINE = 9
@@ -41,7 +55,7 @@ class LeNet(EveryImage):
         super().__init__(body, (SIDE, SIDE), 500, num_classes, seed)
 
 
-class MNISTBags(ImageSets):
+class MNISTBags(Task):
     """Find whether a set of digits holds a nine, or which digits it holds.
 
     As in Ilse, Tomczak and Welling (ICML 2018) the size of a bag is normally distributed with a standard deviation of
@@ -66,10 +80,9 @@ class MNISTBags(ImageSets):
 
     name = "mnist-bags"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"lenet": LeNet}
-    inputs = SIDE * SIDE
+    format: BagFormat
     amount = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
-    eval_batches = 500, 50
     published = tuple(
         Published(
             "auroc",
@@ -96,20 +109,16 @@ class MNISTBags(ImageSets):
         fresh: bool = False,
         any_data: bool = False,
     ) -> None:
-        self.bag_size, self.typical_size = bag_size, (bag_size,)
-        self.training_count, self.batch_bags, self.fresh, self.any_data = (
-            train_bags,
-            batch_bags,
-            fresh,
-            any_data,
-        )
-        self.nine = labels == "nine"
-        self.num_classes, self.chance = (1, 0.5) if self.nine else (10, None)
+        self.bag_size = bag_size
+        self.train_bags = train_bags
+        self.batch_bags = batch_bags
+        self.fresh = fresh
+        self.any_data = any_data
         self.data: image_sets.MnistName = data
-
-    @property
-    def class_names(self) -> list[str]:
-        return image_sets.class_names(self.data)[-self.num_classes :]
+        self.nine = labels == "nine"
+        self.chance = 0.5 if self.nine else None
+        every = image_sets.CLASS_NAMES[data]
+        self.format = BagFormat(SIDE * SIDE, every[NINE:] if self.nine else every)
 
     def datasets(self) -> Sequence[str]:
         return () if self.any_data else (self.data,)
@@ -117,7 +126,13 @@ class MNISTBags(ImageSets):
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> "MNISTBagsProblem":
         train, test = image_sets.load(self.data, data_dir)
         if self.nine:
             train, test = (
@@ -125,25 +140,40 @@ class MNISTBags(ImageSets):
                 for part in (train, test)
             )
         trained = len(train) - min(VALIDATION_IMAGES, len(train) // 2)
-        self.train_on(
-            train[:trained],
-            self.draw(train[:trained], self.training_count, "train", self.seed),
-            device,
-        )
-        if self.fresh:
-            self.max_labels = self.num_classes
+        to_train = train[:trained]
         # Training images count from 0 on, then test images.
-        parts: dict[Split, LabelledImages] = {
+        to_evaluate: dict[Split, LabelledImages] = {
             "validation": train[trained:].numbered(trained),
             "test": test.numbered(len(train)),
         }
-        self.eval_splits = {}
-        for split, images in parts.items():
-            single = [] if self.nine else [*torch.arange(self.limited(len(images))).split(1)]
-            bags = self.draw(images, self.limited(self.eval_bags[split]), split)
-            self.eval_splits[split] = self.split(
-                images.to(device), ChosenBags.in_order(single), ChosenBags.in_order(bags)
+        num_classes = self.format.num_classes
+        batches = ImageBatches(num_classes, single_at_once=500, bags_at_once=50)
+        splits: dict[Split, EvalSplit] = {}
+        for split, images in to_evaluate.items():
+            # A single image tells nothing where nearly all of them are background.
+            single = 0 if self.nine else limited(len(images), limit)
+            bags = self.draw(images, limited(self.eval_bags[split], limit), split)
+            splits[split] = batches.split(
+                images.to(device),
+                ChosenBags.in_order(torch.arange(single).split(1) if single else ()),
+                ChosenBags.in_order(bags),
             )
+        bags = self.draw(to_train, self.train_bags, "train", seed)
+        return MNISTBagsProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(self.bag_size, SIDE * SIDE),
+            batch_bags=self.batch_bags,
+            splits=splits,
+            max_labels=num_classes if self.fresh else batches.most_labels(to_train, bags),
+            limit=limit,
+            fill=partial(batches.filled, to_train.to(device)),
+            bags=bags,
+            draw_fresh=partial(self.draw, to_train, self.train_bags, "fresh")
+            if self.fresh
+            else None,
+        )
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
@@ -162,11 +192,30 @@ class MNISTBags(ImageSets):
             bags.append(bag)
         return bags
 
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        if self.fresh:
-            axis = int(torch.randint(1 << 62, (), generator=rng))
-            self._bags = self.draw(self._images, self.training_count, "fresh", axis)
-        yield from super().train_batches(epoch, rng)
-
-    def recipe(self) -> Recipe:  # the authors' epochs; nothing was searched
+    def recipe(self) -> Recipe:
+        # The authors' epochs; nothing was searched.
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
+
+
+@dataclass(kw_only=True, eq=False)
+class MNISTBagsProblem(EvaluatedBags):
+    """Sets of digits to train and to evaluate on; every epoch may have new ones to train on."""
+
+    fill: Callable[[Sequence[Tensor]], Bags]
+    """Makes a batch of bags from the numbers of the images of each."""
+    bags: list[Tensor]
+    """The numbers of the images of each training bag."""
+    draw_fresh: Callable[[int], list[Tensor]] | None
+    """Draws as many new training bags by a seed; None: they stay the same."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.bags) // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        bags = self.bags
+        if self.draw_fresh is not None:
+            bags = self.draw_fresh(int(torch.randint(1 << 62, (), generator=rng)))
+        order = draw_in_rounds(len(bags), len(bags), rng)
+        for numbers in order.split(self.batch_bags):
+            yield self.fill([bags[number] for number in numbers.tolist()])

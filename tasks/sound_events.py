@@ -8,10 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench import Origin, Split, Truth, generator, label_matrix
+from milbench import BagFormat, Origin, Split, Truth, generator, label_matrix
 from milbench.data.log_mel import LogMel
 from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
-from milbench.families.sequences import Sequences, SequenceSplits, SequenceTask
+from milbench.families.fixed_bags import limited
+from milbench.families.sequences import Sequences, SequencesInMemory, SequenceSplits
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 _AT_ONCE = (
@@ -19,7 +20,7 @@ _AT_ONCE = (
 )
 
 
-class SoundEvents(SequenceTask):
+class SoundEvents(SequencesInMemory):
     """Find which of eight kinds of sounds occur in a recording, and when, given the label set.
 
     A recording has two seconds, and 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise. Number, classes,
@@ -37,9 +38,7 @@ class SoundEvents(SequenceTask):
 
     name = "sound-events"
     amount = "train_bags"
-    num_classes, inputs = len(CLASSES), FRAMES.bands
-    class_names: ClassVar[list[str]] = [*CLASSES]
-    frames_per_second = FRAMES.frames_per_second
+    format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     single_bags: ClassVar[dict[Split, int]] = {
         "validation": 250,
@@ -60,21 +59,21 @@ class SoundEvents(SequenceTask):
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         return f"generated, revision {self.revision}"
 
-    def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
+    def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:  # noqa: ARG002
         def draw(count: int, least: int, most: int, *axes: object) -> Sequences:
             return _draw_sequences(
                 count, least, most, self.snr_db, (self.name, self.revision, *axes)
             )
 
-        most, limited = self.max_events, self.limited
+        most = self.max_events
         return SequenceSplits(
-            draw(self.train_bags, 0, most, "train", self.seed),
+            draw(self.train_bags, 0, most, "train", seed),
             {
-                split: draw(limited(count), 0, most, split, "many")
+                split: draw(limited(count, limit), 0, most, split, "many")
                 for split, count in self.eval_bags.items()
             },
             {
-                split: draw(limited(count), 1, 1, split, "single")
+                split: draw(limited(count, limit), 1, 1, split, "single")
                 for split, count in self.single_bags.items()
             },
         )

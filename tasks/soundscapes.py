@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from milbench import Recipe, Split, generator
+from milbench import BagFormat, Folds, Recipe, Split, generator
 from milbench._utils import extras
-from milbench.api.task import Folds
 from milbench.data import catalog
 from milbench.data.esc10 import CLASSES, FOLDER, FOLDS, SAMPLE_RATE, clip_files, read_all
 from milbench.data.log_mel import LogMel
 from milbench.data.splits import official_split
-from milbench.families.fixed_bags import draw_in_rounds, make_origin
+from milbench.families.fixed_bags import draw_in_rounds, limited, make_origin
 from milbench.families.sequences import (
     Recording,
     Sequences,
+    SequencesInMemory,
     SequenceSplits,
-    SequenceTask,
     log_mel_sequences,
 )
 
@@ -41,7 +40,7 @@ LEVEL, SPREAD = (
 NOISE = 1e-3  # the standard deviation of the white noise in a scene
 
 
-class Soundscapes(SequenceTask):
+class Soundscapes(SequencesInMemory):
     """Find which of ten kinds of real sounds occur in a scene of ten seconds, and when, given the set of them.
 
     ESC-10 (K. J. Piczak, "ESC: Dataset for Environmental Sound Classification", ACM Multimedia 2015): 400 clips of
@@ -61,10 +60,7 @@ class Soundscapes(SequenceTask):
 
     name = "soundscapes"
     amount = "train_bags"
-    num_classes, inputs = len(CLASSES), FRAMES.bands
-    class_names: ClassVar[list[str]] = [*CLASSES]
-    frames_per_second = FRAMES.frames_per_second
-    folds = Folds(FOLDS, repeats=None)
+    format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 500}
 
     def __init__(
@@ -91,15 +87,16 @@ class Soundscapes(SequenceTask):
             "esc10", "ESC-10", data_dir, clip_files, instead, any_data=self.any_data
         )
 
+    def folds(self, data_dir: Path | None) -> Folds:  # noqa: ARG002
+        return Folds(FOLDS, repeats=None)
+
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return 1 / (FOLDS - 2)
 
-    def load(self, data_dir: Path | None) -> SequenceSplits:
+    def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
         root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
-        split, fold = (
-            official_split(read_all(root, digest).folds, FOLDS, self.seed),
-            self.seed % FOLDS,
-        )
+        split = official_split(read_all(root, digest).folds, FOLDS, seed)
+        fold = seed % FOLDS
 
         def scenes(
             part: str, clips: NDArray[np.int64], count: int, seed: int, most: int = MOST
@@ -107,14 +104,17 @@ class Soundscapes(SequenceTask):
             axes = self.revision, part, seed
             return _scenes(root, digest, tuple(clips.tolist()), count, most, self.overlapping, axes)
 
-        parts, limited = split.evaluated.items(), self.limited
+        parts = split.evaluated.items()
         return SequenceSplits(
-            scenes("train", split.train, self.train_bags, self.seed),
+            scenes("train", split.train, self.train_bags, seed),
             {
-                part: scenes(part, clips, limited(self.eval_bags[part]), fold)
+                part: scenes(part, clips, limited(self.eval_bags[part], limit), fold)
                 for part, clips in parts
             },
-            {part: scenes(part, clips, limited(len(clips)), fold, most=1) for part, clips in parts},
+            {
+                part: scenes(part, clips, limited(len(clips), limit), fold, most=1)
+                for part, clips in parts
+            },
         )
 
 

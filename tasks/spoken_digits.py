@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from milbench import Recipe, Split, UsageError, generator
+from milbench import BagFormat, Recipe, Split, UsageError, generator
 from milbench.data import catalog
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
-from milbench.families.fixed_bags import draw_in_rounds, make_origin
+from milbench.families.fixed_bags import draw_in_rounds, limited, make_origin
 from milbench.families.sequences import (
     Recording,
     Sequences,
+    SequencesInMemory,
     SequenceSplits,
-    SequenceTask,
     log_mel_sequences,
 )
 
@@ -30,7 +30,7 @@ GAP = 0.1, 0.5  # the shortest and the longest silence before, between and after
 NOISE = 1e-3  # the standard deviation of the white noise, 60 dB below the loudest possible sound
 
 
-class SpokenDigits(SequenceTask):
+class SpokenDigits(SequencesInMemory):
     """Find which digits are spoken in a recording, and when, given the set of them; real recordings of six speakers.
 
     The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit each. A bag has two
@@ -51,8 +51,9 @@ class SpokenDigits(SequenceTask):
 
     name = "spoken-digits"
     amount = "train_bags"
-    num_classes, inputs = DIGITS, FRAMES.bands
-    frames_per_second = FRAMES.frames_per_second
+    format = BagFormat(
+        FRAMES.bands, tuple(str(digit) for digit in range(DIGITS)), FRAMES.frames_per_second
+    )
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
 
     def __init__(
@@ -83,7 +84,7 @@ class SpokenDigits(SequenceTask):
             self.name, title, data_dir, wav_files, instead, any_data=self.any_data
         )
 
-    def load(self, data_dir: Path | None) -> SequenceSplits:
+    def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
         root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
@@ -91,15 +92,13 @@ class SpokenDigits(SequenceTask):
             return _bags(root, digest, split, count, sizes, (*sizes, self.revision, *axes))
 
         return SequenceSplits(
-            mixtures("train", self.train_bags, self.seed),
+            mixtures("train", self.train_bags, seed),
             {
-                split: mixtures(split, self.limited(count))
+                split: mixtures(split, limited(count, limit))
                 for split, count in self.eval_bags.items()
             },
             {
-                split: _bags(
-                    root, digest, split, self.evaluation_limit, None, ("single", self.revision)
-                )
+                split: _bags(root, digest, split, limit, None, ("single", self.revision))
                 for split in self.eval_bags
             },
         )

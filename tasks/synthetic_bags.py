@@ -1,29 +1,32 @@
 """Bags of Gaussian instances from a known distribution, to measure how far from the optimum each loss ends."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from milbench import (
+    BagFormat,
     Bags,
     EvalSplit,
+    Evaluation,
     InstanceMLP,
     NetworkMaker,
     Origin,
     Recipe,
+    ScoreFunction,
     Split,
+    Task,
     UsageError,
     generator,
     label_matrix,
 )
 from milbench._utils.devices import to_device
-from milbench.api.task import Evaluation, ScoreFunction
+from milbench.api.task import CPU
 from milbench.evaluation.evaluate import evaluation_of
 from milbench.families.decisions import (
     LEARNABLE,
@@ -32,18 +35,17 @@ from milbench.families.decisions import (
     reference_errors,
     with_ratios,
 )
-from milbench.families.fixed_bags import FixedBags
+from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
 from milbench.families.gaussian_bags import GaussianBags, noisy_labels
 from milbench.families.label_set_prior import LabelSetRule, LabelSets
 
 _EVAL_BATCH = 250
 _TOGETHER = 10  # training batches that are drawn before the errors of their label sets: published results depend on it
-CPU = torch.device("cpu")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class SyntheticBags(FixedBags):
+class SyntheticBags(Task):
     """Find the class of every instance of an unordered bag in R^d, given the label set.
 
     Every instance is, independently, of class c with probability `class_rate` for each c, else background. Class c is
@@ -107,7 +109,7 @@ class SyntheticBags(FixedBags):
     primary = "posterior_error"
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    batch_bags = 32
+    format: BagFormat
     amount = "training_bags"
     added: ClassVar[Mapping[str, Any]] = {"noise_in": "training"}
     """Parameters that came later: at these values they are left out of the id of a cell."""
@@ -157,51 +159,124 @@ class SyntheticBags(FixedBags):
         )  # fmt: skip
         shares = (context, context_without) if context_swapped else self.training.context
         self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1], context=shares)
-        self.num_classes = num_classes
-        self.max_labels = min(num_classes, max_size)
-        self.inputs = self.training.dimension
-        self.typical_size = ((min_size + max_size) // 2,)
-        self.bags_per_epoch: int = bags_per_epoch
-        self.training_count = training_bags
-        self._noise = labels_dropped, labels_added
-        self._validates_on_noise = noise_in == "training+validation" and any(self._noise)
+        self.format = BagFormat(dimension, tuple(str(c) for c in range(num_classes)))
+        self.bags_per_epoch = bags_per_epoch
+        self.training_bags = training_bags
+        self.noise = labels_dropped, labels_added
+        self.validates_on_noise = noise_in == "training+validation" and any(self.noise)
         if overlap:
             self.primary = "set_error"
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         return f"generated, revision {self.revision}"
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
-        self._device = device
-        models: dict[Split, GaussianBags] = {"validation": self.training, "test": self.test}
-        self._drawn = tuple(
-            (split, model, self.limited(self.eval_bags[split])) for split, model in models.items()
-        )
-        self.eval_splits = dict(_eval_splits(self._drawn, self.revision, device))
-        if self._validates_on_noise:
-            self.eval_splits["validation"] = self._noisy_validation()
-        if self.training_count:
-            rng = generator(self.name, self.revision, "training", self.seed)
-            self._pool = self._with_noise(self.training.draw(self.training_count, rng), rng).to(
-                device
-            )
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        if self.training_count:
-            yield from super().train_batches(epoch, rng)
-            return
-        counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
-        for start in range(0, len(counts), _TOGETHER):
-            for bags in [
-                self.training.draw(count, rng) for count in counts[start : start + _TOGETHER]
-            ]:
-                yield self._with_noise(bags, rng).to(self._device)
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return self._pool.selected(to_device(numbers, self._device))
-
     def recipe(self) -> Recipe:
         return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")
+
+    def load(
+        self,
+        data_dir: Path | None = None,  # noqa: ARG002
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> "SyntheticProblem":
+        drawn: Drawn = (
+            ("validation", self.training, limited(self.eval_bags["validation"], limit)),
+            ("test", self.test, limited(self.eval_bags["test"], limit)),
+        )
+        splits = dict(_eval_splits(drawn, self.revision, device))
+        true_splits = splits
+        if self.validates_on_noise:
+            # What knows the truth is measured on test bags alone.
+            true_splits = {"test": splits["test"]}
+            noisy = self._noisy_validation(splits["validation"], device)
+            splits = {"validation": noisy, "test": splits["test"]}
+        pool = None
+        if self.training_bags:
+            rng = generator(self.name, self.revision, "training", seed)
+            clean = self.training.draw(self.training_bags, rng)
+            pool = with_noise(clean, self.noise, rng).to(device)
+        smallest, largest = self.training.sizes
+        return SyntheticProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=((smallest + largest) // 2, self.format.inputs),
+            batch_bags=32,
+            splits=splits,
+            max_labels=min(self.format.num_classes, largest),
+            limit=limit,
+            training=self.training,
+            noise=self.noise,
+            bags_per_epoch=self.bags_per_epoch,
+            pool=pool,
+            device=device,
+            drawn=drawn,
+            revision=self.revision,
+            true_splits=true_splits,
+            groups=self._groups,
+        )
+
+    def _noisy_validation(self, clean: EvalSplit, device: torch.device) -> EvalSplit:
+        """Return the validation bags with errors in their label sets, the same for all seeds.
+
+        Single instances are left out: that each has one class is more than noisy labels tell.
+        """
+        rng = generator(self.name, self.revision, "validation", "noise")
+        noisy = [with_noise(bags.to(CPU), self.noise, rng).to(device) for bags in clean.bags]
+        return EvalSplit((), noisy)
+
+    @property
+    def _groups(self) -> tuple[int, ...]:
+        """For each channel, background last, the first one that label sets cannot tell from it."""
+        channels, kind = range(self.format.num_classes + 1), self.training.rule.kind
+        if kind == "together":
+            return tuple(c // 2 * 2 for c in channels)
+        if kind == "constant":
+            return (self.format.num_classes, *channels[1:])
+        return tuple(channels)
+
+
+@dataclass(kw_only=True, eq=False)
+class SyntheticProblem(EvaluatedBags):
+    """Bags from a known distribution, and the errors of those who know it."""
+
+    training: GaussianBags
+    """The distribution of training bags."""
+    noise: tuple[float, float]
+    """How often a training label set lacks a class, and how often it has a wrong one."""
+    bags_per_epoch: int
+    pool: Bags | None
+    """The training bags; None: all are new."""
+    device: torch.device
+    drawn: "Drawn"
+    """The distributions that bags to evaluate on were drawn from."""
+    revision: int
+    """Of the task."""
+    true_splits: dict[Split, EvalSplit]
+    """The splits whose label sets have no errors."""
+    groups: tuple[int, ...]
+    """For each channel, background last, the first one that label sets cannot tell from it."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.bags_per_epoch // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        return self._new_bags(rng) if self.pool is None else self._bags_of(self.pool, rng)
+
+    def _bags_of(self, pool: Bags, rng: torch.Generator) -> Iterator[Bags]:
+        order = draw_in_rounds(len(pool), self.bags_per_epoch, rng)
+        for numbers in order.split(self.batch_bags):
+            yield pool.selected(to_device(numbers, self.device))
+
+    def _new_bags(self, rng: torch.Generator) -> Iterator[Bags]:
+        counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
+        for start in range(0, len(counts), _TOGETHER):
+            some = counts[start : start + _TOGETHER]
+            drawn = [self.training.draw(count, rng) for count in some]
+            for bags in drawn:
+                yield with_noise(bags, self.noise, rng).to(self.device)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances and of bags, those of optimum and reference, and the differences."""
@@ -209,53 +284,26 @@ class SyntheticBags(FixedBags):
         if self.training.overlap:
             return evaluated
         assert evaluated.predictions is not None  # noqa: S101 of the base class
-        learnable = learnable_errors(score, self._true_splits, self._groups)
+        learnable = learnable_errors(score, self.true_splits, self.groups)
         predictions = with_ratios(evaluated.predictions, LEARNABLE, learnable)
         return evaluation_of(replace(predictions, known=self.known_errors()))
 
     def known_errors(self) -> dict[str, float]:
         """Return the errors of the optimum and of the reference on bags with true label sets."""
-        errors = _known_errors(self._drawn, self.revision, self._device, self._groups)
+        errors = _known_errors(self.drawn, self.revision, self.device, self.groups)
         return {
             name: error
             for name, error in errors.items()
-            if name.partition("/")[0] in self._true_splits
+            if name.partition("/")[0] in self.true_splits
         }
 
-    @property
-    def _true_splits(self) -> dict[Split, EvalSplit]:
-        """The splits whose label sets have no errors."""
-        if self._validates_on_noise:
-            return {"test": self.eval_splits["test"]}
-        return self.eval_splits
 
-    def _noisy_validation(self) -> EvalSplit:
-        """Return the validation bags with errors in their label sets, the same for all seeds.
-
-        Single instances are left out: that each has one class is more than noisy labels tell.
-        """
-        rng = generator(self.name, self.revision, "validation", "noise")
-        clean = self.eval_splits["validation"].bags
-        noisy = [self._with_noise(bags.to(CPU), rng).to(self._device) for bags in clean]
-        return EvalSplit((), noisy)
-
-    @property
-    def _groups(self) -> tuple[int, ...]:
-        """For each channel, background last, the first one that label sets cannot tell from it."""
-        channels, kind = range(self.num_classes + 1), self.training.rule.kind
-        if kind == "together":
-            return tuple(c // 2 * 2 for c in channels)
-        return (self.num_classes, *channels[1:]) if kind == "constant" else tuple(channels)
-
-    def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
-        """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
-        if not any(self._noise) or bags.mask is None:
-            return bags
-        return replace(
-            bags,
-            labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng),
-            truth=None,
-        )
+def with_noise(bags: Bags, noise: tuple[float, float], rng: torch.Generator) -> Bags:
+    """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
+    if not any(noise) or bags.mask is None:
+        return bags
+    labels = noisy_labels(bags.labels, bags.mask.sum(dim=1), *noise, rng)
+    return replace(bags, labels=labels, truth=None)
 
 
 Drawn = tuple[tuple[Split, GaussianBags, int], ...]

@@ -50,7 +50,7 @@ def test_batches_that_are_drawn_together_are_charged_to_all_steps(
 ) -> None:
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
     ours, now = set_up(cell, torch.device("cpu"), None), [0.0]
-    draw = ours.task.train_batches
+    draw = ours.problem.train_batches
 
     def in_groups(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         for number, bags in enumerate(draw(epoch, rng)):
@@ -58,7 +58,7 @@ def test_batches_that_are_drawn_together_are_charged_to_all_steps(
             yield bags
 
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(ours.task, "train_batches", in_groups)
+    monkeypatch.setattr(ours.problem, "train_batches", in_groups)
     assert training.seconds_of_data(ours, limit=100) == 1
     assert training.seconds_of_data(ours, limit=1) == 4, "the time is over after one batch"
 

@@ -10,10 +10,11 @@ GROUPS = {
     "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "bag_sizes"),
     "Estimator": ("BagClassifier",),
     "Bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags", "generator"),
-    "Tasks": ("load_task", "Task", "Recipe", "Published"),
+    "Tasks": ("load_task", "Task", "Problem", "BagFormat", "Folds", "Recipe", "Published"),
     "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),
-    "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
+    "Families of tasks": ("FixedBags", "EvaluatedBags", "NestedDigits", "OneInstanceImages", "StreetNumbers",
+                          "ImageSplits", "LabelledImages"),
     "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP",
                  "SequenceNetwork", "BagNetwork"),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 import io
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -20,20 +19,18 @@ BAGS = 3
 
 def picture(name: str) -> bytes:
     """Return a PNG of the first test bags of a task, one of `DRAWN`."""
-    task = tasks().create(name, {})
-    task.evaluation_limit = (
-        20 * BAGS
-    )  # of bags that are drawn or evaluated beside those of the picture
-    task.prepare(None, torch.device("cpu"))
-    bags = task.gallery().parts(BAGS)[0]
+    # Of bags to evaluate on no more are drawn than a picture needs.
+    problem = tasks().create(name, {}).load(limit=20 * BAGS)
+    class_names = problem.format.class_names
+    bags = problem.gallery().parts(BAGS)[0]
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
     for bag, axes in enumerate(figure.subplots(1, len(bags))):
         plain(axes)
         axes.set_title(
-            set_name(set(bags.labels[bag].nonzero().flatten().tolist()), tuple(task.class_names)),
+            set_name(set(bags.labels[bag].nonzero().flatten().tolist()), class_names),
             fontsize=9,
         )
-        _draw(axes, bags.selected(slice(bag, bag + 1)), class_colours(task.num_classes))
+        _draw(axes, bags.selected(slice(bag, bag + 1)), class_colours(len(class_names)))
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()

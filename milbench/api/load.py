@@ -32,6 +32,16 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
 
 
 def load_task(name: str, **params: Any) -> Task:
-    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet."""
+    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet.
+
+    `load_task("svhn").load(data_dir, seed=0)` loads its bags, to train and to evaluate on.
+
+    Examples:
+        >>> problem = load_task("extended-digits").load(seed=0, limit=100)
+        >>> problem.format.class_names
+        ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
+        >>> problem.steps_per_epoch
+        20
+    """
     read_edited()
     return tasks().create(resolve(tasks(), name), params)

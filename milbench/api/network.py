@@ -51,7 +51,7 @@ class Network(nn.Module, ABC):
     loss_heads: ClassVar[tuple[Head, ...]] = ("softmax", "sigmoid")
     """The heads of the losses that it suits."""
     standardises: ClassVar[bool] = False
-    """Whether it brings its instances to a scale of its own, so that a task's `standardise` is left out."""
+    """Whether it brings its instances to a scale of its own, so that `BagFormat.standardise` is left out."""
 
     def logits_of(self, bags: Bags) -> Tensor:
         """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""

@@ -202,7 +202,7 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
     from milbench.inference.predict_bags import predict_bags
 
     for batches in zip(
-        *(model.task.read_bags(paths, model.network) for model in models), strict=True
+        *(model.task.read_bags(paths, model.format, model.network) for model in models), strict=True
     ):
         yield predict_bags(models, batches)
 

@@ -26,15 +26,14 @@ _TITLES = {
     "cifar10": "CIFAR-10",
 }
 """Those in the form of MNIST are the names of torchvision's classes."""
-
-
-def class_names(name: MnistName) -> list[str]:
-    """Return the names of the classes: digits for MNIST, else those that torchvision has."""
-    if name == "mnist":
-        return [str(digit) for digit in range(_CLASSES)]
-    from torchvision import datasets
-
-    return list(getattr(datasets, _TITLES[name]).classes)
+CLASS_NAMES: dict[MnistName, tuple[str, ...]] = {
+    "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
+    "fashion-mnist": (
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+    ),
+    "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+}  # fmt: skip
+"""The names of the classes, as torchvision has them."""
 
 
 def check(name: str, given: Path | None, any_data: bool) -> str:

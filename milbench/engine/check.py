@@ -16,6 +16,7 @@ from milbench.api.criterion import bag_losses, score
 from milbench.api.loss import Loss
 from milbench.api.loss_checks import fault
 from milbench.api.network import Network
+from milbench.api.problem import Problem
 from milbench.api.registry import tasks
 from milbench.api.resolver import resolve
 from milbench.api.targets import make_target
@@ -32,6 +33,7 @@ from milbench.engine.worker import Job, describe_error, register, set_torch_defa
 from milbench.errors import UsageError
 from milbench.experiment.choices import to_json
 from milbench.networks.bag_network import BagNetwork
+from milbench.networks.registry import suitable_networks
 from milbench.processes.fresh import FreshProcesses, ProcessDied
 from milbench.processes.host import announce_limit
 
@@ -135,7 +137,7 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
     """
     cell = job.cell
     register(job)
-    task, bags = _first_batch(
+    task, problem, bags = _first_batch(
         cell.task.reference,
         to_json(cell.task.params),
         cell.seed,
@@ -143,21 +145,22 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
         cell.task.revision,
         cell.task.data,
     )
-    # A task that evaluates in a way of its own need not say which splits it has.
-    splits = getattr(task, "eval_splits", ["validation"])
-    if job.is_draw and "validation" not in splits:
+    if job.is_draw and "validation" not in problem.splits:
         raise UsageError(
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )
-    check_max_labels(task, bags)
+    check_max_labels(problem, bags)
     # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
     counts = bags.labels.bool().sum(dim=0), len(bags.labels)
     loss = loss_for(cell).build(
-        task.num_classes, cell.seed, max_labels=task.max_labels, class_counts=counts
+        problem.format.num_classes,
+        cell.seed,
+        max_labels=problem.max_labels,
+        class_counts=counts,
     )
     try:
-        network = network_for(cell, task, loss, job.execution.data_dir)
-        positions = typical_positions(network, task, loss.head)
+        network = network_for(cell, task, problem.format, loss, job.execution.data_dir)
+        positions = _typical_positions(network, task, problem, loss)
         if cell.recipe.head_init == "prior" and loss.head != "class":
             network.start_at_prior(positions)
         with torch.no_grad():
@@ -172,10 +175,19 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
     bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
         _check_scores(loss, bags, logits)
-    cost = _attention_cost(network, task, positions)
+    cost = _attention_cost(network, problem, positions)
     if cost:
         cost = f"{cell.network} on {cell.task} {cost}"
     return warning, cost
+
+
+def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:
+    """Return the positions in a typical bag. Raises UsageError, which lists the networks that suit."""
+    try:
+        return typical_positions(network, problem)
+    except UsageError as error:
+        suitable = ", ".join(suitable_networks(task, loss.head))
+        raise UsageError(f"{error} (there are: {suitable})") from error
 
 
 def _check_positions(bags: Bags, logits: Tensor) -> None:
@@ -190,20 +202,20 @@ def _check_positions(bags: Bags, logits: Tensor) -> None:
         )
 
 
-def _attention_cost(network: Network, task: Task, positions: int) -> str:
+def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
     """Say what self-attention costs among the positions of a typical bag, "" where these are few."""
     if not isinstance(network, BagNetwork) or positions <= MANY_POSITIONS:
         return ""
     attention = network.self_attention
     if attention is None:
         return ""
-    bags = task.batch_bags
+    bags = problem.batch_bags
     pairs = bags * positions**2
     # A pair of positions costs one product of queries and keys, and one of weights and values.
     layer = f"{2 * pairs * attention.width / 1e9:,.3g} billion multiplications"
     encoder = ""
     if network.encoder is not None:
-        whole = bags * multiplications(network.encoder, task)
+        whole = bags * multiplications(network.encoder, problem)
         encoder = f" (all of its encoder: {whole / 1e9:,.3g} billion)"
     # A fused kernel keeps no weight of a pair; psgd needs derivatives that it lacks.
     weights = f"{4 * pairs * attention.heads / 1e6:,.0f} MB"
@@ -277,12 +289,12 @@ def _first_batch(
     seed: int,
     data_dir: Path | None,
     *version: str,  # noqa: ARG001
-) -> tuple[Task, Bags]:
-    """Return a task and its first batch, which are kept for the next call.
+) -> tuple[Task, Problem, Bags]:
+    """Return a task, its problem and the first batch, which are kept for the next call.
 
-    `version` is the revision of the task and of its data: with another one the task is prepared anew.
+    `version` is the revision of the task and of its data: with another one the data are loaded anew.
     """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
-    task.seed = seed
-    task.prepare(data_dir, torch.device("cpu"))
-    return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))
+    problem = task.load(data_dir, seed)
+    batches = problem.train_batches(0, generator("bags", problem.task_name, seed, 0))
+    return task, problem, next(iter(batches))

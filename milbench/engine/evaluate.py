@@ -1,4 +1,4 @@
-"""Evaluate the network of a cell by its task, and write the results of a trained cell."""
+"""Evaluate the network of a cell by its problem, and write the results of a trained cell."""
 
 import io
 import json
@@ -13,9 +13,9 @@ from milbench._utils.files import write_atomically, write_durably
 from milbench.api import criterion, gallery
 from milbench.api.bags import Bags, Truth
 from milbench.api.predictions import Epoch, Predictions, load_predictions, save_predictions
+from milbench.api.problem import Evaluation, ScoreFunction
 from milbench.api.scores import Scores
 from milbench.api.targets import make_target
-from milbench.api.task import Evaluation, ScoreFunction
 from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Progress
 from milbench.engine.costs import costs_of
@@ -33,17 +33,17 @@ def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
     """Return the evaluation after an epoch (from 1), without metrics where the recipe asks for none."""
     if epoch not in setup.recipe.evaluated_epochs():
         return Evaluation({})
-    evaluation: object = setup.task.evaluate(score_function(setup, progress))
+    evaluation: object = setup.problem.evaluate(score_function(setup, progress))
     if not isinstance(evaluation, Evaluation):
         got = type(evaluation).__name__
         raise TypeError(
-            f"evaluate of task {setup.task.name} must return milbench.Evaluation, got {got}"
+            f"evaluate of task {setup.problem.task_name} must return milbench.Evaluation, got {got}"
         )
     return evaluation
 
 
 def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunction:
-    """Return the function from bags to their scores by which a task evaluates a network and its loss."""
+    """Return the function from bags to their scores by which a problem evaluates a network and its loss."""
     network, loss = setup.final_model.network, setup.final_model.loss
 
     @torch.no_grad()
@@ -115,8 +115,13 @@ def keep_results(
     changed the history of the cell meanwhile.
     """
     folder.check_complete()
-    _keep_predictions(folder, setup.recipe.epochs, last, best, setup.task.class_names)
-    for path, content in ((folder.decoder, last.decoder), (folder.memory, setup.task.memory())):
+    _keep_predictions(
+        folder, setup.recipe.epochs, last, best, list(setup.problem.format.class_names)
+    )
+    for path, content in (
+        (folder.decoder, last.decoder),
+        (folder.memory, setup.problem.format.memory()),
+    ):
         if content:
             path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
     _write_weights(setup, cell, folder)
@@ -126,7 +131,7 @@ def keep_results(
         "threads": torch.get_num_threads(),
         "threshold": last.metrics.get(THRESHOLD),
         "decoder": str((last.decoder or {}).get("decoder", "")),
-        "classes": setup.task.class_names,
+        "classes": list(setup.problem.format.class_names),
     }
 
 
@@ -139,7 +144,7 @@ def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
         "task": {cell.task.name: dict(cell.task.params)},
         "network": {cell.network.name: dict(cell.network.params)},
         "data": cell.task.data,
-        "classes": setup.task.class_names,
+        "classes": list(setup.problem.format.class_names),
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }
     weights = {
@@ -165,7 +170,7 @@ def _measured_costs(setup: Setup, folder: CellFolder) -> dict[str, float]:
 
 def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     """Write test bags with the detections of the network."""
-    bags = setup.task.gallery()
+    bags = setup.problem.gallery()
     scores = score_function(setup)(bags)
     truth = fitting_truth(bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long)), scores)
     ys, xs = scores.centres or (None, None)
@@ -178,8 +183,8 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     content = gallery.make(
         threshold=threshold,
         kind="image" if bags.instances.ndim == 4 else "set" if xs is None else "sequence",
-        frames_per_second=setup.task.frames_per_second,
-        class_names=setup.task.class_names,
+        frames_per_second=setup.problem.format.frames_per_second,
+        class_names=list(setup.problem.format.class_names),
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
     gallery.write(path, content)

@@ -1,4 +1,4 @@
-"""The parts of a training run: its task, loss, network and optimiser, as they were when the cell was planned."""
+"""The parts of a training run: its problem, loss, network and optimiser, as they were when the cell was planned."""
 
 import math
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 from milbench._utils.digests import file_digest
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
-from milbench.api.loss import ClassCounts, Head, Loss
+from milbench.api.loss import ClassCounts, Loss
 from milbench.api.network import Network
 from milbench.api.parameters import with_neutral
+from milbench.api.problem import BagFormat, Problem
 from milbench.api.recipe import Recipe
 from milbench.api.registry import INSTALLED, losses, tasks
 from milbench.api.resolver import resolve
@@ -32,7 +33,6 @@ from milbench.networks.registry import (
     network_maker,
     networks,
     registries,
-    suitable_networks,
 )
 from milbench.optimizers.clipping import GradientNorm
 from milbench.optimizers.registry import learning_rate, optimizers
@@ -55,7 +55,7 @@ class Setup:
 
     recipe: Recipe
     seed: int
-    task: Task  # prepared
+    problem: Problem
     model: Model
     optimizer: torch.optim.Optimizer
     gradient_norm: GradientNorm
@@ -87,7 +87,8 @@ class Setup:
 
     def train_batches(self, epoch: int) -> Iterator[Bags]:
         """Return the batches of an epoch (from 0), which depend on task, seed and epoch alone."""
-        return self.task.train_batches(epoch, generator("bags", self.task.name, self.seed, epoch))
+        rng = generator("bags", self.problem.task_name, self.seed, epoch)
+        return self.problem.train_batches(epoch, rng)
 
     def descend(self, value: Tensor, step: int) -> Tensor:
         """Update the weights by the loss () of a batch, at a step (from 0) of all; return () bool, whether clipped."""
@@ -115,75 +116,74 @@ def set_up(
     check_unchanged(cell)
     recipe = cell.recipe
     task = task_for(cell)
-    if (
-        digest := task.check_data(data_dir)
-    ) != cell.task.data:  # as cells are planned, before the task has a seed
+    digest = task.check_data(data_dir)
+    if digest != cell.task.data:
         raise UsageError(
             f"the data of {cell.task} are not those that {cell} was planned with: "
             f"expected {cell.task.data}, got {digest}; "
             "milbench run trains on the data that are there now"
         )
-    task.seed = cell.seed
-    task.evaluation_limit = recipe.evaluation_bags
-    task.prepare(data_dir, device)
+    problem = task.load(data_dir, cell.seed, device, recipe.evaluation_bags)
     reset_memory_peak(device)
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
-    loss = build_loss(loss_for(cell), task, cell.seed).to(device)
+    loss = build_loss(loss_for(cell), problem, cell.seed).to(device)
     torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
-    network = network_for(cell, task, loss, data_dir)
+    network = network_for(cell, task, problem.format, loss, data_dir)
     if threads_by_work and device.type == "cpu":
-        work = task.batch_bags * multiplications(network, task)
+        work = problem.batch_bags * multiplications(network, problem)
         if work < SMALL_STEP:
             torch.set_num_threads(1)
-    return build_setup(recipe, cell.seed, task, network, loss, device)
+    return build_setup(recipe, cell.seed, problem, network, loss, device)
 
 
 def build_setup(
-    recipe: Recipe, seed: int, task: Task, network: Network, loss: Loss, device: torch.device
+    recipe: Recipe, seed: int, problem: Problem, network: Network, loss: Loss, device: torch.device
 ) -> Setup:
     """Return the parts of a training run.
 
-    They are made of a prepared task, a new network on the CPU and a loss on the device, which was built for the task.
+    They are made of a problem, a new network on the CPU and a loss on the device, which was built for the problem.
     """
     if recipe.head_init == "prior" and loss.head != "class":
-        network.start_at_prior(typical_positions(network, task, loss.head))
+        network.start_at_prior(typical_positions(network, problem))
     model, average = Model(network.move_to(device), loss), recipe.average_last is not None
     # Without its function torch averages in one operation, which refuses the whole number that BatchNorm counts.
     return Setup(
-        recipe, seed, task, model,
+        recipe, seed, problem, model,
         optimizers().get(recipe.optimizer)(model, recipe, seed), GradientNorm(recipe.gradient_norm),
         averaged_model=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
-        steps=min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch),
+        steps=min(recipe.steps_per_epoch or problem.steps_per_epoch, problem.steps_per_epoch),
         device=device,
     )  # fmt: skip
 
 
-def build_loss(loss: Loss, task: Task, seed: int) -> Loss:
-    """Build a loss for the training bags of a prepared task, and return it.
+def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
+    """Build a loss for the training bags of a problem, and return it.
 
     Its weights are made anew. The classes are counted only where the loss needs that.
     """
-    counts = training_counts(task, seed) if loss.needs_class_counts else None
-    return loss.build(task.num_classes, seed, max_labels=task.max_labels, class_counts=counts)
+    counts = training_counts(problem, seed) if loss.needs_class_counts else None
+    return loss.build(
+        problem.format.num_classes, seed, max_labels=problem.max_labels, class_counts=counts
+    )
 
 
-def training_counts(task: Task, seed: int) -> ClassCounts:
+def training_counts(problem: Problem, seed: int) -> ClassCounts:
     """Return how many of the training bags have each class, (C,) int64, and how many there are.
 
     They are counted in the batches of the first epoch, as training sees them.
     """
-    batches = task.train_batches(0, generator("bags", task.name, seed, 0))
-    counts = torch.zeros(task.num_classes, dtype=torch.int64)
+    batches = problem.train_batches(0, generator("bags", problem.task_name, seed, 0))
+    counts = torch.zeros(problem.format.num_classes, dtype=torch.int64)
     bags = 0
-    for batch in islice(batches, task.steps_per_epoch):
+    for batch in islice(batches, problem.steps_per_epoch):
         counts += batch.labels.bool().sum(dim=0).cpu()
         bags += len(batch.labels)
     return counts, bags
 
 
 def task_for(cell: Cell) -> Task:
-    """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed."""
+    """Return the task of a cell, a description without its data."""
     name = resolve(tasks(), cell.task.reference)
     task: Task = tasks().create_for_cell(name, cell.task.params)
     return task
@@ -197,9 +197,15 @@ def loss_for(cell: Cell) -> Loss:
 
 
 def network_for(
-    cell: Cell, task: Task, loss: Loss, data_dir: Path | None = None, *, initial: bool = True
+    cell: Cell,
+    task: Task,
+    bag_format: BagFormat,
+    loss: Loss,
+    data_dir: Path | None = None,
+    *,
+    initial: bool = True,
 ) -> Network:
-    """Return the untrained network of a cell, on the CPU, for a task that is prepared or has recalled its memory.
+    """Return the untrained network of a cell, on the CPU, for the bags of its task.
 
     Weights from a file, which its parameter `weights` names, are read where they are `initial`.
     """
@@ -214,46 +220,42 @@ def network_for(
                 f"{path} was changed after the cell was planned; run the same command again"
             )
         params = params | {"weights": str(path) if initial else ""}
-    return make_network(task, choice.name, params, cell.seed, loss.head)
+    return make_network(task, bag_format, choice.name, params, cell.seed, loss.head)
 
 
-def typical_positions(network: Network, task: Task, head: Head | None = None) -> int:
+def typical_positions(network: Network, problem: Problem) -> int:
     """Return how many positions a network has in a typical training bag. Raises UsageError where it does not suit."""
-    bag = _typical_bag(task)
+    bag = _typical_bag(problem)
+    classes = problem.format.num_classes
     try:
         logits = _evaluated(network, bag)
     except Exception as error:
-        problem = f"{type(error).__name__}: {message(error)}, for one bag {(*bag.instances.shape,)}"
+        reason = f"{type(error).__name__}: {message(error)}"
+        shape = (*bag.instances.shape,)
         raise UsageError(
-            f"the network does not suit {task.name}: {problem} {_there_are(task, head)}"
+            f"the network does not suit {problem.task_name}: {reason}, for one bag {shape}"
         ) from error
-    if logits.shape[:2] != (1, task.num_classes + 1) or logits.ndim < 3:
+    if logits.shape[:2] != (1, classes + 1) or logits.ndim < 3:
         shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
-        expected = f"expected logits (B, {task.num_classes + 1}, *positions)"
-        raise UsageError(f"the network returns {shapes}, {expected} {_there_are(task, head)}")
+        expected = f"expected logits (B, {classes + 1}, *positions)"
+        raise UsageError(f"the network returns {shapes}, {expected}")
     return max(1, logits.shape[2:].numel())
 
 
-def _there_are(task: Task, head: Head | None) -> str:
-    return f"(there are: {', '.join(suitable_networks(task, head))})"
-
-
-def multiplications(network: Network, task: Task) -> int:
+def multiplications(network: Network, problem: Problem) -> int:
     """Return how many multiplications a network needs for the logits of a typical training bag."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
-        _evaluated(network, _typical_bag(task))
+        _evaluated(network, _typical_bag(problem))
     # A multiplication and the addition of its result are two operations.
     return int(counter.get_total_flops()) // 2
 
 
-def _typical_bag(task: Task) -> Bags:
-    """Return a bag of zeros of the typical size of a task."""
-    size = task.typical_size
-    # Of a set the instances come first, of a canvas or a sequence the inputs.
-    shape = (*size, task.inputs) if task.bag_kind == "sets" else (task.inputs, *size)
-    return Bags(torch.zeros(1, *shape), torch.zeros(1, task.num_classes, dtype=torch.bool))
+def _typical_bag(problem: Problem) -> Bags:
+    """Return a typical bag of a problem, of zeros."""
+    labels = torch.zeros(1, problem.format.num_classes, dtype=torch.bool)
+    return Bags(torch.zeros(1, *problem.typical_shape), labels)
 
 
 @torch.no_grad()
@@ -264,13 +266,13 @@ def _evaluated(network: Network, bags: Bags) -> Tensor:
     return logits
 
 
-def check_max_labels(task: Task, bags: Bags) -> None:
-    """Raise UsageError if a training bag has more classes than the task says. On a GPU this waits for the device."""
+def check_max_labels(problem: Problem, bags: Bags) -> None:
+    """Raise UsageError if a training bag has more classes than the problem says. On a GPU this waits for the device."""
     counts = bags.labels.sum(dim=1)
-    if task.max_labels is not None and (counts > task.max_labels).any():
+    if problem.max_labels is not None and (counts > problem.max_labels).any():
         bag = int(counts.argmax())
         raise UsageError(
-            f"max_labels of task {task.name} is {task.max_labels}, but bag {bag} of a training batch has "
+            f"max_labels of task {problem.task_name} is {problem.max_labels}, but bag {bag} of a training batch has "
             f"{int(counts[bag])} classes; expected the largest number of classes in a bag, or more, or None"
         )
 

@@ -103,7 +103,7 @@ def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) 
     # For a check of values the host would wait for a GPU, which it does once.
     check_values = setup.device.type == "cpu" or step == 0
     if check_values:
-        check_max_labels(setup.task, bags)
+        check_max_labels(setup.problem, bags)
     logits = check_finite("logits", training_logits(setup, bags), step, setup.steps)
     target = make_target(loss, bags, logits, network)
     mask = network.mask_of(bags)

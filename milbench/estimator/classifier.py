@@ -23,16 +23,18 @@ from milbench.api.load import load_loss
 from milbench.api.loss import Loss
 from milbench.api.network import Network
 from milbench.api.parameters import check_params, constructor_parameters
+from milbench.api.problem import BagFormat
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
 from milbench.api.resolver import add_object, read_edited
+from milbench.api.task import Task
 from milbench.api.validation import validated
 from milbench.engine.parts import Model, build_loss
 from milbench.errors import UsageError, positive
 from milbench.estimator.bags import read_rows, select_columns
 from milbench.estimator.labels import Bools, LabelForm, learn_labels
 from milbench.estimator.prediction import instance_probs, presence_scores
-from milbench.estimator.task import Examples, TrainingBags
+from milbench.estimator.task import TASK_NAME, Examples, TrainingBags
 from milbench.estimator.training import Patience, Training, check_weighable, weights_of
 from milbench.estimator.weights import Floats, read_sample_weight, weigh_bags
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold
@@ -216,17 +218,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             recipe = recipe.model_copy(update={"head_init": "paper"})
         seed = self._draw_seed()
         form, examples, validation = self._read_examples(X, y, sample_weight, seed, goes_on=goes_on)
-        task = TrainingBags(
+        bags = TrainingBags(
             examples,
             self._batch_size(),
-            recipe,
             seed=seed,
             epochs_before=len(self.loss_curve_) if goes_on else 0,
             device=resolve(self.device),
         )
         history = self._history() if goes_on else History()
-        with self._repeatable(seed, task.device):
-            training = self._start(task, goes_on=goes_on)
+        with self._repeatable(seed, bags.device):
+            training = self._start(bags, recipe, goes_on=goes_on)
             model = self._train(training, history, examples, validation)
 
         self._form = form
@@ -376,7 +377,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def _full_recipe(self) -> Recipe:
         """Return the recipe of the task feature-bags with the changes of the user."""
-        default: Recipe = tasks().create(TrainingBags.name, {"table": ""}).recipe()
+        default: Recipe = _described_task().recipe()
         changes = dict(self.recipe or {})
         if self.epochs is not None:
             changes["epochs"] = self.epochs
@@ -433,19 +434,19 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             )
         return np.sort(training), np.sort(validation)
 
-    def _start(self, task: TrainingBags, *, goes_on: bool) -> Training:
+    def _start(self, bags: TrainingBags, recipe: Recipe, *, goes_on: bool) -> Training:
         """Return a training of a new network and loss, or of copies of those of the last fit."""
         if goes_on:
             network = copy.deepcopy(self.network_)
             # Built for the bags of this fit, with the weights of the last one.
-            loss = build_loss(self._new_loss(), task, task.seed)
+            loss = build_loss(self._new_loss(), bags, bags.seed)
             loss.load_state_dict(self.loss_.state_dict())
         else:
-            loss = build_loss(self._new_loss(), task, task.seed)
-            network = self._new_network(task, loss, task.seed)
-        if task.weights is not None:
-            check_weighable(loss.to("cpu"), task.num_classes)
-        return Training(task, network, loss)
+            loss = build_loss(self._new_loss(), bags, bags.seed)
+            network = self._new_network(bags.format, loss, bags.seed)
+        if bags.weights is not None:
+            check_weighable(loss.to("cpu"), bags.format.num_classes)
+        return Training(bags, recipe, network, loss)
 
     def _train(
         self,
@@ -563,7 +564,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             )
         return loss
 
-    def _new_network(self, task: TrainingBags, loss: Loss, seed: int) -> Network:
+    def _new_network(self, bag_format: BagFormat, loss: Loss, seed: int) -> Network:
         maker: Any = self.network
         if not isinstance(maker, str):
             if isinstance(maker, torch.nn.Module) or not callable(maker):
@@ -572,7 +573,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                     f"{type(maker).__name__}"
                 )
             if not takes_encoder(maker):
-                network = maker(task.inputs, task.num_classes, seed)
+                network = maker(bag_format.inputs, bag_format.num_classes, seed)
                 if not isinstance(network, Network):
                     raise UsageError(
                         f"network must return a milbench.Network, got {type(network).__name__}"
@@ -580,7 +581,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 return network
             maker = add_object(networks(), maker)
         read_edited()
-        return make_network(task, network_name(task, maker, loss.head), {}, seed, loss.head)
+        task = _described_task()
+        name = network_name(task, maker, loss.head)
+        return make_network(task, bag_format, name, {}, seed, loss.head)
+
+
+def _described_task() -> Task:
+    """Return the task whose recipe and networks a classifier has."""
+    task: Task = tasks().create(TASK_NAME, {"table": ""})
+    return task
 
 
 def _fit_scaler(

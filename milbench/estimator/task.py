@@ -1,9 +1,7 @@
-"""The bags that a classifier is trained on, as a task of the engine."""
+"""The bags that a classifier is trained on, as a problem of the engine."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,10 +10,11 @@ from torch import Tensor
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, pad_bags
-from milbench.api.network import NetworkMaker
-from milbench.api.recipe import Recipe
+from milbench.api.problem import BagFormat
 from milbench.families.fixed_bags import FixedBags
-from milbench.networks.instance import InstanceMLP
+
+TASK_NAME = "feature-bags"
+"""The task whose batches, networks and recipe a classifier has."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,16 @@ class Examples:
 
 
 class TrainingBags(FixedBags):
-    """The training bags of a classifier; batches and networks are those of the task feature-bags.
+    """The training bags of a classifier; there are none to evaluate on.
 
     Args:
         examples: the bags.
         batch_bags: how many there are in a batch.
-        recipe: how a network is trained on them.
         seed: of the order of bags.
         epochs_before: how many epochs earlier fits have trained; the orders of bags go on there.
         device: where batches are needed.
     """
 
-    name = "feature-bags"
-    networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": InstanceMLP}
     batch_weights: Tensor | None = None
     """The weights (B,) of the bags of the last batch that was made; None: all count alike."""
 
@@ -62,7 +58,6 @@ class TrainingBags(FixedBags):
         self,
         examples: Examples,
         batch_bags: int,
-        recipe: Recipe,
         *,
         seed: int,
         epochs_before: int,
@@ -71,38 +66,33 @@ class TrainingBags(FixedBags):
         self.bags = examples.bags
         self.labels = torch.from_numpy(examples.labels)
         self.weights = None if examples.weights is None else torch.from_numpy(examples.weights)
-        self.batch_bags = batch_bags
-        self.seed = seed
         self.device = device
-        self._recipe = recipe
         self._epochs_before = epochs_before
-        self.inputs = self.bags[0].shape[1]
-        self.training_count, self.num_classes = self.labels.shape
-        self.max_labels = int(self.labels.sum(dim=1).max())
-        mean_size = sum(len(bag) for bag in self.bags) / len(self.bags)
-        self.typical_size = (max(1, round(mean_size)),)
+        count, num_classes = self.labels.shape
+        inputs = self.bags[0].shape[1]
+        mean_size = sum(len(bag) for bag in self.bags) / count
+        super().__init__(
+            task_name=TASK_NAME,
+            seed=seed,
+            format=BagFormat(inputs, tuple(str(c) for c in range(num_classes))),
+            typical_shape=(max(1, round(mean_size)), inputs),
+            batch_bags=batch_bags,
+            splits={},
+            max_labels=int(self.labels.sum(dim=1).max()),
+            training_count=count,
+            make_batch=self._make_batch,
+        )
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         """Yield the batches of an epoch, in an order of its own among the epochs of all fits."""
         # Without earlier fits this is the generator that the engine has given.
-        rng = generator("bags", self.name, self.seed, self._epochs_before + epoch)
+        rng = generator("bags", TASK_NAME, self.seed, self._epochs_before + epoch)
         return super().train_batches(epoch, rng)
 
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
+    def _make_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
         """Return the bags of some numbers (B,), and note their weights."""
         instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
         if self.weights is not None:
             self.batch_weights = self.weights[numbers].to(self.device)
         is_padded = not bool(mask.all())
         return Bags(instances, self.labels[numbers], mask if is_padded else None).to(self.device)
-
-    def recipe(self) -> Recipe:
-        """Return the recipe that was given."""
-        return self._recipe
-
-    def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return no digest: there are no files."""
-        return ""
-
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Do nothing: the bags are there."""

@@ -11,6 +11,7 @@ from milbench._utils.seeding import generator
 from milbench.api.criterion import bag_losses
 from milbench.api.loss import Loss
 from milbench.api.network import Network
+from milbench.api.recipe import Recipe
 from milbench.engine.checkpoint import Counters
 from milbench.engine.parts import Model, build_setup
 from milbench.engine.train import train_epoch
@@ -22,15 +23,16 @@ class Training:
     """A network and a loss that are trained on bags, epoch by epoch.
 
     Args:
-        task: the bags.
+        bags: the bags.
+        recipe: how the network is trained on them.
         network: a new one on the CPU, or one that was trained before.
-        loss: one that was built for the task.
+        loss: one that was built for the bags.
     """
 
-    def __init__(self, task: TrainingBags, network: Network, loss: Loss) -> None:
-        self._task = task
-        loss = loss.to(task.device)
-        self._setup = build_setup(task.recipe(), task.seed, task, network, loss, task.device)
+    def __init__(self, bags: TrainingBags, recipe: Recipe, network: Network, loss: Loss) -> None:
+        self._bags = bags
+        loss = loss.to(bags.device)
+        self._setup = build_setup(recipe, bags.seed, bags, network, loss, bags.device)
 
     @property
     def epochs(self) -> int:
@@ -49,7 +51,7 @@ class Training:
 
         The loss of a bag is that before the step of its batch.
         """
-        losses = _WeightedLosses(self._task)
+        losses = _WeightedLosses(self._bags)
         train_epoch(self._setup, Counters(epoch), _report_nothing, losses.weigh)
         return losses.mean()
 
@@ -57,14 +59,14 @@ class Training:
 class _WeightedLosses:
     """Weighs the losses of the bags of each batch, and adds them up for their mean over an epoch."""
 
-    def __init__(self, task: TrainingBags) -> None:
-        self._task = task
-        self._total = torch.zeros((), dtype=torch.float64, device=task.device)
-        self._total_weight = torch.zeros((), dtype=torch.float64, device=task.device)
+    def __init__(self, bags: TrainingBags) -> None:
+        self._bags = bags
+        self._total = torch.zeros((), dtype=torch.float64, device=bags.device)
+        self._total_weight = torch.zeros((), dtype=torch.float64, device=bags.device)
 
     def weigh(self, values: Tensor) -> Tensor:
         """Return the losses (B,) of the bags of a batch, each times its weight over the mean weight."""
-        weights = self._task.batch_weights
+        weights = self._bags.batch_weights
         if weights is None:
             self._total += values.detach().double().sum()
             self._total_weight += len(values)

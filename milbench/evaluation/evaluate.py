@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Origin
 from milbench.api.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
+from milbench.api.problem import EvalSplit, Evaluation, ScoreFunction, Split
 from milbench.api.scores import Scores
-from milbench.api.task import Evaluation, ScoreFunction, Split
 from milbench.errors import UsageError
 from milbench.evaluation.maps import class_hits, fitting_truth, wrong_instances
 from milbench.evaluation.metrics import chosen_thresholds, metrics_of
@@ -24,24 +24,6 @@ Hook = Callable[[str, Scores, Bags, float], None]
 loss's own label sets of presence scores, to keep what needs the maps."""
 CPU = torch.device("cpu")
 MOST_BAGS = 1000  # so many label sets show which is the most common where bags are drawn anew or have to be read
-
-
-@dataclass(frozen=True, slots=True)
-class EvalSplit:
-    """The bags of a split, in batches.
-
-    Where the bags themselves hold one instance each, `single_instance` is the same object, and they are scored once.
-    """
-
-    single_instance: Sequence[Bags]
-    """Bags that hold one instance each, possibly none."""
-    bags: Sequence[Bags]
-    """With their truth where it is known; without it, metrics of instances are left out."""
-
-    @property
-    def is_single_instance(self) -> bool:
-        """Whether the bags themselves hold one instance each."""
-        return self.single_instance is self.bags
 
 
 def evaluate_bags(
@@ -62,7 +44,7 @@ def evaluate_bags(
         splits: the bags of each split.
         calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
         hook: called once with every batch of bags, its scores and the threshold.
-        limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
+        limit: how many bags of each kind are used, the first ones; None: all.
         training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None: there is none.
 
     Raises:

@@ -127,7 +127,7 @@ def _blocks(
         if one.key not in blocks:
             task = one.new()
             choice = _task_choice(one, task, data_dir)
-            seeds = _seeds(spec, task)
+            seeds = _seeds(spec, task, data_dir)
             variants = []
             for loss in losses:
                 networks = chosen_networks(spec, task, loss, classes, data_dir)
@@ -167,12 +167,11 @@ def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> 
     primary = spec.compare_by[0] if spec.compare_by else task.primary
     # What guessing reaches is known for the task's own metric alone.
     chance = task.chance if primary == task.primary else None
-    folds = None
+    folds = task.folds(data_dir)
     overlap = task.overlap(data_dir)
-    if task.folds:
-        folds = (task.folds.count, task.folds.repeats or 0)
+    if folds is not None:
         # One part of the data is tested on for each count - 1 that are trained on.
-        overlap = overlap or 1 / (task.folds.count - 1)
+        overlap = overlap or 1 / (folds.count - 1)
     of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
     params: Params = with_neutral(type(task), choice.params)
     published = [
@@ -183,15 +182,15 @@ def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> 
         chance=chance,
         amount=task.amount,
         published=published,
-        folds=folds,
+        folds=None if folds is None else (folds.count, folds.repeats or 0),
         overlap=overlap or 0.0,
         is_tested=task.is_tested,
     )
 
 
-def _seeds(spec: Spec, task: Task) -> list[int]:
+def _seeds(spec: Spec, task: Task, data_dir: Path | None) -> list[int]:
     """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
-    folds = task.folds
+    folds = task.folds(data_dir)
     if folds and spec.seeds is None:
         return list(range(folds.seeds))
     seeds = parse_seeds(spec.seeds)

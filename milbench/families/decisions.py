@@ -12,9 +12,9 @@ from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.predictions import Predictions, Ratio
+from milbench.api.problem import EvalSplit, ScoreFunction, Split
 from milbench.api.scores import Scores
-from milbench.api.task import ScoreFunction, Split
-from milbench.evaluation.evaluate import CPU, EvalSplit, evaluate_bags
+from milbench.evaluation.evaluate import CPU, evaluate_bags
 from milbench.evaluation.maps import wrong_instances
 from milbench.evaluation.metrics import metrics_of, wrong_classes
 from milbench.likelihood import instance_posterior, label_set_distribution

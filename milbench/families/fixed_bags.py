@@ -1,6 +1,7 @@
 """Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -8,12 +9,25 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Origin, Truth
-from milbench.api.task import Evaluation, ScoreFunction, Split, Task
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, label_sets
+from milbench.api.network import BagKind
+from milbench.api.problem import (
+    EvalSplit,
+    Evaluation,
+    Problem,
+    ScoreFunction,
+    count_bags,
+)
+from milbench.api.task import Task
+from milbench.data.in_order import prefetched
+from milbench.errors import UsageError
+from milbench.evaluation.evaluate import evaluate_bags, label_sets
 
 T = TypeVar("T")
+SHOWN = 8
+"""How many bags a gallery has, at most."""
 
 
 class Lazy(Sequence[T]):
@@ -55,63 +69,144 @@ def make_origin(items: Sequence[Tensor]) -> Origin:
     return Origin(torch.arange(len(items)), items=padded)
 
 
-class FixedBags(Task):
-    """Base class of tasks that evaluate on fixed bags, and train on numbered ones unless they draw new ones.
+def limited(count: int, limit: int | None) -> int:
+    """Return how many of `count` bags are evaluated on; a limit of None: all."""
+    return count if limit is None else min(count, limit)
 
-    A subclass sets these, at the latest in `prepare`.
+
+@dataclass(kw_only=True, eq=False)
+class EvaluatedBags(Problem):
+    """A problem with fixed bags to evaluate on; a subclass says what is trained on.
+
+    Its `Lazy` batches are made when they are used.
     """
 
-    training_count: int  # how many bags there are to train on
-    bags_per_epoch: int | None = (
-        None  # how many of them an epoch has, cycling through all of them; None: each once
-    )
-    batch_bags: int
-    eval_splits: dict[
-        Split, EvalSplit
-    ]  # the bags to validate on and those to test on, if there are any
-    calibration: Sequence[Bags] | None = (
-        None  # to train on, by which thresholds are chosen without a validation split
-    )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-(self.bags_per_epoch or self.training_count) // self.batch_bags)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        order = draw_in_rounds(self.training_count, self.bags_per_epoch or self.training_count, rng)
-        for numbers in order.split(self.batch_bags):
-            yield self.training_batch(numbers, rng)
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
-        """Return the training bags of some numbers (B,), changed by draws from `rng` where the task does so."""
-        raise NotImplementedError
-
-    @cached_property
-    def training_labels(self) -> Tensor:
-        """Label sets of training bags (N, C), to choose the best constant answer by: see `about_training`."""
-        return label_sets(self.train_batches(0, generator(self.name, "no skill", self.seed)))
+    calibration: Sequence[Bags] | None = None
+    """Training bags by which thresholds are chosen where there is no validation split."""
+    training_labels: Tensor | None = None
+    """Label sets of training bags (N, C), to choose the best constant answer by. None: those of an
+    epoch, or of as much of it as `label_sets` takes."""
+    limit: int | None = None
+    """The most bags of each kind to evaluate on; None: all."""
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        limit, labels = self.evaluation_limit, self.training_labels
         return evaluate_bags(
-            score, self.eval_splits, self.calibration, limit=limit, training_labels=labels
+            score,
+            self.splits,
+            self.calibration,
+            limit=self.limit,
+            training_labels=self.labels_for_no_skill,
         )
 
-    def evaluation_size(self, limit: int | None) -> int:
-        kinds = [*(split.bags for split in self.eval_splits.values()), self.calibration or ()]
-        counts = [len(batches) * len(batches[0]) for batches in kinds if len(batches)]
-        return sum(min(count, limit or count) for count in counts)
+    @cached_property
+    def labels_for_no_skill(self) -> Tensor:
+        """Label sets of training bags (N, C), to choose the best constant answer by."""
+        if self.training_labels is not None:
+            return self.training_labels
+        rng = generator(self.task_name, "no skill", self.seed)
+        return label_sets(self.train_batches(0, rng))
 
-    def limited(self, count: int) -> int:
-        """Return how many of `count` bags are evaluated on."""
-        return min(count, self.evaluation_limit or count)
+    @property
+    def evaluation_size(self) -> int:
+        kinds = [split.bags for split in self.splits.values()]
+        if self.calibration is not None:
+            kinds.append(self.calibration)
+        return sum(limited(count_bags(batches), self.limit) for batches in kinds)
 
     def gallery(self) -> Bags:
         """Return test bags that differ, or training bags where there are none."""
-        batches = self.eval_splits["test"].bags if self.is_tested else self.calibration
+        batches = self.splits["test"].bags if "test" in self.splits else self.calibration
         assert batches is not None  # noqa: S101 without test bags no bag is for validation either
         bags = batches[0]
-        return bags.selected(differing(bags.labels, 8))
+        return bags.selected(differing(bags.labels, SHOWN))
+
+
+@dataclass(kw_only=True, eq=False)
+class FixedBags(EvaluatedBags):
+    """A problem whose bags stay the same: numbered ones to train on, and splits to evaluate on.
+
+    An epoch has the training bags in a random order. `FixedBags.in_memory` makes a problem of bags
+    that are in memory; else `make_batch` makes training batches when they are used.
+    """
+
+    training_count: int
+    """How many bags there are to train on."""
+    make_batch: Callable[[Tensor, torch.Generator], Bags]
+    """Makes a batch of the training bags with some numbers (B,), from 0; it may change them by
+    draws from the generator."""
+    bags_per_epoch: int | None = None
+    """How many training bags an epoch has, cycling through all of them; None: each once."""
+    prefetches: bool = False
+    """Whether a thread makes the next batch meanwhile, as where bags are read from files."""
+
+    @classmethod
+    def in_memory(
+        cls,
+        task: Task,
+        parts: Mapping[str, Bags],
+        *,
+        seed: int,
+        batch_bags: int = 32,
+        limit: int | None = None,
+    ) -> Self:
+        """Return a problem of bags that are in memory, on the device where batches are needed.
+
+        Args:
+            task: whose bags they are; it has a `format`.
+            parts: the bags of `train`, `validation` and `test`.
+            seed: the seed that they were split by.
+            batch_bags: the number of bags of a training batch.
+            limit: the most bags of each split to evaluate on; None: all.
+        """
+        if task.format is None:
+            raise UsageError(f"task {task.name} has no `format`, which its bags need")
+        train = parts["train"]
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
+            return train.selected(to_device(numbers, train.labels.device))
+
+        return cls(
+            task_name=task.name,
+            seed=seed,
+            format=task.format,
+            typical_shape=_mean_shape(train, task.bag_kind),
+            batch_bags=batch_bags,
+            splits={
+                "validation": EvalSplit((), [parts["validation"]]),
+                "test": EvalSplit((), [parts["test"]]),
+            },
+            max_labels=int(train.labels.sum(dim=1).max()),
+            training_count=len(train),
+            make_batch=make_batch,
+            training_labels=train.labels,
+            limit=limit,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self._epoch_bags // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        batches = self._in_random_order(rng)
+        yield from prefetched(batches) if self.prefetches else batches
+
+    def _in_random_order(self, rng: torch.Generator) -> Iterator[Bags]:
+        order = draw_in_rounds(self.training_count, self._epoch_bags, rng)
+        for numbers in order.split(self.batch_bags):
+            yield self.make_batch(numbers, rng)
+
+    @property
+    def _epoch_bags(self) -> int:
+        return self.bags_per_epoch or self.training_count
+
+
+def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
+    """Return the shape of the instances of a bag, of which sets and sequences have the mean size."""
+    shape = (*bags.instances.shape[1:],)
+    if bags.mask is None or kind == "images":
+        return shape
+    size = max(1, round(float(bags.mask.sum(dim=1).double().mean())))
+    return (size, shape[1]) if kind == "sets" else (shape[0], size)
 
 
 def differing(labels: Tensor, count: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -14,16 +15,17 @@ from torch import Tensor
 from milbench._utils.devices import to_device
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Origin, Truth, label_matrix
-from milbench.api.task import Evaluation, ScoreFunction
+from milbench.api.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
+from milbench.api.task import CPU, Task
 from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import FixedBags, Lazy
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 DIGITS = 10  # classes
+DIGIT_NAMES = tuple(str(digit) for digit in range(DIGITS))
 IMAGES_PER_EVAL_BATCH = 500
 CALIBRATION_IMAGES = (
     5000  # to train on, by which the threshold is chosen where there is no validation split
@@ -43,18 +45,21 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     return Bags(images.scaled(), label_matrix(classes, num_classes), truth=truth, origin=origin)
 
 
-class ImageTask(FixedBags):
+class ImageTask(Task):
     """Base class of tasks whose bags are images, which a network can read from pictures."""
 
     bag_kind = "images"
-    inputs: int = 1  # for grey, 3 for colours
     white: ClassVar[int] = 255  # the value of a pixel that is scaled to 1
+
+    @property
+    @abstractmethod
+    def channels(self) -> int:
+        """How many channels an image has: 1 for grey, 3 for colours."""
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
-        return (
-            torch.from_numpy(grey(picture) if self.inputs == 1 else colours(picture)) / self.white
-        )
+        pixels = grey(picture) if self.channels == 1 else colours(picture)
+        return torch.from_numpy(pixels) / self.white
 
     def picture_from(self, instances: Tensor) -> Image:
         from PIL.Image import fromarray
@@ -70,26 +75,32 @@ class OneInstanceImages(ImageTask):
     the head "class", such as cross-entropy, assume that, and train `classifiers`, networks with less padding, one
     position and no background. There is no hit rate, as every position depends on the one instance. The last
     `validation` training images are kept for validation; with `any_data` the files may hold other images.
+
+    A subclass sets `side` and `batch_bags`, and `format` where it is not grey digits. By default its
+    images are those of the data set of its name.
     """
 
     instances_are_ordered = True
-    num_classes = 10
-    max_labels = 1
     primary = "instance_error"
-    chance = 1 - 1 / num_classes
+    chance = 1 - 1 / DIGITS
+    format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
     side: ClassVar[int]  # height and width of an image, in pixels
+    batch_bags: ClassVar[int]  # how many images a training batch has
 
     def __init__(
         self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False
     ) -> None:
         self.validation = validation
         self.any_data = any_data
-        self.typical_size = self.side, self.side
+
+    @property
+    def channels(self) -> int:
+        return self.format.inputs
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.name, data_dir, self.any_data)
 
-    def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
+    def images(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
         """Return the training images and the test images of the data set of the task's name, on the CPU."""
         return image_sets.load(self.name, data_dir)
 
@@ -97,33 +108,55 @@ class OneInstanceImages(ImageTask):
         """Return training pixels (B, channels, h, w) augmented by draws from `rng`; the default changes nothing."""
         return pixels
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        train, test = self.load(data_dir)
-        splits = ImageSplits.with_last_for_validation(
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> OneInstanceProblem:
+        train, test = self.images(data_dir)
+        images = ImageSplits.with_last_for_validation(
             train, test, count=self.validation, task_name=self.name
-        )
-        self._splits = splits.to(device)
-        self.training_count = len(splits.train)
-        # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
-        batches = {split: self._batches(images) for split, images in self._splits.evaluated.items()}
-        self.eval_splits = {split: EvalSplit(images, images) for split, images in batches.items()}
-        self.calibration = (
-            None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
+        ).to(device)
+        num_classes = self.format.num_classes
+        as_bags = partial(single_instance_bags, num_classes=num_classes)
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
+            drawn = images.train[numbers]
+            return as_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)))
+
+        def batches_of(evaluated: LabelledImages) -> Lazy[Bags]:
+            return Lazy.of(evaluated[:limit], IMAGES_PER_EVAL_BATCH, as_bags)
+
+        splits = {}
+        for split, evaluated in images.evaluated.items():
+            # Each bag holds one instance: the same batches serve the metrics of instances and those
+            # of label sets.
+            batches = batches_of(evaluated)
+            splits[split] = EvalSplit(batches, batches)
+        calibration = None
+        if not self.validation:
+            calibration = batches_of(images.train[:CALIBRATION_IMAGES])
+        return OneInstanceProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(self.format.inputs, self.side, self.side),
+            batch_bags=self.batch_bags,
+            splits=splits,
+            max_labels=1,
+            training_count=len(images.train),
+            make_batch=make_batch,
+            calibration=calibration,
+            limit=limit,
         )
 
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:
-        images = self._splits.train[numbers]
-        return single_instance_bags(
-            replace(images, pixels=self.augmented(images.pixels, rng)), self.num_classes
-        )
+
+@dataclass(kw_only=True, eq=False)
+class OneInstanceProblem(FixedBags):
+    """Images of one thing each."""
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics without those of places: every position depends on the one instance."""
         return super().evaluate(lambda bags: replace(score(bags), centres=None))
-
-    def _batches(self, images: LabelledImages) -> Lazy[Bags]:
-        images = images[: self.evaluation_limit]
-        return Lazy.of(
-            images,
-            IMAGES_PER_EVAL_BATCH,
-            partial(single_instance_bags, num_classes=self.num_classes),
-        )

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Origin, Truth, label_matrix
-from milbench.api.task import Split
+from milbench.api.problem import BagFormat, EvalSplit, Split
+from milbench.api.task import CPU
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.fixed_bags import Lazy, draw_in_rounds
-from milbench.families.image_bags import DIGITS, ImageTask, single_instance_bags
+from milbench.families.fixed_bags import EvaluatedBags, Lazy, draw_in_rounds, limited
+from milbench.families.image_bags import DIGIT_NAMES, DIGITS, ImageTask, single_instance_bags
 
 
 def nest_digits(
@@ -67,16 +67,15 @@ class NestedDigits(ImageTask):
     digits; `extended-digits` describes the parameters.
     """
 
-    sizes: tuple[int, int]  # smallest and largest side of a canvas, in pixels
-    digit_side: ClassVar[int] = 1  # in pixels, which says how many fit onto a canvas
-    eval_bags: ClassVar[dict[Split, int]]  # how many fixed canvases each split has
-    eval_batches: ClassVar[
-        tuple[int, int]
-    ]  # how many single digits, and canvases, are scored at once
-    canvas_axes: tuple[
-        object, ...
-    ] = ()  # what fixed canvases depend on besides task, split and number of digits
-    num_classes = DIGITS
+    sizes: tuple[int, int]
+    """The smallest and the largest side of a canvas, in pixels."""
+    digit_side: ClassVar[int] = 1
+    """In pixels, which says how many digits fit onto a canvas."""
+    eval_bags: ClassVar[dict[Split, int]]
+    """How many fixed canvases each split has."""
+    eval_batches: ClassVar[tuple[int, int]]
+    """How many single digits, and canvases, are scored at once."""
+    format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
     primary = "instance_error"
     chance = 1 - 1 / DIGITS
 
@@ -84,50 +83,100 @@ class NestedDigits(ImageTask):
         self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None
     ) -> None:
         side, digit = self.sizes[1], self.digit_side
-        if digits_per_bag > (most := (side // digit) ** 2):
+        most = (side // digit) ** 2
+        if digits_per_bag > most:
             fit = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
             raise UsageError(f"digits_per_bag = {digits_per_bag} is too large: {fit}")
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
-        self.max_labels = min(DIGITS, digits_per_bag)
-        self.typical_size = (sum(self.sizes) // 2,) * 2
+
+    @property
+    def channels(self) -> int:
+        return 1
 
     @abstractmethod
-    def load(self, data_dir: Path | None) -> ImageSplits:
-        """Return the digits, on the CPU."""
+    def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:
+        """Return the digits that a seed trains and tests on, on the CPU."""
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        splits = self.load(data_dir).to(device)
-        self._train = splits.train
-        self.training_count = len(splits.train) // self.digits_per_bag
-        # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
-        self.calibration = None if splits.validation else self._canvases("validation", splits.train)
-        self.eval_splits = {}
-        for split, digits in splits.evaluated.items():
-            single = Lazy.of(digits[: self.evaluation_limit], self.eval_batches[0], single_digits)
-            self.eval_splits[split] = EvalSplit(single, self._canvases(split, digits))
+    def canvas_axes(self, seed: int) -> tuple[object, ...]:  # noqa: ARG002
+        """Return what fixed canvases depend on besides task, split and number of digits."""
+        return ()
 
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the canvases of an epoch, which hold every training digit once before any again.
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> "NestedDigitsProblem":
+        digits = self.digits(data_dir, seed).to(device)
+        splits = {}
+        for split, of_split in digits.evaluated.items():
+            single = Lazy.of(of_split[:limit], self.eval_batches[0], single_digits)
+            splits[split] = EvalSplit(single, self._canvases(split, of_split, seed, limit))
+        calibration = None
+        if digits.validation is None:
+            # Thresholds are chosen on canvases of training digits, and nothing is reported of them.
+            calibration = self._canvases("validation", digits.train, seed, limit)
 
-        Without `bags_per_epoch` they hold each once, except for the few, others in each epoch, that fill no bag.
-        """
-        bags = self.bags_per_epoch or self.training_count
-        order = draw_in_rounds(len(self._train), bags * self.digits_per_bag, rng)
-        for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
-            yield draw_canvases(self._train, index, self.sizes, rng)
+        side = sum(self.sizes) // 2
+        return NestedDigitsProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(1, side, side),
+            batch_bags=self.batch_bags,
+            splits=splits,
+            max_labels=min(DIGITS, self.digits_per_bag),
+            calibration=calibration,
+            limit=limit,
+            digits=digits.train,
+            sizes=self.sizes,
+            digits_per_bag=self.digits_per_bag,
+            bags_per_epoch=self.bags_per_epoch or len(digits.train) // self.digits_per_bag,
+        )
 
-    def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
+    def _canvases(
+        self, split: Split, digits: LabelledImages, seed: int, limit: int | None
+    ) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
-        rng = generator(self.name, self.revision, *self.canvas_axes, split, self.digits_per_bag)
-        count = self.limited(self.eval_bags[split]) * self.digits_per_bag
+        axes = self.canvas_axes(seed)
+        rng = generator(self.name, self.revision, *axes, split, self.digits_per_bag)
+        count = limited(self.eval_bags[split], limit) * self.digits_per_bag
         order = draw_in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
         batches = []
         for places in torch.arange(len(order)).split(self.eval_batches[1]):
             canvases = draw_canvases(digits, order[places], self.sizes, rng)
             batches.append(replace(canvases, origin=_origin(digits, places, order[places])))
         return batches
+
+
+@dataclass(kw_only=True, eq=False)
+class NestedDigitsProblem(EvaluatedBags):
+    """Canvases of digits: new ones to train on in every epoch, the same ones to evaluate on."""
+
+    digits: LabelledImages
+    """The digits to train on."""
+    sizes: tuple[int, int]
+    """The smallest and the largest side of a canvas, in pixels."""
+    digits_per_bag: int
+    bags_per_epoch: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.bags_per_epoch // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield the canvases of an epoch, which hold every training digit once before any again.
+
+        Where the task has no `bags_per_epoch`, they hold each once, except for the few, others in each epoch, that
+        fill no bag.
+        """
+        bags = self.bags_per_epoch
+        order = draw_in_rounds(len(self.digits), bags * self.digits_per_bag, rng)
+        for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
+            yield draw_canvases(self.digits, index, self.sizes, rng)
 
 
 def _origin(digits: LabelledImages, bags: Tensor, index: Tensor) -> Origin | None:

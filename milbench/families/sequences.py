@@ -1,5 +1,7 @@
 """Bags whose positions are in time: sequences of frames of one length or many, perhaps with events."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.network import NetworkMaker
+from milbench.api.problem import BagFormat, EvalSplit, Split
 from milbench.api.recipe import Recipe
-from milbench.api.task import Split
+from milbench.api.task import CPU, Task
 from milbench.data.log_mel import LogMel
-from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
 from milbench.networks.standardise import divisors
@@ -76,9 +78,6 @@ class SequenceSplits:
     train: Sequences
     evaluated: Mapping[Split, Sequences]
     single: Mapping[Split, Sequences]  # with one event each, perhaps none
-    scale: tuple[Tensor, Tensor] | None = (
-        None  # mean (F, 1) and divisor (F, 1) of training frames; None: computed
-    )
 
 
 Recording = tuple[Tensor, list[tuple[int, int, int]]]
@@ -116,11 +115,10 @@ def log_mel_sequences(
     return Sequences(frames, lengths, label_matrix(truth.classes, num_classes), truth, origin)
 
 
-class SequenceTask(FixedBags):
-    """Base class of tasks with sequences; a subclass adds the sequences and sets `num_classes`.
+class SequenceTask(Task):
+    """Base class of tasks with sequences; a subclass loads them.
 
-    Features are standardised by the mean and the standard deviation of the training frames. A batch has at most
-    `batch_instances` frames, padding counted, unless a single sequence has more.
+    Features are standardised by the mean and the standard deviation of the training frames.
     """
 
     bag_kind = "sequences"
@@ -130,69 +128,118 @@ class SequenceTask(FixedBags):
     }
     instances_are_ordered = True
     primary = "set_error"
-    _device = torch.device("cpu")
+    reads_files: ClassVar[bool] = False
+    """Whether sequences are read from files when they are used."""
 
-    def __init__(
-        self,
-        batch_bags: int,
-        bags_per_epoch: int | None = None,
-        batch_instances: int = BATCH_FRAMES,
-    ) -> None:
+    def __init__(self, batch_bags: int, bags_per_epoch: int | None = None) -> None:
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
-        self.batch_instances = batch_instances
-
-    @abstractmethod
-    def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Return the sequences, on the CPU."""
-
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        splits = self.load(data_dir)
-        self._device = device
-        self._train = replace(splits.train, origin=None)
-        self._test = splits.evaluated.get("test", splits.train)
-        self._scale = splits.scale or self._train.mean_and_divisor()
-        self.inputs = len(self._scale[0])
-        self.typical_size = (round(median(self._train.lengths)),)
-        self.max_labels = int(self._train.labels.sum(dim=1).max())
-        self.training_count = len(self._train)
-        self.batch_bags = self.fitting(self.batch_bags, self._train)
-        self.eval_splits = {
-            split: EvalSplit(self._batches(splits.single[split]), self._batches(sequences))
-            for split, sequences in splits.evaluated.items()
-            if len(sequences)
-        }
-        self.calibration = None if "validation" in self.eval_splits else self._batches(self._train)
-
-    def bags(self, sequences: Sequences) -> Bags:
-        """Return sequences, standardised, as one batch; the mask (B, T) is False at frames that pad shorter ones."""
-        mask = None
-        if len(set(sequences.lengths)) > 1:
-            mask = torch.arange(max(sequences.lengths)) < torch.tensor(sequences.lengths).unsqueeze(
-                1
-            )
-        mean, divisor = self._scale
-        frames = (pad_frames(sequences.frames) - mean) / divisor
-        bags = Bags(frames, sequences.labels, mask, sequences.truth, origin=sequences.origin)
-        return bags.to(self._device)
-
-    def training_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        return self.bags(self._train[numbers])
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""
         return Recipe(lr=5e-3, epochs=10, evaluate_every=5, precision="float32")
 
-    def gallery(self) -> Bags:
-        """Return the first test sequences that have a class, or the first ones where none has."""
-        labelled = self._test.labels.any(dim=1).nonzero().flatten()
-        return self.bags(
-            self._test[labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)]
+    def problem_of(
+        self,
+        splits: SequenceSplits,
+        batches: SequenceBatches,
+        bag_format: BagFormat,
+        seed: int,
+        limit: int | None,
+    ) -> SequenceProblem:
+        """Return the problem of sequences, with at most `limit` of each kind to evaluate on."""
+        train = replace(splits.train, origin=None)
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
+            return batches.bags(train[numbers])
+
+        evaluated: dict[Split, EvalSplit] = {}
+        for split, sequences in splits.evaluated.items():
+            if len(sequences):
+                single = batches.to_evaluate(splits.single[split])
+                evaluated[split] = EvalSplit(single, batches.to_evaluate(sequences))
+        return SequenceProblem(
+            task_name=self.name,
+            seed=seed,
+            format=bag_format,
+            typical_shape=(bag_format.inputs, round(median(train.lengths))),
+            batch_bags=batches.fitting(self.batch_bags, train),
+            splits=evaluated,
+            max_labels=int(train.labels.sum(dim=1).max()),
+            training_count=len(train),
+            make_batch=make_batch,
+            bags_per_epoch=self.bags_per_epoch,
+            calibration=None if "validation" in evaluated else batches.to_evaluate(train),
+            prefetches=self.reads_files,
+            limit=limit,
+            shown=splits.evaluated.get("test", splits.train),
+            batches=batches,
         )
 
-    def _batches(self, sequences: Sequences) -> Lazy[Bags]:
+
+class SequencesInMemory(SequenceTask):
+    """Base class of tasks whose sequences fit into memory; a subclass makes them and sets `format`."""
+
+    format: BagFormat
+
+    @abstractmethod
+    def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
+        """Return the sequences of a seed, on the CPU, with at most `limit` of each kind to evaluate on."""
+
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> SequenceProblem:
+        splits = self.sequences(data_dir, seed, limit)
+        mean, divisor = splits.train.mean_and_divisor()
+        batches = SequenceBatches(mean, divisor, device=device)
+        return self.problem_of(splits, batches, self.format, seed, limit)
+
+
+@dataclass(frozen=True)
+class SequenceBatches:
+    """Makes batches of sequences, standardised feature by feature.
+
+    A batch has at most `batch_instances` frames, padding counted, unless a single sequence has more.
+    """
+
+    mean: Tensor  # (F, 1) of each feature
+    divisor: Tensor  # (F, 1)
+    batch_instances: int = BATCH_FRAMES
+    device: torch.device = CPU
+
+    def bags(self, sequences: Sequences) -> Bags:
+        """Return sequences as one batch; the mask (B, T) is False at frames that pad shorter ones."""
+        mask = None
+        if len(set(sequences.lengths)) > 1:
+            lengths = torch.tensor(sequences.lengths).unsqueeze(1)
+            mask = torch.arange(max(sequences.lengths)) < lengths
+        frames = (pad_frames(sequences.frames) - self.mean) / self.divisor
+        bags = Bags(frames, sequences.labels, mask, sequences.truth, origin=sequences.origin)
+        return bags.to(self.device)
+
+    def to_evaluate(self, sequences: Sequences) -> Lazy[Bags]:
+        """Return sequences in batches to evaluate on."""
         return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)
 
     def fitting(self, bags: int, sequences: Sequences) -> int:
         """Return how many sequences a batch may have, at most `bags`."""
         return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))
+
+
+@dataclass(kw_only=True, eq=False)
+class SequenceProblem(FixedBags):
+    """Sequences to train and to evaluate on."""
+
+    shown: Sequences
+    """The sequences of which the gallery has some."""
+    batches: SequenceBatches
+
+    def gallery(self) -> Bags:
+        """Return the first test sequences that have a class, or the first ones where none has."""
+        labelled = self.shown.labels.any(dim=1).nonzero().flatten()
+        first = labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)
+        return self.batches.bags(self.shown[first])

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -15,17 +15,18 @@ from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Origin, Truth, label_matrix
 from milbench.api.network import NetworkMaker
+from milbench.api.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction, Split
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, ScoreFunction
+from milbench.api.task import CPU
 from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.evaluation.evaluate import evaluate_bags
 from milbench.evaluation.reading.metrics import ReadingHook
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.fixed_bags import Lazy
-from milbench.families.image_bags import DIGITS, ImageTask
+from milbench.families.fixed_bags import EvaluatedBags, Lazy
+from milbench.families.image_bags import DIGIT_NAMES, DIGITS, ImageTask
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
@@ -58,9 +59,8 @@ class StreetNumbers(ImageTask):
 
     instances_are_ordered = True
     revision = 3
-    num_classes = DIGITS
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
-    inputs = 3
+    format: BagFormat
     white = 256  # so that pixels are in [0, 1)
     primary = "transcription_error"
     folder: ClassVar[str]  # of train, test and extra, below the data directory
@@ -83,16 +83,20 @@ class StreetNumbers(ImageTask):
         self.augmentation = augmentation
         self.batch_bags = batch_bags
         self.protocol: Protocol = protocol
-        self.typical_size = (sum(SIZES) // 2 if augmentation else CROP_SIDE,) * 2
+        standardise = StandardiseImages if contrast == "standard" else None
+        self.format = BagFormat(3, DIGIT_NAMES, standardise=standardise)
+
+    @property
+    def channels(self) -> int:
+        return 3
 
     def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
         """Return the name of the data in reports, by the number of pictures of each part."""
         return self.name
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            lr=5e-4, epochs=20, evaluate_every=10
-        )  # to read all test crops takes as long as an epoch
+        # To read all test crops takes as long as an epoch.
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=10)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name, numbers and digest of the pictures, which are cropped now if they were not before."""
@@ -102,7 +106,13 @@ class StreetNumbers(ImageTask):
         title = self.title({part: len(cropped) for part, cropped in crops.items()})
         return f"{title}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> "StreetNumbersProblem":
         parts = self._crops(data_dir)
         numbers = {
             part: LabelledImages(  # on the CPU the pixels stay in the file until they are used
@@ -113,95 +123,65 @@ class StreetNumbers(ImageTask):
             )
             for part, crops in parts.items()
         }
-        train, count = numbers["train"], len(numbers["train"])
+        train, extra = numbers["train"], numbers.get("extra")
+        count = len(train)
         # The pictures of train count from 0 on, then those of test.
         test = numbers["test"].numbered(count)
-        self.max_labels = max(
+        max_labels = max(
             len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist()
         )
-        if self.validation >= count:
-            raise UsageError(
-                f"{self.name}: validation = {self.validation} leaves none of {count} training pictures"
-            )
-        shuffled = torch.randperm(
-            count, generator=generator("street numbers", "validation", count)
-        )  # for all seeds
-        validated, trained = (
-            part.sort().values for part in shuffled.tensor_split([self.validation])
-        )
-        self._pools = [(train, trained)]
-        if extra := numbers.get("extra"):
-            self._pools += [
+        trained, validated = self._split(count)
+        pools = [(train, trained)]
+        if extra is not None:
+            pools += [
                 (extra, torch.arange(start, len(extra), 2))
                 for start in (0, 1)
                 if start < len(extra)
             ]
         if self.protocol == "paper":
-            rngs = [
-                generator("street numbers", "order", n, self.seed) for n in range(len(self._pools))
+            # The order of a pool is drawn once a cell.
+            pools = [
+                (images, _shuffle(index, generator("street numbers", "order", number, seed)))
+                for number, (images, index) in enumerate(pools)
             ]
-            self._pools = [
-                (images, _shuffle(ids, rng))
-                for (images, ids), rng in zip(self._pools, rngs, strict=True)
-            ]
-        self.calibration = (
-            None if self.validation else self._batches(train[trained[:CALIBRATION_CROPS]])
-        )
-        self.eval_splits = {}
+
+        def batches_of(images: LabelledImages) -> Lazy[Bags]:
+            return Lazy.of(images[:limit], CROPS_PER_EVAL_BATCH, number_bags)
+
+        splits: dict[Split, EvalSplit] = {}
+        calibration = None
         if self.validation:
             crops_to_validate = replace(train[validated], numbers=to_device(validated, device))
-            self.eval_splits["validation"] = EvalSplit((), self._batches(crops_to_validate))
-        self.eval_splits["test"] = EvalSplit((), self._batches(test))
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches with every training crop once; with extra, or by `paper`, full ones: the paper's 7,367 for SVHN."""
-        count = sum(len(index) for _, index in self._pools)
-        whole = self.protocol == "ours" and len(self._pools) == 1
-        return -(-count // self.batch_bags) if whole else max(count // self.batch_bags, 1)
-
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the batches of an epoch.
-
-        Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
-        each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
-        order of its own, drawn again whenever the pool is used up. By the protocol `paper` a batch is a block of
-        neighbours anywhere in the order of its pool, which is drawn once a cell: in an epoch some crops come several
-        times and others not at all.
-        """
-        chance = rng if self.augmentation else None
-        for images, index in self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng):
-            yield number_bags(images[index], chance, self.protocol)
-
-    def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        if len(self._pools) == 1:
-            images, index = self._pools[0]
-            yield from ((images, batch) for batch in _shuffle(index, rng).split(self.batch_bags))
-            return
-        orders = [_endless(index, rng) for _, index in self._pools]
-        for _ in range(self.steps_per_epoch):
-            pool = int(torch.randint(len(self._pools), (), generator=rng))
-            yield self._pools[pool][0], torch.tensor(list(islice(orders[pool], self.batch_bags)))
-
-    def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        for _ in range(self.steps_per_epoch):
-            images, order = self._pools[int(torch.randint(len(self._pools), (), generator=rng))]
-            start = int(torch.randint(max(len(order) - self.batch_bags, 0) + 1, (), generator=rng))
-            yield images, order[start : start + self.batch_bags]
-
-    def standardise(self) -> StandardiseImages | None:
-        return StandardiseImages() if self.contrast == "standard" else None
-
-    def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        reading = ReadingHook()
-        limit, labels = self.evaluation_limit, self.training_labels
-        return reading.complete(
-            evaluate_bags(score, self.eval_splits, self.calibration, reading, limit, labels)
+            splits["validation"] = EvalSplit((), batches_of(crops_to_validate))
+        else:
+            calibration = batches_of(train[trained[:CALIBRATION_CROPS]])
+        splits["test"] = EvalSplit((), batches_of(test))
+        side = sum(SIZES) // 2 if self.augmentation else CROP_SIDE
+        return StreetNumbersProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(3, side, side),
+            batch_bags=self.batch_bags,
+            splits=splits,
+            max_labels=max_labels,
+            calibration=calibration,
+            limit=limit,
+            pools=pools,
+            augmentation=self.augmentation,
+            protocol=self.protocol,
         )
 
-    def _batches(self, images: LabelledImages) -> Lazy[Bags]:
-        return Lazy.of(images[: self.evaluation_limit], CROPS_PER_EVAL_BATCH, number_bags)
+    def _split(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the pictures to train on and to validate on, the same for all seeds."""
+        if self.validation >= count:
+            raise UsageError(
+                f"{self.name}: validation = {self.validation} leaves none of {count} training pictures"
+            )
+        rng = generator("street numbers", "validation", count)
+        shuffled = torch.randperm(count, generator=rng)
+        validated, trained = shuffled.tensor_split([self.validation])
+        return trained.sort().values, validated.sort().values
 
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
@@ -213,6 +193,69 @@ class StreetNumbers(ImageTask):
                     f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.how_to_get}"
                 )
         return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
+
+
+@dataclass(kw_only=True, eq=False)
+class StreetNumbersProblem(EvaluatedBags):
+    """Crops of house numbers, which come from one pool or from three to train on."""
+
+    pools: list[tuple[LabelledImages, Tensor]]
+    """Crops, and the numbers (n,) of those that are trained on."""
+    augmentation: bool
+    protocol: Protocol
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches with every training crop once; with extra, or by `paper`, full ones: the paper's 7,367 for SVHN."""
+        count = sum(len(index) for _, index in self.pools)
+        if self.protocol == "ours" and len(self.pools) == 1:
+            return -(-count // self.batch_bags)
+        return max(count // self.batch_bags, 1)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield the batches of an epoch.
+
+        Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
+        each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
+        order of its own, drawn again whenever the pool is used up. By the protocol `paper` a batch is a block of
+        neighbours anywhere in the order of its pool, which is drawn once a cell: in an epoch some crops come several
+        times and others not at all.
+        """
+        chance = rng if self.augmentation else None
+        drawn = self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng)
+        for images, index in drawn:
+            yield number_bags(images[index], chance, self.protocol)
+
+    def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        if len(self.pools) == 1:
+            images, index = self.pools[0]
+            for batch in _shuffle(index, rng).split(self.batch_bags):
+                yield images, batch
+            return
+        orders = [_endless(index, rng) for _, index in self.pools]
+        for _ in range(self.steps_per_epoch):
+            pool = int(torch.randint(len(self.pools), (), generator=rng))
+            yield self.pools[pool][0], torch.tensor(list(islice(orders[pool], self.batch_bags)))
+
+    def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        for _ in range(self.steps_per_epoch):
+            images, order = self.pools[int(torch.randint(len(self.pools), (), generator=rng))]
+            starts = max(len(order) - self.batch_bags, 0) + 1
+            start = int(torch.randint(starts, (), generator=rng))
+            yield images, order[start : start + self.batch_bags]
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
+        reading = ReadingHook()
+        evaluation = evaluate_bags(
+            score,
+            self.splits,
+            self.calibration,
+            reading,
+            self.limit,
+            self.labels_for_no_skill,
+        )
+        return reading.complete(evaluation)
 
 
 def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:

@@ -1,24 +1,25 @@
-"""The base class of tasks on a user's table: its split, its checks, and batches of bags of similar sizes."""
+"""The base class of tasks on a user's table, its split, and batches of bags of similar sizes."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from milbench.api.bags import Bags, Origin
-from milbench.api.task import Folds
+from milbench.api.bags import Origin
+from milbench.api.problem import BagFormat
+from milbench.api.task import Folds, Task
 from milbench.data.catalog import find_file
 from milbench.data.checks import check_bags, checked_splits, fatal
-from milbench.data.in_order import prefetched
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import BagSplit, count_folds, mean_overlap, split_bags, split_files
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
-from milbench.families.fixed_bags import FixedBags
 
 
 def by_size(
@@ -56,8 +57,8 @@ def consecutive_batches(
     return batches
 
 
-class TableBags(FixedBags):
-    """Base class of tasks on a table of bags; a subclass makes batches."""
+class TableBags(Task):
+    """Base class of tasks on a table of bags; a subclass loads them and reads new ones."""
 
     primary = "set_error"
     revision = 2
@@ -65,12 +66,9 @@ class TableBags(FixedBags):
     Options: ClassVar[type[TableOptions]]
     """The parameters of the constructor."""
     options: TableOptions
-    leaves_out_small = False
-    """Whether bags with more classes than instances are in no part of a split; else a table with one is refused."""
 
     def __init__(self, **options: Any) -> None:
         self.options = self.Options(**options)
-        self.batch_bags = self.options.batch_bags
         self.is_tested = self.options.test > 0
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
@@ -80,21 +78,26 @@ class TableBags(FixedBags):
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
         bags, kind = self.own_bags(data_dir), self.options.kind
-        for problem in fatal(check_bags(bags, self.options, quick=True)):
-            raise UsageError(f"{bags.path}: {problem}")
+        for fault in fatal(check_bags(bags, self.options, quick=True)):
+            raise UsageError(f"{bags.path}: {fault}")
+        split_bags(bags, self.options, seed=0)  # raises UsageError where there is none
         counts = f"{len(bags):,} {kind}"
         if kind == "features":
             counts = f"{len(bags):,} bags, {bags.store.offsets[-1]:,} instances"
-        split_bags(bags, self.options, self.seed)  # raises UsageError where there is none
-        folds = count_folds(bags, self.options)
-        self.folds = Folds(*folds) if folds else None
+        digest = bags.digest
         of_splits = b"".join(path.read_bytes() for path in split_files(bags, self.options))
-        digest = (
-            hashlib.sha256(bags.digest.encode() + of_splits).hexdigest()
-            if of_splits
-            else bags.digest
-        )
+        if of_splits:
+            digest = hashlib.sha256(bags.digest.encode() + of_splits).hexdigest()
         return f"{bags.path.name}: {counts}, {len(bags.class_names)} classes, sha256 {digest[:16]}"
+
+    def folds(self, data_dir: Path | None) -> Folds | None:
+        if not self.options.folds and not self.options.splits:
+            return None
+        folds = count_folds(self.own_bags(data_dir), self.options)
+        return None if folds is None else Folds(*folds)
+
+    def overlap(self, data_dir: Path | None) -> float:
+        return mean_overlap(self.own_bags(data_dir), self.options)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
         bags = self.own_bags(data_dir)
@@ -107,43 +110,45 @@ class TableBags(FixedBags):
             if one.level == "warning"
         ]
 
-    def overlap(self, data_dir: Path | None) -> float:
-        return mean_overlap(self.own_bags(data_dir), self.options)
+    def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
+        return TableFormat(int(memory["inputs"]), class_names_in(memory))
 
-    @property
-    def class_names(self) -> list[str]:
-        return self._class_names
+    def split(self, bags: OwnBags, seed: int) -> BagSplit:
+        """Split bags by the table, the folds or the seed. Raises UsageError where a part has none."""
+        split = self.kept(bags, split_bags(bags, self.options, seed))
+        for part in ("train", "test") if self.is_tested else ("train",):
+            if not len(getattr(split, part)):
+                raise UsageError(f"{bags.path}: no bag is left to {part} on")
+        return split
+
+    def kept(self, bags: OwnBags, split: BagSplit) -> BagSplit:  # noqa: ARG002
+        """Return a split without bags that are not used; by default all are."""
+        return split
+
+
+@dataclass(frozen=True)
+class TableFormat(BagFormat):
+    """The format of the bags of a table, which has their classes."""
 
     def memory(self) -> dict[str, Any]:
-        return {"classes": self.class_names, "inputs": self.inputs}
+        return {"classes": list(self.class_names), "inputs": self.inputs}
 
-    def recall(self, memory: Mapping[str, Any]) -> None:
-        self._class_names = [str(name) for name in memory["classes"]]
-        self.num_classes = len(self._class_names)
-        self.inputs = int(memory["inputs"])
 
-    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        yield from prefetched(super().train_batches(epoch, rng))
+def class_names_in(memory: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the classes in what was remembered of a table."""
+    return tuple(str(name) for name in memory["classes"])
 
-    def split_bags(self, bags: OwnBags) -> BagSplit:
-        """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
-        self._class_names, self._split = bags.class_names, split_bags(bags, self.options, self.seed)
-        if self.leaves_out_small:
-            enough = bags.labels.sum(axis=1) <= bags.store.sizes
-            self._split = BagSplit(*(part[enough[part]] for part in self._split))
-        for part in ("train", "test") if self.is_tested else ("train",):
-            if not len(getattr(self._split, part)):
-                raise UsageError(f"{bags.path}: no bag is left to {part} on")
-        self._groups = None
+
+class Origins:
+    """Says where bags of a table come from: their numbers in it, and their groups if any."""
+
+    def __init__(self, bags: OwnBags) -> None:
+        self._groups: Tensor | None = None
         if bags.groups is not None:
             _, groups = np.unique(bags.groups, return_inverse=True)
             self._groups = torch.from_numpy(groups.astype(np.int64))
-        self.num_classes, self.training_count = len(bags.class_names), len(self._split.train)
-        self.training_labels = torch.from_numpy(bags.labels[self._split.train])
-        self.max_labels = int(self.training_labels.sum(dim=1).max())
-        return self._split
 
-    def origin_of(self, numbers: NDArray[np.int64]) -> Origin:
-        """Return the origin of bags of the table: their numbers in it, and their groups if any."""
+    def of(self, numbers: NDArray[np.int64]) -> Origin:
+        """Return the origin of bags with some numbers (B,)."""
         bags = torch.from_numpy(numbers)
         return Origin(bags, None if self._groups is None else self._groups[bags])

@@ -13,6 +13,7 @@ from milbench.api.bags import Bags
 from milbench.api.criterion import score
 from milbench.api.loss import Loss
 from milbench.api.network import Network
+from milbench.api.problem import BagFormat
 from milbench.api.scores import Scores
 from milbench.api.task import Task
 from milbench.api.validation import validated
@@ -30,7 +31,8 @@ class Trained:
     """A trained network, ready for instances, with its task and loss."""
 
     cell: Cell
-    task: Task  # not prepared
+    task: Task
+    format: BagFormat  # of the bags that it was trained on
     network: Network  # with the weights of the cell, on `device`
     loss: Loss
     device: torch.device
@@ -71,16 +73,10 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     check_unchanged(cell)
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)
-    task.seed = cell.seed
-    if folder.memory.is_file():
-        with reading(f"{folder.memory} of {subject}"):
-            task.recall(json.loads(folder.memory.read_text("utf-8")))
-    try:
-        # Its weights are read from the file, and scores need nothing else of the training bags.
-        loss = loss_for(cell).build(task.num_classes, cell.seed)
-        network = network_for(cell, task, loss, initial=False)
-    except AttributeError as error:  # of what `prepare` sets
-        raise UsageError(f"{subject} needs data that its task does not remember: {error}") from None
+    bag_format = _read_format(folder, task, subject)
+    # Its weights are read from the file, and scores need nothing else of the training bags.
+    loss = loss_for(cell).build(bag_format.num_classes, cell.seed)
+    network = network_for(cell, task, bag_format, loss, initial=False)
     try:
         torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(
             load_file(folder.weights)
@@ -94,13 +90,27 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     metrics = folder.last_metrics()
     chosen_by = metrics.get(CHOSEN_BY)
     return Trained(
-        cell, task, network.eval().move_to(device), loss.eval(), device,
+        cell, task, bag_format, network.eval().move_to(device), loss.eval(), device,
         name=folder.about()["label"] or str(cell),
         reader=_reader(folder.decoder),
         threshold=folder.result().get("threshold"),
         set_error=metrics.get("test/set_error"),
         chosen_by=None if chosen_by is None else int(chosen_by),
     )  # fmt: skip
+
+
+def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
+    """Return the format of the bags that a cell was trained on. Raises UsageError."""
+    if not folder.memory.is_file():
+        # Of most tasks nothing needs to be kept.
+        try:
+            return task.format_from({})
+        except KeyError as error:
+            raise UsageError(
+                f"{subject} needs data that its task does not remember: {error.args[0]}"
+            ) from None
+    with reading(f"{folder.memory} of {subject}"):
+        return task.format_from(json.loads(folder.memory.read_text("utf-8")))
 
 
 def _reader(path: Path) -> Reader | None:

@@ -55,7 +55,7 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
         )  # 0 where a class needs no pixel
         extent = (0, picture.width, picture.height, 0)
         strongest = np.array(winning)[values.argmax(axis=0)]
-        draw_classes(axes, strongest, values.max(axis=0), len(model.task.class_names), extent)
+        draw_classes(axes, strongest, values.max(axis=0), len(model.format.class_names), extent)
     _name_components(axes, model, prediction)
     meaning = "colour: the class that depends most on a pixel; strength: how much it depends"
     write_caption(axes, reading_text(model, prediction), f"{details(model, prediction)}\n{meaning}")
@@ -70,7 +70,7 @@ def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Pred
         prediction.probs.amax(dim=0).numpy(),
     )
     ys, xs = (centres.numpy() for centres in prediction.centres)
-    draw_classes(axes, classes, strengths, len(model.task.class_names), extent_of(ys, xs))
+    draw_classes(axes, classes, strengths, len(model.format.class_names), extent_of(ys, xs))
     _name_components(axes, model, prediction)
 
 
@@ -102,4 +102,4 @@ def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None
     components = prediction.read_from
     for i in np.argsort(components.mass):
         x, y = pixel_at(components.x[i], xs), pixel_at(components.y[i], ys)
-        name_at(axes, x, y, model.task.class_names[int(components.cls[i])])
+        name_at(axes, x, y, model.format.class_names[int(components.cls[i])])

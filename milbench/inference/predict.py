@@ -65,7 +65,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     learnt = model.reader.learnt if model.reader else None
     chosen_decoder: Decoder = decoder or (model.reader.decoder if model.reader else "components")
     height, width = instances.shape[1:]
-    no_labels = torch.zeros(1, model.task.num_classes, dtype=torch.bool)
+    no_labels = torch.zeros(1, model.format.num_classes, dtype=torch.bool)
     predictions = predict_bags(
         [model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))]
     )
@@ -155,7 +155,7 @@ def notes(model: Trained) -> list[str]:
 
 def reading_text(model: Trained, prediction: Prediction) -> str:
     """Return the reading as text, in the class names of the task."""
-    names = [model.task.class_names[c] for c in prediction.reading]
+    names = [model.format.class_names[c] for c in prediction.reading]
     return ("" if all(len(name) == 1 for name in names) else " ").join(names)
 
 
@@ -163,7 +163,7 @@ def label_set_text(model: Trained, labels: Tensor) -> str:
     """Return a label set (C,) bool in the class names of the task, such as {3, 7}."""
     return (
         "{"
-        + ", ".join(model.task.class_names[c] for c in labels.nonzero().flatten().tolist())
+        + ", ".join(model.format.class_names[c] for c in labels.nonzero().flatten().tolist())
         + "}"
     )
 
@@ -186,7 +186,7 @@ def as_json(
 
     All lengths are in pixels of the picture, upright, of this `size`; the network saw it at `read_at`.
     """
-    names, cell = model.task.class_names, model.cell
+    names, cell = model.format.class_names, model.cell
     across, down = size[0] / read_at[0], size[1] / read_at[1]
     boxes = prediction.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
     ys, xs = prediction.centres

@@ -60,7 +60,7 @@ def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> Bag
     set_log_probs = torch.stack([_label_set_log_prob(log_probs, labels) for log_probs in maps])
     return BagPredictions(
         batch=batches[0],
-        class_names=models[0].task.class_names,
+        class_names=list(models[0].format.class_names),
         labels=labels,
         log_prob=set_log_probs.logsumexp(dim=0) - math.log(len(models)),
         presence=torch.stack(

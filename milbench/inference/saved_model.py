@@ -31,7 +31,7 @@ class SavedModel:
 
         The instances (B, *bag_shape) are as the task's bags have them, all of one size; `params` are ignored.
         """
-        labels = torch.zeros(len(instances), self.trained.task.num_classes, dtype=torch.bool)
+        labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
         bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), labels)
         tables = [
             bag_table(predict_bags([self.trained], [NamedBags("bag", [""] * len(part), part)]))

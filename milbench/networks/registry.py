@@ -12,6 +12,7 @@ from milbench._utils.files import python_files
 from milbench.api.loss import Head
 from milbench.api.network import Network, NetworkMaker, input_standardised
 from milbench.api.parameters import check_values, network_parameters, neutral_values
+from milbench.api.problem import BagFormat
 from milbench.api.registry import Registry, built_in_functions, losses, tasks
 from milbench.api.resolver import read_edited, resolve
 from milbench.api.task import Task
@@ -110,13 +111,19 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
 
 
 def make_network(
-    task: Task, name: str, params: Mapping[str, Any], seed: int, head: Head = "softmax"
+    task: Task,
+    bag_format: BagFormat,
+    name: str,
+    params: Mapping[str, Any],
+    seed: int,
+    head: Head = "softmax",
 ) -> Network:
-    """Return a new network for a task, prepared or recalled, and losses with this head, on the CPU.
+    """Return a new network for bags of a task and losses with this head, on the CPU.
 
     One that takes an encoder gets the task's first network. Raises UsageError where there is no such network, it does
     not suit, or what its maker returns is no `Network`.
     """
+    inputs, classes = bag_format.inputs, bag_format.num_classes
     maker = network_maker(task, name, head)
     encoder_name = _encoder_name(task, name, maker)
     if encoder_name:
@@ -124,16 +131,17 @@ def make_network(
         # A cell does not say the parameters of the encoder: it stays what it was when they were added.
         neutral = neutral_values(make_encoder)
         # A network has one output more than it has classes.
-        encoder = make_encoder(task.inputs, HIDDEN - 1, seed, **neutral)
-        network = maker(HIDDEN, task.num_classes, seed, **params).with_encoder(encoder, seed)
+        encoder = make_encoder(inputs, HIDDEN - 1, seed, **neutral)
+        network = maker(HIDDEN, classes, seed, **params).with_encoder(encoder, seed)
     else:
-        network = _checked(name, maker(task.inputs, task.num_classes, seed, **params))
+        network = _checked(name, maker(inputs, classes, seed, **params))
         if network.takes_encoder and not takes_encoder(maker):
             raise UsageError(
                 f"network {name!r} takes an encoder: name its class, not a function that makes it"
             )
-    standardise = None if network.standardises else task.standardise()
-    return network if standardise is None else input_standardised(network, standardise)
+    if network.standardises or bag_format.standardise is None:
+        return network
+    return input_standardised(network, bag_format.standardise())
 
 
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:

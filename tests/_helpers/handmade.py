@@ -37,7 +37,7 @@ def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
 def network_of(name: str) -> Network:
     """A network that passes the middle pixel of what a position sees on to its last layer."""
     task: Task = tasks().create(name, {})
-    network = make_network(task, NETWORKS[name], {}, 0)
+    network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
     assert isinstance(network, AllConvolutional)
     with torch.no_grad():
         for parameter in network.parameters():

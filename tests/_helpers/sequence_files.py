@@ -48,23 +48,23 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
     return path
 
 
-def all_bags(task: Any) -> Iterator[Any]:
+def all_bags(problem: Any) -> Iterator[Any]:
     """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
-    yield from task.train_batches(0, generator("all"))
-    for split in task.eval_splits.values():
+    yield from problem.train_batches(0, generator("all"))
+    for split in problem.splits.values():
         yield from (*split.bags, *split.single_instance)
 
 
 def assert_tones_are_heard(
-    task: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]
+    problem: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]
 ) -> None:
     """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them."""
     mel, top = (
         2595 * torch.log10(1 + hertz / 700) for hertz in (pitches, torch.tensor(sample_rate / 2))
     )
-    bands = (mel * (task.inputs + 1) / top - 1).round().int().tolist()
-    mean, divisor = task._scale
-    for bags in all_bags(task):
+    bands = (mel * (problem.format.inputs + 1) / top - 1).round().int().tolist()
+    mean, divisor = problem.batches.mean, problem.batches.divisor
+    for bags in all_bags(problem):
         spectra, all_classes, all_boxes = (
             bags.instances * divisor + mean,
             bags.truth.classes,
@@ -79,9 +79,9 @@ def assert_tones_are_heard(
                 quiet[max(0, int(start) - 1) : int(end) + 2] = False
             assert (frames[:, quiet] < -8).all(), "white noise of a power of 1e-6 has about -13"
             for cls, (start, low, end, high) in events:
-                assert (low, high) == (0, task.inputs)
+                assert (low, high) == (0, problem.format.inputs)
                 assert 0 <= start < end <= len(frames[0])
-                assert seconds[0] <= (end - start) / task.frames_per_second <= seconds[1]
+                assert seconds[0] <= (end - start) / problem.format.frames_per_second <= seconds[1]
                 near = frames[
                     max(0, bands[cls] - 1) : bands[cls] + 2, int(start) + 2 : int(end) - 1
                 ]

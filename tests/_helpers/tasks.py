@@ -1,28 +1,30 @@
-"""Prepared tasks, and new networks of theirs."""
+"""Problems that are loaded, and new networks for them."""
 
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from milbench import Network, Task, load_task
+from milbench import Network, Problem, Task, load_task
 from milbench.api.loss import Head
+from milbench.api.registry import tasks
 from milbench.networks.registry import make_network, network_name
 
 
-def prepared(
+def loaded(
     name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any
 ) -> Any:
-    """Return a task on the CPU whose data are checked and loaded, with `limit` bags of each kind to evaluate on."""
-    task: Any = load_task(name, **params)
-    task.seed, task.evaluation_limit = seed, limit
+    """Return the problem of a task on the CPU, with `limit` bags of each kind to evaluate on."""
+    task = load_task(name, **params)
     task.check_data(data_dir)
-    task.prepare(data_dir, torch.device("cpu"))
-    return task
+    return task.load(data_dir, seed, limit=limit)
 
 
 def new_network(
-    task: Task, name: str = "default", seed: int = 0, head: Head = "softmax", **params: Any
+    of: Problem | Task, name: str = "default", seed: int = 0, head: Head = "softmax", **params: Any
 ) -> Network:
-    """Return a network of a task, by default its first one, for losses with a head."""
-    return make_network(task, network_name(task, name, head), params, seed, head)
+    """Return a network of a task, by default its first one, for losses with a head.
+
+    `of` is the task, if it has a format without data, or a problem of it.
+    """
+    task: Any = of if isinstance(of, Task) else tasks().get(of.task_name)
+    assert of.format is not None
+    return make_network(task, of.format, network_name(task, name, head), params, seed, head)

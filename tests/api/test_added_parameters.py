@@ -243,7 +243,7 @@ def test_a_later_parameter_of_a_function_of_networks_is_filled_in(
     assert cell(9).network.params == {"width": 9}
     for planned, width in ((cell(4), 4), (cell(9), 9)):
         setup = set_up(planned, CPU, None)
-        network = network_for(planned, setup.task, setup.model.loss)
+        network = network_for(planned, task_for(planned), setup.problem.format, setup.model.loss)
         shapes = [tuple(weight.shape) for weight in network.parameters()]
         assert width in {side for shape in shapes for side in shape}
 

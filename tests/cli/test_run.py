@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from milbench import Bags, Scores, load_task
 from milbench.engine.folders import Root
@@ -226,11 +225,10 @@ def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_ever
 def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(
     task: str, milbench: Milbench, street_data: Path
 ) -> None:
-    prepared = load_task(task, **PARAMS.get(task, {}))
-    prepared.evaluation_limit = 20
-    prepared.prepare(street_data, torch.device("cpu"))
+    described = load_task(task, **PARAMS.get(task, {}))
+    problem = described.load(street_data, limit=20)
     scored = []
-    score = untrained_scores(prepared)
+    score = untrained_scores(described, problem)
 
     def counting(bags: Bags) -> Scores:
         scored.append(
@@ -238,8 +236,8 @@ def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(
         )  # not those that hold a single instance
         return score(bags)
 
-    prepared.evaluate(counting)
-    assert prepared.evaluation_size(20) == pytest.approx(sum(scored), abs=20)
+    problem.evaluate(counting)
+    assert problem.evaluation_size == pytest.approx(sum(scored), abs=20)
     words = [
         "--loss",
         "exact",

@@ -124,8 +124,8 @@ def main():
                      instances=4000, batch_instances=32_000)
     resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
     task.check_data(None)
-    task.prepare(None, torch.device("cpu"))
-    assert {bags.instances.shape[1] for bags in task.train_batches(0, generator("epoch"))} == {4000}
+    problem = task.load()
+    assert {bags.instances.shape[1] for bags in problem.train_batches(0, generator("epoch"))} == {4000}
     print("done")
 main()
 """

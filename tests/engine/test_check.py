@@ -119,7 +119,7 @@ def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_
     """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "max_labels", 2)
     setup = set_up(small_cell(), torch.device("cpu"), None)
-    bags = next(iter(setup.task.train_batches(0, generator("bags", "tiny", 0, 0))))
+    bags = next(iter(setup.problem.train_batches(0, generator("bags", "tiny", 0, 0))))
     sizes = bags.labels.sum(dim=1)
     says = f"max_labels of task tiny is 2, but bag {sizes.tolist().index(3)} of a training batch has 3 classes"
     for loss in ("exact", "noisy-or"):
@@ -137,17 +137,18 @@ def test_many_positions_are_announced_once_with_what_they_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = tasks().get(resolve(tasks(), TINY))
-    monkeypatch.setattr(tiny, "typical_size", (2000,))
+    monkeypatch.setattr(tiny, "typical_size", 2000)
     spec: dict[str, object] = {"losses": ["exact", "one-vs-rest"], "networks": ["context", "mlp"]}
-    # A task with parameters of its own: a check may keep the last task of an earlier test.
+    # Parameters of its own, since a check keeps the last problem that it has loaded.
     spec["task"] = {"tiny": {"batches": 7}}
     (line,) = check_many(tmp_path, spec)
-    bags, heads, width = tiny.batch_bags, 4, 64
+    bags, heads, width = 32, 4, 64
     pairs = 2000 * 2000 * bags
     # Queries by keys, then weights by values.
     assert f"context on tiny attends among 2,000 positions: {2 * pairs * width / 1e9:.3g}" in line
     # The encoder has 2 inputs, 8 hidden units and 64 outputs.
     assert f"(all of its encoder: {2000 * bags * (2 * 8 + 8 * 64) / 1e9:.3g} billion)" in line
     assert f"and at least {4 * pairs * heads / 1e6:,.0f} MB of memory" in line
-    monkeypatch.setattr(tiny, "typical_size", (1024,))
+    monkeypatch.setattr(tiny, "typical_size", 1024)
+    spec["task"] = {"tiny": {"batches": 6}}
     assert check_many(tmp_path, spec) == []

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from milbench import Bags, Task, generator, load_task
+from milbench import Bags, Problem, generator, load_task
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.engine.parts import network_logits, set_up
@@ -69,26 +69,25 @@ def steps_on_meta(
 
 
 class OnGPU:
-    """Tasks, networks and losses on a GPU of fake tensors."""
+    """Problems, networks and losses on a GPU of fake tensors."""
 
     def __init__(self, data: Path) -> None:
         self.data, self.gpu = data, FakeGPU()
-        self._tasks: dict[str, Task] = {}
+        self._problems: dict[str, Problem] = {}
 
-    def batch(self, name: str) -> tuple[Task, Bags]:
-        """Return a task and a training batch; making it must not make the host wait."""
+    def batch(self, name: str) -> tuple[Problem, Bags]:
+        """Return the problem of a task and a training batch; making it must not make the host wait."""
         with self.gpu:
-            if name not in self._tasks:
-                self._tasks[name] = load_task(name, **PARAMS.get(name, {}))
-                self._tasks[name].evaluation_limit = 8
-                self._tasks[name].prepare(self.data, GPU)
-            task = self._tasks[name]
-        with self.gpu, mock.patch("milbench.families.table_bags.prefetched", iter):  # no thread
+            if name not in self._problems:
+                task = load_task(name, **PARAMS.get(name, {}))
+                self._problems[name] = task.load(self.data, 0, GPU, limit=8)
+            problem = self._problems[name]
+        with self.gpu, mock.patch("milbench.families.fixed_bags.prefetched", iter):  # no thread
             bags = self.without_waiting(
-                lambda: next(iter(task.train_batches(0, generator("bags"))))
+                lambda: next(iter(problem.train_batches(0, generator("bags"))))
             )
         assert bags.instances.device == bags.labels.device == GPU
-        return task, bags
+        return problem, bags
 
     def moved(self, model: Any) -> Any:
         """Return a loss or network with zeros on the GPU as weights; torch cannot move a model to fake tensors."""
@@ -130,11 +129,11 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
     ids=str,
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
-    prepared, bags = on_gpu.batch(task)
-    loss = variant.load().build(prepared.num_classes, max_labels=prepared.max_labels)
+    problem, bags = on_gpu.batch(task)
+    loss = variant.load().build(problem.format.num_classes, max_labels=problem.max_labels)
     loss.validate = False
     loss = on_gpu.moved(loss)
-    network = on_gpu.moved(new_network(prepared, head=loss.head))
+    network = on_gpu.moved(new_network(problem, head=loss.head))
     mask = network.mask_of(bags)
 
     def value() -> torch.Tensor:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Bags, Recipe, Task, UsageError, generator, load_loss, load_task
+from milbench import Bags, Recipe, UsageError, generator, load_loss, load_task
 from milbench.api.predictions import load_predictions
-from milbench.api.registry import RegistryEntry, tasks
-from milbench.api.resolver import resolve
+from milbench.api.registry import RegistryEntry
 from milbench.engine import train as training
 from milbench.engine.folders import Root
 from milbench.engine.parts import Setup
@@ -154,15 +153,14 @@ def test_losses_and_networks_of_a_seed_see_the_same_bags_and_losses_start_from_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
 ) -> None:
     seen: list[list[bytes]] = []
-    tiny = tasks().get(resolve(tasks(), TINY))
-    train_batches = tiny.train_batches
+    train_batches = Setup.train_batches
 
-    def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        for bags in train_batches(task, epoch, rng):
+    def recorded(setup: Setup, epoch: int) -> Iterator[Bags]:
+        for bags in train_batches(setup, epoch):
             seen[-1].append(bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes())
             yield bags
 
-    monkeypatch.setattr(tiny, "train_batches", recorded)
+    monkeypatch.setattr(Setup, "train_batches", recorded)
     items = []
     for loss, network, seed in (
         ("exact", "mlp", 5), ("max-pooling", "mlp", 5), ("one-vs-rest", "mlp", 5), ("one-vs-rest", "linear", 5),
@@ -226,10 +224,11 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
     )
 
     task = load_task(TINY, batches=1)
-    network = make_network(task, "mlp", {}, seed=7)
+    problem = task.load(seed=7)
+    network = make_network(task, problem.format, "mlp", {}, seed=7)
     with torch.no_grad():
         network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
-    (bags,) = task.train_batches(0, generator("bags", "tiny", 7, 0))
+    (bags,) = problem.train_batches(0, generator("bags", "tiny", 7, 0))
     assert bags.truth is not None
     assert bags.truth.position_classes is not None
     log_p = network(bags.instances).log_softmax(dim=1)

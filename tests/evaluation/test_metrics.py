@@ -14,13 +14,13 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
 from milbench.api.predictions import Predictions, SplitPredictions, TrainingLabels
+from milbench.api.problem import EvalSplit
 from milbench.api.registry import tasks
 from milbench.api.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import (
     MOST_BAGS,
-    EvalSplit,
     about_training,
     evaluate_bags,
     label_sets,
@@ -204,18 +204,17 @@ def test_no_more_batches_are_drawn_than_are_needed() -> None:
 
 
 def test_an_evaluation_has_the_line_of_the_training_bags_of_its_task() -> None:
-    task: Any = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
-    task.evaluation_limit = 200
-    task.prepare(None, torch.device("cpu"))
+    task = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
+    problem = task.load(limit=200)
     state = torch.get_rng_state()
-    found = task.evaluate(untrained_scores(task)).metrics
+    found = problem.evaluate(untrained_scores(task, problem)).metrics
     assert torch.equal(torch.get_rng_state(), state)
-    batches = task.train_batches(3, torch.Generator().manual_seed(1))
+    batches = problem.train_batches(3, torch.Generator().manual_seed(1))
     labels = torch.cat([bags.labels for bags in batches])
     label_tuples = [tuple(row) for row in labels.tolist()]
     most = torch.tensor(max(set(label_tuples), key=label_tuples.count))
     for split in ("validation", "test"):
-        of_split = torch.cat([bags.labels for bags in task.eval_splits[split].bags])
+        of_split = torch.cat([bags.labels for bags in problem.splits[split].bags])
         expected = float((of_split != most).any(dim=1).double().mean())
         assert found[f"{split}/no_skill_set_error"] == pytest.approx(expected)
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import generator
+from milbench import Bags, FixedBags, Scores, Task, UsageError, generator, load_task
 from milbench.data.labelled_images import LabelledImages
 from milbench.families.fixed_bags import draw_in_rounds
 from milbench.families.image_bags import single_instance_bags
+from tests._helpers.command_line import TINY
 
 
 def test_an_image_is_a_bag_of_one_instance_that_fills_it() -> None:
@@ -44,3 +45,60 @@ def test_every_bag_is_used_as_often_as_any_other_or_once_more_in_new_orders(
     assert all(least <= used[number] <= most for number in range(5))
     assert sum(used.values()) == count
     assert len({tuple(order[start : start + 5]) for start in range(0, count, 5)}) > count // 10
+
+
+def numbered_bags(first: int, count: int) -> Bags:
+    """Bags of two instances, each of which is the number of its bag."""
+    numbers = torch.arange(first, first + count).float()
+    labels = torch.tensor([True, False, False]).expand(count, 3)
+    return Bags(numbers.view(-1, 1, 1).expand(-1, 2, 2), labels)
+
+
+@pytest.fixture
+def tiny() -> Task:
+    return load_task(TINY)
+
+
+def in_memory(tiny: Task, *, limit: int | None = None) -> FixedBags:
+    parts = {
+        "train": numbered_bags(0, 10),
+        "validation": numbered_bags(10, 4),
+        "test": numbered_bags(20, 5),
+    }
+    return FixedBags.in_memory(tiny, parts, seed=3, batch_bags=4, limit=limit)
+
+
+def test_an_epoch_has_every_bag_in_memory_once(tiny: Task) -> None:
+    batches = list(in_memory(tiny).train_batches(0, generator("epoch")))
+    assert [len(bags) for bags in batches] == [4, 4, 2]
+    numbers = [int(number) for bags in batches for number in bags.instances[:, 0, 0]]
+    assert sorted(numbers) == list(range(10))
+    assert numbers != sorted(numbers)
+
+
+def test_as_many_bags_are_evaluated_as_the_limit_says(tiny: Task) -> None:
+    scored = list[float]()
+
+    def score(bags: Bags) -> Scores:
+        scored.extend(bags.instances[:, 0, 0].tolist())
+        values = torch.zeros(len(bags), 3)
+        return Scores(values, values, torch.full((len(bags), 4, 2), 0.25))
+
+    problem = in_memory(tiny, limit=3)
+    problem.evaluate(score)
+    assert scored == [10, 11, 12, 20, 21, 22]
+    assert problem.evaluation_size == 6
+    assert in_memory(tiny).evaluation_size == 9
+
+
+def test_sets_have_the_mean_number_of_instances_as_typical_shape(tiny: Task) -> None:
+    mask = torch.tensor([[True, False, False, False]] * 2 + [[True] * 4] * 4)
+    bags = Bags(torch.zeros(6, 4, 2), torch.ones(6, 3, dtype=torch.bool), mask)
+    parts = dict.fromkeys(("train", "validation", "test"), bags)
+    assert FixedBags.in_memory(tiny, parts, seed=0).typical_shape == (3, 2)
+
+
+def test_bags_in_memory_need_a_format_of_the_task() -> None:
+    task = load_task("feature-bags", table="mine.csv")
+    with pytest.raises(UsageError, match="task feature-bags has no `format`"):
+        FixedBags.in_memory(task, {}, seed=0)

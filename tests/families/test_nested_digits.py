@@ -9,7 +9,7 @@ from milbench.api.bags import Bags
 from milbench.data.labelled_images import LabelledImages
 from milbench.families.image_bags import DIGITS
 from milbench.families.nested_digits import draw_canvases
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 
 def named_digits(count: int, side: int = 3) -> LabelledImages:
@@ -88,14 +88,14 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
 
 
 def test_every_training_digit_is_used_once_an_epoch() -> None:
-    task = prepared("extended-digits", limit=8, digits_per_bag=1)
-    batches = list(task.train_batches(0, generator("a")))
+    problem = loaded("extended-digits", limit=8, digits_per_bag=1)
+    batches = list(problem.train_batches(0, generator("a")))
     assert [len(bags) for bags in batches] == [32] * 39 + [10]
     drawn = []
     for bags in batches:
         boxes = bags.truth.boxes[:, 0].int().tolist()
         for canvas, (left, top, right, bottom) in zip(bags.instances[:, 0], boxes, strict=True):
             drawn.append((canvas[top:bottom, left:right] * 16).byte().numpy().tobytes())
-    pixels = [digit.numpy().tobytes() for digit in task.load(None).train.pixels]
+    pixels = [digit.numpy().tobytes() for digit in problem.digits.pixels]
     assert drawn != pixels
     assert sorted(drawn) == sorted(pixels)

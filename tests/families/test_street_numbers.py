@@ -18,7 +18,7 @@ from milbench.engine.parts import typical_positions
 from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
 from tests._helpers.svhn_files import write_folder
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,12 @@ def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, **params: Any) -> Any:
-    return prepared("svhn", root, **{"validation": 10, **params})
+    return loaded("svhn", root, **{"validation": 10, **params})
 
 
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
-    task = make(root)
-    (bags,) = task.eval_splits["test"].bags
+    problem = make(root)
+    (bags,) = problem.splits["test"].bags
     crops = load(root / "svhn/test", "paper")
     assert bags.instances.shape == (20, 3, 64, 64)
     assert torch.equal(
@@ -50,11 +50,11 @@ def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
 
 
 def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path) -> None:
-    task = make(root, augmentation=False)
-    batches = list(task.train_batches(0, generator(1)))
+    problem = make(root, augmentation=False)
+    batches = list(problem.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 18]
     seen = torch.cat([bags.instances for bags in batches]).flatten(1)
-    held = torch.cat([bags.instances for bags in task.eval_splits["validation"].bags]).flatten(1)
+    held = torch.cat([bags.instances for bags in problem.splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
     whole = (
         torch.from_numpy(load(root / "svhn/train", "paper").crops).permute(0, 3, 1, 2).flatten(1)
@@ -64,11 +64,11 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert sorted(together.tolist()) == sorted(whole.tolist())
 
 
-def numbers_in(task: Any, root: Path, epoch: int) -> list[list[int]]:
+def numbers_in(problem: Any, root: Path, epoch: int) -> list[list[int]]:
     """Return the numbers of the training pictures in the batches of an epoch; those of extra are the same pictures."""
-    pictures = load(root / "svhn/train", "paper", task.protocol).crops
+    pictures = load(root / "svhn/train", "paper", problem.protocol).crops
     numbers = {tuple(row): n for n, row in enumerate(pictures.reshape(60, -1)[:, :600].tolist())}
-    batches = task.train_batches(epoch, generator("epoch", epoch))
+    batches = problem.train_batches(epoch, generator("epoch", epoch))
     flat = [
         (bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600].tolist()
         for bags in batches
@@ -77,12 +77,12 @@ def numbers_in(task: Any, root: Path, epoch: int) -> list[list[int]]:
 
 
 def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
-    task = make(root, parts="train+extra", validation=0, augmentation=False)
-    assert task.steps_per_epoch == (60 + 60) // 32
+    problem = make(root, parts="train+extra", validation=0, augmentation=False)
+    assert problem.steps_per_epoch == (60 + 60) // 32
     sources, pools = list[str](), {"both": range(60), "0": range(0, 60, 2), "1": range(1, 60, 2)}
     for epoch in range(40):
         drawn: dict[str, list[int]] = {name: [] for name in pools}
-        for batch in numbers_in(task, root, epoch):
+        for batch in numbers_in(problem, root, epoch):
             assert len(batch) == 32
             parities = {n % 2 for n in batch}
             sources.append("both" if len(parities) == 2 else str(parities.pop()))  # both: of train
@@ -108,8 +108,8 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
     }
     orders = []
     for seed in (0, 1, 0):
-        task = prepared("svhn", root, seed, **params)
-        batches = [batch for epoch in range(40) for batch in numbers_in(task, root, epoch)]
+        problem = loaded("svhn", root, seed, **params)
+        batches = [batch for epoch in range(40) for batch in numbers_in(problem, root, epoch)]
         assert len(batches) == 40 * (60 // 8)
         assert {len(batch) for batch in batches} == {8}, "every block lies whole in the order"
         pairs = {pair for batch in batches for pair in itertools.pairwise(batch)}
@@ -131,19 +131,19 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
-def test_the_published_networks(size: str, millions: float) -> None:
-    task = load_task("svhn")
-    network = new_network(task, size)
+def test_the_published_networks(size: str, millions: float, root: Path) -> None:
+    problem = make(root)
+    network = new_network(problem, size)
     count = sum(p.numel() for p in network.parameters())
     assert count / 2**20 == pytest.approx(millions, abs=0.05)
     assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 11, 28, 28)
-    assert typical_positions(network, task) == 26 * 26
-    assert typical_positions(network, load_task("svhn", augmentation=False)) == 28 * 28
+    assert typical_positions(network, problem) == 26 * 26
+    assert typical_positions(network, make(root, augmentation=False)) == 28 * 28
 
 
-def middles(task: Any, truth: Any) -> list[list[tuple[int, int, int]]]:
+def middles(problem: Any, truth: Any) -> list[list[tuple[int, int, int]]]:
     """Return class, row and column of the position nearest to the middle of each digit, in the order of reading."""
-    network: Any = new_network(task)
+    network: Any = new_network(problem)
     ys, xs = network.position_centres(64, 64)
     return [
         [(c, int((ys - (top + bottom) / 2).abs().argmin()), int((xs - (left + right) / 2).abs().argmin()))
@@ -154,24 +154,24 @@ def middles(task: Any, truth: Any) -> list[list[tuple[int, int, int]]]:
 
 def test_an_oracle_makes_no_errors(root: Path) -> None:
     """Each digit shows at the position nearest to its middle, with certainty."""
-    task = make(root)
-    network: Any = new_network(task)
+    problem = make(root)
+    network: Any = new_network(problem)
 
     def oracle(bags: Any) -> Scores:
         centres = network.position_centres(*bags.instances.shape[2:])
         instances = torch.zeros(len(bags), 11, *map(len, centres))
         instances[:, 10] = 1
-        for b, digits in enumerate(middles(task, bags.truth)):
+        for b, digits in enumerate(middles(problem, bags.truth)):
             for c, y, x in digits:
                 instances[b, :, y, x] = 0
                 instances[b, c, y, x] = 1
         presence = bags.labels.float()
         return Scores(presence, presence, instances, centres=centres)
 
-    values = task.evaluate(oracle).metrics
+    values = problem.evaluate(oracle).metrics
     for split in ("validation", "test"):
         digits = [
-            number for bags in task.eval_splits[split].bags for number in middles(task, bags.truth)
+            number for bags in problem.splits[split].bags for number in middles(problem, bags.truth)
         ]
         twice = [a[0] == b[0] for number in digits for a, b in itertools.pairwise(number)]
         assert split == "validation" or any(twice), "some numbers have two equal digits in a row"

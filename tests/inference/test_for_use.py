@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,10 +47,9 @@ def test_all_bags_are_trained_on_and_none_is_evaluated(
         for n in range(12)
     ]
     Path("mine.csv").write_text("\n".join([columns, *rows]))
-    prepared: Any = load_task(task, table=str(tmp_path / "mine.csv"), test=0)
-    prepared.prepare(None, torch.device("cpu"))
-    seen = sum(len(bags) for bags in prepared.train_batches(0, torch.Generator()))
-    assert (seen, prepared.eval_splits) == (12, {})
+    problem = load_task(task, table=str(tmp_path / "mine.csv"), test=0).load()
+    seen = sum(len(bags) for bags in problem.train_batches(0, torch.Generator()))
+    assert (seen, problem.splits) == (12, {})
     with pytest.raises(
         UsageError, match=r"task\.folds=3 are tested on, and task\.test=0 tests on no bag"
     ):

@@ -25,11 +25,11 @@ from milbench.engine.folders import Root
 from milbench.engine.mlflow_runs import write_model
 from milbench.experiment.cell import Cell
 from milbench.networks.instance import InstanceMLP
+from milbench.networks.registry import make_network
 from milbench.networks.standardise import StandardiseFeatures
 from tests._helpers.cells import make_cell
 from tests._helpers.command_line import LOSS, Milbench
 from tests._helpers.handmade import publish
-from tests._helpers.tasks import new_network
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
@@ -211,9 +211,9 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
     Image.new("RGB", (200, 100), (200, 0, 0)).save(tmp_path / "shots" / "wide.png")
     Image.new("RGB", (100, 100), (0, 200, 0)).save(tmp_path / "shots" / "even.jpg")
     task = load_task("image-bags", table="nowhere.csv", size=64)
-    task.recall({"classes": ["red"], "inputs": 3})
-    network = new_network(task)
-    (batch,) = task.read_bags([tmp_path / "shots"], network)
+    bag_format = task.format_from({"classes": ["red"], "inputs": 3})
+    network = make_network(task, bag_format, "small", {}, seed=0)
+    (batch,) = task.read_bags([tmp_path / "shots"], bag_format, network)
     assert [Path(name).name for name in batch.names] == ["even.jpg", "wide.png"]
     assert batch.bags.instances.shape == (2, 3, 64, 64)
     assert batch.bags.instances[0, 1].mean() == pytest.approx(200 / 255, abs=0.02)
@@ -229,7 +229,7 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
         "16 rows above are no image"
     )
     with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
-        next(task.read_bags([LOSS], network))
+        next(task.read_bags([LOSS], bag_format, network))
 
 
 def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_path: Path) -> None:
@@ -249,9 +249,9 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
         "mean": [1.0, -1.0],
         "spread": [2.0, 4.0],
     }
-    task.recall({"classes": ["owl"], "inputs": 2, **known})
-    network = new_network(task, "conv", stride=2)
-    (batch,) = task.read_bags([tmp_path / "new.tsv"], network)
+    bag_format = task.format_from({"classes": ["owl"], "inputs": 2, **known})
+    network = make_network(task, bag_format, "conv", {"stride": 2}, seed=0)
+    (batch,) = task.read_bags([tmp_path / "new.tsv"], bag_format, network)
     assert (batch.kind, batch.names) == ("file", ["b.npy", "a.npy"])
     expected = ((frames["a.npy"] - [1, -1]) / [2, 4]).T
     np.testing.assert_allclose(batch.bags.instances[1], expected, rtol=1e-5)
@@ -259,13 +259,13 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
     assert batch.bags.mask.sum(dim=1).tolist() == [4, 7]
     assert batch.places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
     assert batch.places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
-    (read,) = task.read_bags([tmp_path / "a.npy"], network)
+    (read,) = task.read_bags([tmp_path / "a.npy"], bag_format, network)
     np.testing.assert_allclose(read.bags.instances[0], expected, rtol=1e-5)
     np.save(tmp_path / "c.npy", np.zeros((3, 5)))
     with pytest.raises(
         UsageError, match="frames of 5 features, expected frames of 2 features as in training"
     ):
-        list(task.read_bags([tmp_path / "c.npy"], network))
+        list(task.read_bags([tmp_path / "c.npy"], bag_format, network))
 
 
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_imports(

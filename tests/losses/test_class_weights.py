@@ -183,15 +183,15 @@ def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
 def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
     (cell,) = cells_with(["balanced"], seeds=3)
     setup = set_up(cell, torch.device("cpu"), None)
-    batches = islice(setup.train_batches(0), setup.task.steps_per_epoch)
+    batches = islice(setup.train_batches(0), setup.problem.steps_per_epoch)
     labels = torch.cat([batch.labels for batch in batches]).bool()
-    counts, bags = training_counts(setup.task, cell.seed)
+    counts, bags = training_counts(setup.problem, cell.seed)
     assert bags == len(labels)
     assert counts.tolist() == [int(labels[:, c].sum()) for c in range(labels.shape[1])]
     expected = [(bags - count) / count if 0 < count < bags else 1.0 for count in counts.tolist()]
     by_hand = Mean(pos_weight=expected)
     batch = next(iter(setup.train_batches(0)))
-    logits = random_logits(len(batch.labels), setup.task.num_classes + 1, K)
+    logits = random_logits(len(batch.labels), setup.problem.num_classes + 1, K)
     assert_close(setup.model.loss(logits, batch.labels), by_hand(logits, batch.labels))
 
 

@@ -116,7 +116,7 @@ def test_one_vs_rest_of_the_network_is_the_formula_of_its_paper(name: str) -> No
 
 
 def made(name: str, task: Task, seed: int) -> Network:
-    return make_network(task, name, {}, seed, "sigmoid")
+    return make_network(task, task.format_from({}), name, {}, seed, "sigmoid")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +132,9 @@ def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None
         instances = torch.randn(2, 50, 8)
         alone = instances[:1, :20]
     bags = Bags(
-        instances, torch.zeros(2, task.num_classes, dtype=torch.bool), torch.arange(50) < sizes
+        instances,
+        torch.zeros(2, task.format_from({}).num_classes, dtype=torch.bool),
+        torch.arange(50) < sizes,
     )
     network = made(name, task, seed=4)
     logits, there = network.logits_of(bags), network.mask_of(bags)

@@ -99,7 +99,10 @@ def test_a_file_s_network_stands_on_the_encoder_of_a_task(
 ) -> None:
     task = load_task(task_name)
     name = network_name(task, f"{file}:BesideMean", "softmax")
-    network, first = (make_network(task, one, {}, 0) for one in (name, next(iter(task.networks))))
+    network, first = (
+        make_network(task, task.format_from({}), one, {}, 0)
+        for one in (name, next(iter(task.networks)))
+    )
     instances = torch.rand(shape)
     logits = network(instances)
     assert logits.shape == first(instances).shape
@@ -110,7 +113,7 @@ def test_a_file_s_network_stands_on_the_encoder_of_a_task(
 def test_logits_are_made_of_the_encoder_s_outputs(file: str) -> None:
     task = load_task("synthetic-bags")
     name = network_name(task, f"{file}:BesideMean")
-    network = make_network(task, name, {}, seed=0)
+    network = make_network(task, task.format_from({}), name, {}, seed=0)
     bag = torch.randn(1, 3, 8)
     assert isinstance(network.encoder, Network)
     logits = network(bag)
@@ -125,7 +128,7 @@ def test_logits_are_made_of_the_encoder_s_outputs(file: str) -> None:
 def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> None:
     """Equal for all of these networks, and normal / sqrt(fan_in)."""
     task = load_task("synthetic-bags")
-    network = make_network(task, name, {}, seed=7, head="sigmoid")
+    network = make_network(task, task.format_from({}), name, {}, seed=7, head="sigmoid")
     assert isinstance(network.encoder, InstanceMLP)
     rng = generator("weights", 7, "encoder.head", "weight")
     weight = network.encoder.head.weight
@@ -136,8 +139,8 @@ def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> Non
 @pytest.mark.parametrize("name", OF_BAGS)
 def test_weights_behind_the_encoder_are_those_without_one(name: str) -> None:
     task = load_task("extended-digits")
-    network = make_network(task, name, {}, seed=7, head="sigmoid")
-    alone = OF_BAGS[name](64, task.num_classes, 7)
+    network = make_network(task, task.format_from({}), name, {}, seed=7, head="sigmoid")
+    alone = OF_BAGS[name](64, task.format_from({}).num_classes, 7)
     weights = network.state_dict()
     for key, value in alone.state_dict().items():
         assert torch.equal(weights[key], value)
@@ -153,30 +156,35 @@ def test_a_network_suits_the_losses_whose_heads_it_names(tmp_path: Path) -> None
     name = network_name(task, f"{path}:BesideMean")
     assert name in suitable_networks(task, "sigmoid")
     assert name not in suitable_networks(task, "softmax")
-    make_network(task, name, {}, 0, "sigmoid")
+    make_network(task, task.format_from({}), name, {}, 0, "sigmoid")
     with pytest.raises(UsageError, match="no network for extended-digits and a loss with the head"):
-        make_network(task, name, {}, 0, "softmax")
+        make_network(task, task.format_from({}), name, {}, 0, "softmax")
 
 
 def test_a_function_that_makes_one_is_refused(file: str) -> None:
     task = load_task("extended-digits")
     name = network_name(task, f"{file}:beside_mean_function")
     with pytest.raises(UsageError, match="takes an encoder: name its class, not a function"):
-        make_network(task, name, {}, 0)
+        make_network(task, task.format_from({}), name, {}, 0)
 
 
 def test_a_network_without_a_way_to_take_its_encoder_is_refused(file: str) -> None:
     task = load_task("extended-digits")
     name = network_name(task, f"{file}:Bare")
     with pytest.raises(UsageError, match="Bare takes an encoder and needs a method with_encoder"):
-        make_network(task, name, {}, 0)
+        make_network(task, task.format_from({}), name, {}, 0)
 
 
 def test_a_network_may_take_its_encoder_in_its_own_way(file: str) -> None:
     task = load_task("extended-digits")
-    network = make_network(task, network_name(task, f"{file}:OnOutputs"), {}, 0)
+    network = make_network(
+        task, task.format_from({}), network_name(task, f"{file}:OnOutputs"), {}, 0
+    )
     images = torch.rand(2, 1, 20, 28)
-    assert network(images).shape == make_network(task, "conv", {}, 0)(images).shape
+    assert (
+        network(images).shape
+        == make_network(task, task.format_from({}), "conv", {}, 0)(images).shape
+    )
 
 
 def test_the_first_network_of_a_task_has_no_encoder() -> None:
@@ -184,8 +192,8 @@ def test_the_first_network_of_a_task_has_no_encoder() -> None:
         networks: ClassVar[Mapping[str, NetworkMaker]] = {"own": BesideMean, "other": BesideMean}
 
     task: Any = Own()
-    first: Any = make_network(task, "own", {}, 0)
-    other: Any = make_network(task, "other", {}, 0)
+    first: Any = make_network(task, task.format_from({}), "own", {}, 0)
+    other: Any = make_network(task, task.format_from({}), "other", {}, 0)
     assert first.encoder is None
     assert isinstance(other.encoder, BesideMean)
     assert network_source(task, "own")[0] == "1"

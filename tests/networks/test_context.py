@@ -27,7 +27,9 @@ class OnATask(NetworkContract):
 
     @classmethod
     def make(cls, seed: int = 0) -> Network:
-        return make_network(load_task(cls.task), "context", {}, seed)
+        return make_network(
+            load_task(cls.task), load_task(cls.task).format_from({}), "context", {}, seed
+        )
 
 
 class TestOnImages(OnATask):
@@ -164,7 +166,13 @@ def test_every_position_depends_on_every_instance_of_its_bag_alone() -> None:
 @torch.no_grad()
 def test_positions_of_an_encoder_may_be_in_any_order() -> None:
     """Behind the encoder of images no position is known by its place."""
-    network = make_network(load_task("extended-digits"), "context", {}, seed=0)
+    network = make_network(
+        load_task("extended-digits"),
+        load_task("extended-digits").format_from({}),
+        "context",
+        {},
+        seed=0,
+    )
     features = torch.randn(2, 12, 64, generator=torch.Generator().manual_seed(0))
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     present = torch.ones(2, 12, dtype=torch.bool)
@@ -177,14 +185,16 @@ def test_positions_of_an_encoder_may_be_in_any_order() -> None:
 def test_a_recording_has_the_same_logits_however_far_it_is_padded() -> None:
     """Padding of sequences is NaN."""
     task = load_task("sound-events")
-    network = make_network(task, "context", {}, seed=0)
+    network = make_network(task, task.format_from({}), "context", {}, seed=0)
     rng = torch.Generator().manual_seed(0)
-    short = torch.randn(task.inputs, 20, generator=rng)
+    short = torch.randn(task.format_from({}).inputs, 20, generator=rng)
     alone = network(short.unsqueeze(0))
     for length in (21, 50, 200):
-        instances = pad_frames([short, torch.randn(task.inputs, length, generator=rng)])
+        instances = pad_frames(
+            [short, torch.randn(task.format_from({}).inputs, length, generator=rng)]
+        )
         sizes = torch.tensor([[20], [length]])
-        labels = torch.zeros(2, task.num_classes, dtype=torch.bool)
+        labels = torch.zeros(2, task.format_from({}).num_classes, dtype=torch.bool)
         bags = Bags(instances, labels, torch.arange(length) < sizes)
         logits, there = network.logits_of(bags), network.mask_of(bags)
         assert there is not None
@@ -195,7 +205,9 @@ def test_a_recording_has_the_same_logits_however_far_it_is_padded() -> None:
 def test_positions_are_those_of_the_encoder() -> None:
     task = load_task("extended-digits")
     bags = Bags(torch.rand(2, 1, 20, 28), torch.zeros(2, 10, dtype=torch.bool))
-    encoder, network = (make_network(task, name, {}, seed=0) for name in ("conv", "context"))
+    encoder, network = (
+        make_network(task, task.format_from({}), name, {}, seed=0) for name in ("conv", "context")
+    )
     assert network.logits_of(bags).shape == encoder.logits_of(bags).shape
     found, expected = network.centres_in(bags), encoder.centres_in(bags)
     assert found is not None

@@ -52,7 +52,7 @@ def test_a_network_of_a_file_has_its_name_or_that_of_its_class(tmp_path: Path, t
     )
     assert network_name(task, f"{file}:OneLayer") == "one-layer"
     assert network_name(task, f"{file}:B") == "two"
-    network = make_network(task, "two", {"stride": 4}, seed=0)
+    network = make_network(task, task.format_from({}), "two", {"stride": 4}, seed=0)
     assert network(IMAGES).shape == (2, 11, 4, 4)
     assert network.output_shape(16, 17) == (4, 4)
     with pytest.raises(
@@ -68,7 +68,7 @@ def test_a_network_of_a_module_or_a_function(
     written(tmp_path / f"{module}.py", FUNCTION)
     monkeypatch.syspath_prepend(tmp_path)
     assert network_name(task, f"{module}:wide_one") == "wide-one"
-    network = make_network(task, "wide-one", {"width": 5}, seed=0)
+    network = make_network(task, task.format_from({}), "wide-one", {"width": 5}, seed=0)
     assert network(IMAGES).shape == (2, 11, 14, 15)
     function = sys.modules[module].wide_one
     assert add_object(networks(), function) == f"{module}:wide_one"
@@ -82,7 +82,9 @@ def test_a_class_of_a_notebook_is_known_by_its_code(task: Any) -> None:
         names: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(text, cell, "exec"), names)
         assert network_name(task, add_object(networks(), names["Noted"])) == "noted"
-        assert make_network(task, "noted", {}, seed=0)(IMAGES).shape[2] == (7 if stride == 2 else 4)
+        assert make_network(task, task.format_from({}), "noted", {}, seed=0)(IMAGES).shape[2] == (
+            7 if stride == 2 else 4
+        )
     digest = networks().entry("noted").record.digest
     assert len(digest) == 64
 
@@ -115,4 +117,4 @@ def test_what_makes_no_network_is_named(tmp_path: Path, task: Any) -> None:
     text = "from torch import nn\n\ndef plain(inputs, num_classes, seed):\n    return nn.Linear(inputs, 2)\n"
     name = network_name(task, written(tmp_path / "plain.py", text))
     with pytest.raises(UsageError, match=r"network 'plain' makes no milbench.Network, got Linear"):
-        make_network(task, name, {}, seed=0)
+        make_network(task, task.format_from({}), name, {}, seed=0)

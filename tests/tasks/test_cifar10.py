@@ -10,7 +10,7 @@ import torch
 from milbench import UsageError, load_task
 from milbench.engine.parts import typical_positions
 from tests._helpers.small_data import TEST, TRAIN, small_cifar, write_batch
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 
 def make(**params: Any) -> Any:
@@ -25,13 +25,12 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
         root / TRAIN[2],
         {"data": np.stack([np.concatenate([red, green, blue])] * 3), "labels": [4, 5, 6]},
     )
-    splits = prepared("cifar10", root, any_data=True, validation=30)._splits
-    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [
-        4 * 24 + 3 - 30,
-        30,
-        40,
-    ]
-    image = splits.train.pixels[48]
+    problem = loaded("cifar10", root, any_data=True, validation=30)
+    assert problem.training_count == 4 * 24 + 3 - 30
+    sizes = {split: sum(map(len, evaluated.bags)) for split, evaluated in problem.splits.items()}
+    assert sizes == {"validation": 30, "test": 40}
+    train, _test = make().images(root)
+    image = train.pixels[48]
     assert image.shape == (3, 32, 32)
     assert image[0, 1, 1] == 200
     assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [
@@ -39,22 +38,22 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
         [8],
         [9],
     ]
-    assert splits.train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
+    assert train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
-def test_the_published_networks() -> None:
-    task = make()
+def test_the_published_networks(tmp_path: Path) -> None:
+    problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
     images = torch.rand(2, 3, 32, 32)
     layers = [(27, 128), (1152, 128), (1152, 128), (1152, 192), (1728, 192), (1728, 192), (1728, 256), (2304, 256),
               (2304, 256)]  # fmt: skip
     body = sum((inputs + 1) * outputs for inputs, outputs in layers)
-    network, baseline = new_network(task), new_network(task, head="class")
+    network, baseline = new_network(problem), new_network(problem, head="class")
     assert (
         sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203
     )  # 2.7 M with M = 2^20
     assert sum(p.numel() for p in baseline.parameters()) == body + 2305 * 10
     assert network(images).shape == (2, 11, 4, 4)
-    assert typical_positions(network, task) == 16
+    assert typical_positions(network, problem) == 16
     assert (baseline(images)[:, 10] == 0).all()
 
 

@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import torch
 
-from milbench import Bags, Scores, Task, UsageError, generator, load_task
+from milbench import Bags, Problem, Scores, UsageError, generator, load_task
 from milbench.api.registry import tasks
 from milbench.evaluation.metrics import outcomes
 from milbench.testing import TaskContract
 from milbench.testing.task import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.small_data import PARAMS
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 FEW: dict[str, Any] = {"bags_per_epoch": 100}
 SMALL: dict[str, Any] = {
@@ -53,10 +52,10 @@ class TestFewSyntheticBagsWithErrors(TaskContract):
     task = "synthetic-bags"
     params: ClassVar = FEW | {"training_bags": 60, "labels_dropped": 0.2, "labels_added": 0.05}
 
-    def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
+    def test_label_sets_agree_with_the_truth(self, problem: Problem, batches: list[Bags]) -> None:
         """Those of test bags alone: training label sets have errors, and no truth, which would know better."""
         assert all(bags.truth is None for bags in batches)
-        super().test_label_sets_agree_with_the_truth(prepared, [])
+        super().test_label_sets_agree_with_the_truth(problem, [])
 
 
 class TestSyntheticBagsValidatedOnErrors(TestFewSyntheticBagsWithErrors):
@@ -101,15 +100,14 @@ def test_parameters_that_do_not_fit_together_are_one_line(
 @pytest.mark.parametrize("name", sorted(tasks().names()))
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) -> None:
     task, limit = load_task(name, **PARAMS.get(name, {})), 4
-    task.evaluation_limit = limit
-    task.prepare(data_of_all, torch.device("cpu"))
-    of_network, sizes = untrained_scores(task), list[int]()
+    problem = task.load(data_of_all, limit=limit)
+    of_network, sizes = untrained_scores(task, problem), list[int]()
 
     def score(bags: Bags) -> Scores:
         sizes.append(len(bags))
         return of_network(bags)
 
-    found = task.evaluate(score)
+    found = problem.evaluate(score)
     assert max(sizes) == limit
     # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
     assert sum(sizes) <= (7 if name == "svhn" else 4) * limit
@@ -133,15 +131,15 @@ MADE_OF_ITEMS = {"extended-digits", "extended-mnist", "mnist-bags", "soundscapes
 def test_built_in_tasks_say_what_evaluated_bags_are_made_of(
     name: str, params: dict[str, Any], data_of_all: Path
 ) -> None:
-    task = prepared(name, data_of_all, 0, 8, **params)
+    problem = loaded(name, data_of_all, 0, 8, **params)
     has_items = name in MADE_OF_ITEMS or params.get("bags") == "drawn"
-    for split in task.eval_splits.values():
+    for split in problem.splits.values():
         for batches in (split.bags, split.single_instance):
             for number in range(len(batches)):
                 origin = batches[number].origin
                 assert origin is not None
                 assert (origin.items is not None) == has_items
-    assert next(iter(task.train_batches(0, generator("t")))).origin is None
+    assert next(iter(problem.train_batches(0, generator("t")))).origin is None
 
 
 @pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
@@ -149,9 +147,9 @@ def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(
     name: str, data_of_all: Path
 ) -> None:
     """Soundscapes have five folds, the others one."""
-    one, same, other = (prepared(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
-    train = [bag_digests(next(task.train_batches(0, generator("t")))) for task in (one, same)]
-    parts = [task.eval_splits["test"].bags[0] for task in (one, same, other)]
+    one, same, other = (loaded(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
+    train = [bag_digests(next(drawn.train_batches(0, generator("t")))) for drawn in (one, same)]
+    parts = [drawn.splits["test"].bags[0] for drawn in (one, same, other)]
     # Sequences are standardised by those that are trained on: where their events are tells them apart.
     tested = [
         bag_digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts

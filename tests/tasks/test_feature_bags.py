@@ -17,7 +17,7 @@ from milbench import Bags, UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.scores import Scores
 from milbench.engine.folders import results
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 SHAPE = 60, 3  # bags, features
 
@@ -45,17 +45,17 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:
-    return prepared("feature-bags", None, seed, table=str(table), **params)
+    return loaded("feature-bags", None, seed, table=str(table), **params)
 
 
 def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     frame = pd.read_csv(path, keep_default_na=False)
-    task = make(path, batch_bags=7)
-    assert (task.num_classes, task.class_names) == (2, ["high", "wide"])
-    batches = list(task.train_batches(0, generator(0)))
+    problem = make(path, batch_bags=7)
+    assert (problem.format.num_classes, problem.format.class_names) == (2, ("high", "wide"))
+    batches = list(problem.train_batches(0, generator(0)))
     assert [len(bags) for bags in batches] == [7] * 6
-    assert task.steps_per_epoch == 6
+    assert problem.steps_per_epoch == 6
     known = {
         tuple(np.float32(part[["f0", "f1", "f2"]].to_numpy()).ravel().tolist()): part[
             "labels"
@@ -73,7 +73,7 @@ def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path)
             content = tuple(instances[there].flatten().tolist())
             names = {
                 name
-                for name, is_there in zip(task.class_names, labels.tolist(), strict=True)
+                for name, is_there in zip(problem.format.class_names, labels.tolist(), strict=True)
                 if is_there
             }
             assert names == set(filter(None, known[content].split(";")))
@@ -88,7 +88,7 @@ def test_an_evaluated_bag_has_its_row_and_its_group(tmp_path: Path) -> None:
     frame = pd.read_csv(path, keep_default_na=False)
     names = [*frame["bag"].unique()]
     numbers_of = dict[str, set[int]]()
-    for split in make(path).eval_splits.values():
+    for split in make(path).splits.values():
         for bags in (split.bags[n] for n in range(len(split.bags))):
             for instances, row, group in zip(
                 bags.instances, bags.origin.bag.tolist(), bags.origin.group.tolist(), strict=True
@@ -106,7 +106,7 @@ def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> Non
     path = write_table(tmp_path, truth=True)
     frame = pd.read_csv(path, keep_default_na=False)
     names = [*frame["bag"].unique()]
-    for split in make(path).eval_splits.values():
+    for split in make(path).splits.values():
         for bags in (split.single_instance[n] for n in range(len(split.single_instance))):
             for instances, row, group in zip(
                 bags.instances, bags.origin.bag.tolist(), bags.origin.group.tolist(), strict=True
@@ -121,10 +121,10 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
     split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
     path = write_table(tmp_path, split=split)
     frame = pd.read_csv(path, keep_default_na=False)
-    task = make(path, validation=0.0)
+    problem = make(path, validation=0.0)
     train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
     for name in ("mlp", "gated-attention"):
-        network: Any = new_network(task, name, head="sigmoid")
+        network: Any = new_network(problem, name, head="sigmoid")
         stored = network.state_dict()  # who has the weights can read raw features
         mean, divisor = stored["standardise.mean"].numpy(), stored["standardise.divisor"].numpy()
         assert mean == pytest.approx(train.mean().to_numpy(), rel=1e-5)
@@ -151,9 +151,9 @@ def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_pa
     plain = make(write_table(tmp_path)).evaluate(score).metrics
     assert plain["test/set_error"] <= 0.1
     assert not {name for name in plain if "instance" in name or "posterior" in name}
-    task = make(write_table(tmp_path, truth=True))
-    known = task.evaluate(score).metrics
-    trained = list(task.train_batches(0, torch.Generator()))
+    problem = make(write_table(tmp_path, truth=True))
+    known = problem.evaluate(score).metrics
+    trained = list(problem.train_batches(0, torch.Generator()))
     assert trained
     assert all(bags.truth is None for bags in trained), "no loss is trained on them"
     assert known["test/set_error"] == plain["test/set_error"]
@@ -177,7 +177,7 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
                 presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3)
             )
 
-        prepared("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
+        loaded("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
         return seen
 
     every, some = sizes(None), sizes(6)
@@ -230,18 +230,19 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
 
 
 def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_path: Path) -> None:
-    task = make(write_table(tmp_path), instances=3)
+    problem = make(write_table(tmp_path), instances=3)
     every = make(tmp_path / "mine.csv").train_batches(0, generator(0))
     whole = {tuple(row) for bags in every for bag in bags.instances.tolist() for row in bag}
-    first, again, other = ([*task.train_batches(0, generator(seed))] for seed in (0, 0, 1))
+    first, again, other = ([*problem.train_batches(0, generator(seed))] for seed in (0, 0, 1))
     assert max(bags.instances.shape[1] for bags in first) == 3
     assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(a.instances, b.instances) for a, b in zip(first, other, strict=True))
     assert {
         tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag
     } <= whole | {(0.0, 0.0, 0.0)}
-    assert max(bags.instances.shape[1] for bags in task.eval_splits["test"].bags) > 3
-    assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
+    assert max(bags.instances.shape[1] for bags in problem.splits["test"].bags) > 3
+    sampled = load_task("feature-bags", table=str(tmp_path / "mine.csv"), instances=3)
+    assert "label sets hold for the whole bag" in sampled.check_data(None), "plan and report say it"
     with pytest.raises(
         UsageError, match=r"task\.instances=1 are fewer than the 2 classes of a bag"
     ):
@@ -249,13 +250,13 @@ def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_pa
 
 
 def test_no_batch_has_more_instances_than_it_may_and_every_bag_is_in_one(tmp_path: Path) -> None:
-    task = make(write_table(tmp_path), batch_instances=12)
-    trained = [*task.train_batches(0, generator(0))]
-    assert len(trained) == task.steps_per_epoch == 21
+    problem = make(write_table(tmp_path), batch_instances=12)
+    trained = [*problem.train_batches(0, generator(0))]
+    assert len(trained) == problem.steps_per_epoch == 21
     assert sum(map(len, trained)) == 42
-    for bags in (*trained, *task.eval_splits["test"].bags):
+    for bags in (*trained, *problem.splits["test"].bags):
         assert len(bags) * bags.instances.shape[1] <= 12
-    assert sum(map(len, task.eval_splits["test"].bags)) == 12
+    assert sum(map(len, problem.splits["test"].bags)) == 12
     single = make(tmp_path / "mine.csv", batch_instances=1)
     assert all(len(bags) == 1 for bags in single.train_batches(0, generator(0)))
 
@@ -328,31 +329,33 @@ def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_pa
         load_task("feature-bags", table=str(table)).check_data(None)
     tested = []
     for seed in range(4):
-        task = make(table, seed, folds=4, small_bags="leave-out")
-        assert all(bags.labels.sum() == len(bags) for bags in task.train_batches(0, generator("t")))
+        problem = make(table, seed, folds=4, small_bags="leave-out")
+        assert all(
+            bags.labels.sum() == len(bags) for bags in problem.train_batches(0, generator("t"))
+        )
         tested += [
-            float(x) for bags in task.eval_splits["test"].bags for x in bags.instances[:, 0, 0]
+            float(x) for bags in problem.splits["test"].bags for x in bags.instances[:, 0, 0]
         ]
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]
 
 
 def test_a_baseline_is_evaluated_on_the_bags_of_the_losses(tmp_path: Path) -> None:
     path = write_table(tmp_path)
-    task = make(path, seed=2)
+    problem = make(path, seed=2)
 
     def score(bags: Bags) -> Scores:
         presence = bags.labels.float()
         maps = torch.zeros(len(bags), 3, bags.instances.shape[1])
         return Scores(presence, presence, maps, mask=bags.mask)
 
-    evaluation = task.evaluate(score)
+    evaluation = problem.evaluate(score)
     frame = pd.read_csv(path, keep_default_na=False)
     of_bags = frame.groupby("bag", sort=False)
     values = of_bags[["f0", "f1", "f2"]]
     pooled = np.hstack([values.mean(), values.max(), values.min()]).astype(np.float32)
     texts = of_bags["labels"].first()
     truth = np.array([["high" in text, "wide" in text] for text in texts])
-    split = task._split
+    split = problem.split
     trees = ExtraTreesClassifier(n_estimators=100, random_state=2)
     trees.fit(pooled[split.train], truth[split.train])
     votes = np.stack([of_class[:, 1] for of_class in trees.predict_proba(pooled[split.test])], 1)
@@ -364,5 +367,5 @@ def test_a_baseline_is_evaluated_on_the_bags_of_the_losses(tmp_path: Path) -> No
 
 
 def test_without_test_bags_there_is_no_baseline(tmp_path: Path) -> None:
-    task = make(write_table(tmp_path), test=0)
-    assert task._baseline == {}
+    problem = make(write_table(tmp_path), test=0)
+    assert problem._baseline == {}

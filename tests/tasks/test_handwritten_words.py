@@ -10,7 +10,7 @@ import torch
 
 from milbench import UsageError, generator, load_loss
 from tests._helpers.small_data import letter_rows, write_letters
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 WORDS = ["abc", "fog", "hoop", "quartz", "jinxed", "xylophones", "klmnopqrstuv"]
 LETTERS = [letter for word in WORDS for letter in word]
@@ -28,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    return prepared("handwritten-words", root, seed, any_data=True, **params)
+    return loaded("handwritten-words", root, seed, any_data=True, **params)
 
 
 def read(batches: Any) -> list[tuple[str, set[int]]]:
@@ -50,9 +50,9 @@ def read(batches: Any) -> list[tuple[str, set[int]]]:
     return found
 
 
-def parts(task: Any) -> dict[str, list[tuple[str, set[int]]]]:
-    evaluated = {part: read(split.bags) for part, split in task.eval_splits.items()}
-    return {"train": read(task.train_batches(0, generator("t"))), **evaluated}
+def parts(problem: Any) -> dict[str, list[tuple[str, set[int]]]]:
+    evaluated = {part: read(split.bags) for part, split in problem.splits.items()}
+    return {"train": read(problem.train_batches(0, generator("t"))), **evaluated}
 
 
 def test_bags_are_the_words_and_folds_are_the_official_ones(root: Path) -> None:
@@ -87,23 +87,23 @@ def test_drawn_bags_are_the_same_for_all_seeds_that_use_their_fold(root: Path) -
 
 
 def test_single_letters_are_those_of_the_bags(root: Path) -> None:
-    split = make(root).eval_splits["test"]
+    split = make(root).splits["test"]
     assert Counter(letter for letter, _ in read(split.single_instance)) == Counter(LETTERS)
 
 
 def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
-    task = make(root)
-    logits = new_network(task, "sequence")(
-        next(task.train_batches(0, generator("t"))).instances[:1, :3]
+    problem = make(root)
+    logits = new_network(problem, "sequence")(
+        next(problem.train_batches(0, generator("t"))).instances[:1, :3]
     )
     assert logits.shape == (1, 27, 2 * 3)
     assert load_loss("ctc")(logits, [[0]], target=torch.zeros(1, 3, dtype=torch.long)).isfinite()
 
 
-def number_of_each(task: Any) -> dict[str, list[tuple[str, int, int]]]:
+def number_of_each(problem: Any) -> dict[str, list[tuple[str, int, int]]]:
     """Return what each evaluated word spells, with its number and its group."""
     found = {}
-    for part, split in task.eval_splits.items():
+    for part, split in problem.splits.items():
         words = [word for word, _ in read(split.bags)]
         bag = torch.cat([bags.origin.bag for bags in split.bags]).tolist()
         group = torch.cat([bags.origin.group for bags in split.bags]).tolist()
@@ -130,7 +130,7 @@ def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
 
 def test_items_of_drawn_bags_are_letters_of_the_file(root: Path) -> None:
     in_file = LETTERS * 10
-    for split in make(root, 1, bags="drawn").eval_splits.values():
+    for split in make(root, 1, bags="drawn").splits.values():
         for batches in (split.bags, split.single_instance):
             items = torch.cat([pad(bags.origin.items) for bags in batches]).tolist()
             for (word, (fold,)), row in zip(read(batches), items, strict=True):

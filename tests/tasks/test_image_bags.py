@@ -12,13 +12,13 @@ from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_loss
 from milbench.engine.folders import results
-from milbench.engine.parts import network_for
+from milbench.engine.parts import network_for, task_for
 from milbench.experiment.cell import Cell
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
 from tests._helpers.small_data import small_images
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(folder: Path, table: str = "images.csv", **params: Any) -> Any:
-    return prepared("image-bags", table=str(folder / table), **{"size": 32, **params})
+    return loaded("image-bags", table=str(folder / table), **{"size": 32, **params})
 
 
 def changed(folder: Path, name: str, **columns: Any) -> str:
@@ -48,10 +48,10 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
         picture.save(tmp_path / f"{n}.png")
         rows.append(f"{n}.png,{'odd' * (n % 2)}," + '"[[""odd"",0,0,9,9]]"' * (n % 2))
     (tmp_path / "images.csv").write_text("\n".join(rows))
-    task = make(tmp_path, batch_bags=10)
-    batches = list(task.train_batches(0, generator(0)))
-    assert len(batches) == task.steps_per_epoch == 5
-    assert task.class_names == ["odd"]
+    problem = make(tmp_path, batch_bags=10)
+    batches = list(problem.train_batches(0, generator(0)))
+    assert len(batches) == problem.steps_per_epoch == 5
+    assert problem.format.class_names == ("odd",)
     seen = []
     for bags in batches:
         assert bags.truth is None, "boxes are for evaluation alone"
@@ -66,8 +66,8 @@ def test_batches_hold_every_training_image_once_with_its_label_set_and_without_b
 
 
 def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: Path) -> None:
-    task = make(folder, size=64)
-    network: Any = new_network(task, "resnet18", stride=4)
+    problem = make(folder, size=64)
+    network: Any = new_network(problem, "resnet18", stride=4)
     ys, xs = centres = network.position_centres(64, 64)
 
     def score(bags: Bags, *, elsewhere: bool = False) -> Scores:
@@ -79,8 +79,10 @@ def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: P
         labels = bags.labels.float()
         return Scores(labels, labels, torch.cat([maps, maps[:, :1]], dim=1), centres=centres)
 
-    assert task.evaluate(score).metrics["test/hit_rate"] >= 0.95
-    assert task.evaluate(lambda bags: score(bags, elsewhere=True)).metrics["test/hit_rate"] <= 0.3
+    assert problem.evaluate(score).metrics["test/hit_rate"] >= 0.95
+    assert (
+        problem.evaluate(lambda bags: score(bags, elsewhere=True)).metrics["test/hit_rate"] <= 0.3
+    )
 
 
 def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> None:
@@ -93,13 +95,13 @@ def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> N
     boxes, split = frame["boxes"].tolist(), ["train", "validation", "test"] * 20
     split = [split[n // 3] for n in range(60)]
     few = [text if part == "test" else "" for text, part in zip(boxes, split, strict=True)]
-    task = make(folder, table=changed(folder, "few.csv", boxes=few, split=split))
-    metrics = task.evaluate(score).metrics
+    problem = make(folder, table=changed(folder, "few.csv", boxes=few, split=split))
+    metrics = problem.evaluate(score).metrics
     assert "test/hit_rate" in metrics
     assert "validation/hit_rate" not in metrics
-    task = make(folder, table=changed(folder, "none.csv", boxes=""))
-    assert "test/hit_rate" not in task.evaluate(score).metrics
-    assert task.gallery().truth is None
+    problem = make(folder, table=changed(folder, "none.csv", boxes=""))
+    assert "test/hit_rate" not in problem.evaluate(score).metrics
+    assert problem.gallery().truth is None
 
 
 def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Path) -> None:
@@ -114,13 +116,15 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
         state = models.resnet18(weights=None).state_dict()
         torch.save(state, path)
         cells += make_plan(make_spec({"name": "t", **values})).cells
-        network = network_for(cells[-1], make(folder), load_loss("exact"))
+        task = task_for(cells[-1])
+        bag_format = task.load(None).format
+        network = network_for(cells[-1], task, bag_format, load_loss("exact"))
         assert isinstance(network, Backbone)
         assert torch.equal(network.body.state_dict()["0.weight"], state["conv1.weight"])
     assert cells[0].network.params == cells[1].network.params
     assert cells[0].id != cells[1].id
     with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
-        network_for(cells[0], make(folder), load_loss("exact"))
+        network_for(cells[0], task, bag_format, load_loss("exact"))
 
 
 def test_a_stranger_checks_a_table_and_compares_losses_on_it(

@@ -8,7 +8,7 @@ import torch
 
 from milbench import generator
 from tests._helpers.small_data import small_mnist, write_idx
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    return prepared("mnist-bags", root, seed, any_data=True, **params)
+    return loaded("mnist-bags", root, seed, any_data=True, **params)
 
 
 def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:
@@ -44,10 +44,10 @@ def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:
 
 
 def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
-    task = make(root, train_bags=400)
-    train = contents(task.train_batches(0, generator("t")))
-    test = contents(task.eval_splits["test"].bags)
-    validation = contents(task.eval_splits["validation"].bags)
+    problem = make(root, train_bags=400)
+    train = contents(problem.train_batches(0, generator("t")))
+    test = contents(problem.splits["test"].bags)
+    validation = contents(problem.splits["validation"].bags)
     for bags, count, split in ((train, 400, 0), (test, 1000, 1), (validation, 200, 0)):
         assert len(bags) == count
         assert sum(bool(labels) for labels, _ in bags) == count // 2
@@ -70,7 +70,7 @@ def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
 @pytest.mark.parametrize("labels", ["nine", "all"])
 def test_items_are_the_images_of_each_bag(root: Path, labels: str) -> None:
     """Training images have the numbers 0 to 399, then come the test images."""
-    for split in make(root, labels=labels).eval_splits.values():
+    for split in make(root, labels=labels).splits.values():
         for batches in (split.bags, split.single_instance):
             for n in range(len(batches)):
                 bags = batches[n]
@@ -82,9 +82,9 @@ def test_items_are_the_images_of_each_bag(root: Path, labels: str) -> None:
 
 
 def test_all_classes(root: Path) -> None:
-    task = make(root, labels="all", bag_size=3, train_bags=50)
-    for labels, images in contents(task.eval_splits["test"].bags):
+    problem = make(root, labels="all", bag_size=3, train_bags=50)
+    for labels, images in contents(problem.splits["test"].bags):
         assert labels == set(images[:, 0].tolist())
-    single = contents(task.eval_splits["test"].single_instance)
+    single = contents(problem.splits["test"].single_instance)
     assert [labels for labels, _ in single] == [{n % 10} for n in range(200)]
-    assert task.max_labels <= 10
+    assert problem.max_labels <= 10

@@ -15,7 +15,7 @@ from torch.distributions import Normal
 
 from milbench import Scores, generator, label_matrix
 from milbench.families.decisions import instancewise_scores
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 SMALL: dict[str, Any] = {
     "min_size": 2,
@@ -138,7 +138,12 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment
 
 
 def make(limit: int = 40, **params: Any) -> Any:
-    return prepared("synthetic-bags", limit=limit, **{**SMALL, **params})
+    return loaded("synthetic-bags", limit=limit, **{**SMALL, **params})
+
+
+def distribution(problem: Any, split: str) -> Any:
+    """The distribution that the bags of a split are drawn from."""
+    return {name: model for name, model, _ in problem.drawn}[split]
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
@@ -174,10 +179,10 @@ def by_enumeration(
 
 @pytest.mark.parametrize("name", COURSE)
 def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
-    task = make(**COURSE[name])
-    for split, (bags,) in evaluated_bags(task).items():
+    problem = make(**COURSE[name])
+    for split, (bags,) in evaluated_bags(problem).items():
         wrong_sets, wrong_instances = list[bool](), list[bool]()
-        found = (task.test if split == "test" else task.training).posterior(bags)
+        found = distribution(problem, split).posterior(bags)
         for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
             sets, instances = by_enumeration(bags.instances[bag, :size], name, split)
             of_sets = found.log_sets[bag].exp()
@@ -193,7 +198,7 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
                 instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]
             ).tolist()
         for metric, wrong in (("set_error", wrong_sets), ("posterior_error", wrong_instances)):
-            assert task.known_errors()[f"{split}/bayes_{metric}"] == pytest.approx(
+            assert problem.known_errors()[f"{split}/bayes_{metric}"] == pytest.approx(
                 sum(wrong) / len(wrong)
             )
 
@@ -204,8 +209,8 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
 )
 def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> None:
     params, count = COURSE[name], 6000
-    task = make(**params)
-    bags = (task.test if split == "test" else task.training).draw(count, generator("course", name))
+    problem = make(**params)
+    bags = distribution(problem, split).draw(count, generator("course", name))
     sizes = bags.mask.sum(dim=1)
     classes = params["num_classes"]
     for size in sizes.unique().tolist():
@@ -226,8 +231,8 @@ def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> Non
 
 
 def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
-    task = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
-    bags = task.training.draw(4000, generator("context"))
+    problem = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
+    bags = problem.training.draw(4000, generator("context"))
     background = (bags.truth.position_classes == 2) & bags.mask
     for has_0, share in ((True, 0.4), (False, 0.0)):
         x = bags.instances[background & (bags.labels[:, :1] == has_0)].double()
@@ -241,8 +246,8 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
     name: str,
 ) -> None:
     """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
-    task = make(**COURSE[name])
-    classes, (low, high) = COURSE[name]["num_classes"], task.training.sizes
+    problem = make(**COURSE[name])
+    classes, (low, high) = COURSE[name]["num_classes"], problem.training.sizes
     often = torch.zeros(classes + 2, dtype=torch.float64)
     for size in range(low, high + 1):
         for kinds, p in model_of(size, name).items():
@@ -251,7 +256,7 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
     x = torch.randn(5, 4, generator=generator("reference", name)) * 2
     joint = (log_densities(x.double(), classes) + (often / often.sum()).log()).softmax(dim=1)
     expected = torch.cat([joint[:, :classes], joint[:, classes:].sum(dim=1, keepdim=True)], dim=1)
-    found = task.training.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
+    found = problem.training.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
 
 
@@ -261,12 +266,12 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 def test_the_reference_decides_by_its_posterior_of_each_instance(
     name: str, alike: list[set[int]]
 ) -> None:
-    task = make(200, **COURSE[name])
-    found, of = task.known_errors(), {c: group for group in alike for c in group}
+    problem = make(200, **COURSE[name])
+    found, of = problem.known_errors(), {c: group for group in alike for c in group}
     classes = COURSE[name]["num_classes"]
-    score = instancewise_scores(task.training.marginal_log_posterior, task._groups)
-    for split, (bags,) in evaluated_bags(task).items():
-        probs = task.training.marginal_log_posterior(bags.instances).exp()
+    score = instancewise_scores(problem.training.marginal_log_posterior, problem.groups)
+    for split, (bags,) in evaluated_bags(problem).items():
+        probs = problem.training.marginal_log_posterior(bags.instances).exp()
         wrong, merged_wrong, presence = [], [], []
         for b, size in enumerate(bags.mask.sum(dim=1).tolist()):
             of_bag = probs[b, :, :size].T.tolist()
@@ -288,8 +293,8 @@ def test_the_reference_decides_by_its_posterior_of_each_instance(
     assert 0 < found["test/reference_set_error"] < 0.5
 
 
-def evaluated_bags(task: Any) -> dict[str, list[Any]]:
-    return {split: evaluated.bags for split, evaluated in task.eval_splits.items()}
+def evaluated_bags(problem: Any) -> dict[str, list[Any]]:
+    return {split: evaluated.bags for split, evaluated in problem.splits.items()}
 
 
 def test_training_label_sets_alone_have_errors() -> None:
@@ -297,8 +302,8 @@ def test_training_label_sets_alone_have_errors() -> None:
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
     batches = [
-        [bags for n in range(10) for bags in task.train_batches(0, generator(n))]
-        for task in (noisy, clean)
+        [bags for n in range(10) for bags in problem.train_batches(0, generator(n))]
+        for problem in (noisy, clean)
     ]
     for bags, same in zip(*batches, strict=True):
         assert torch.equal(bags.instances, same.instances)
@@ -316,12 +321,12 @@ NOISY: dict[str, Any] = {"num_classes": 3, "labels_dropped": 0.2, "labels_added"
 BOTH = "training+validation"
 
 
-def labels_of(task: Any, split: str) -> Tensor:
-    return torch.cat([bags.labels for bags in task.eval_splits[split].bags])
+def labels_of(problem: Any, split: str) -> Tensor:
+    return torch.cat([bags.labels for bags in problem.splits[split].bags])
 
 
 def with_noise(noise_in: str, seed: int = 0, **params: Any) -> Any:
-    return prepared("synthetic-bags", None, seed, **NOISY | {"noise_in": noise_in} | params)
+    return loaded("synthetic-bags", None, seed, **NOISY | {"noise_in": noise_in} | params)
 
 
 def test_validation_label_sets_can_have_the_errors_of_training() -> None:
@@ -337,11 +342,11 @@ def test_noise_in_validation_changes_nothing_but_its_label_sets() -> None:
     noisy, clean = with_noise(BOTH), with_noise("training")
     assert torch.equal(labels_of(noisy, "test"), labels_of(clean, "test"))
     for split in ("validation", "test"):
-        pairs = zip(noisy.eval_splits[split].bags, clean.eval_splits[split].bags, strict=True)
+        pairs = zip(noisy.splits[split].bags, clean.splits[split].bags, strict=True)
         for bags, same in pairs:
             assert torch.equal(bags.instances, same.instances)
             assert torch.equal(bags.mask, same.mask)
-    trained = [next(iter(task.train_batches(0, generator("t")))) for task in (noisy, clean)]
+    trained = [next(iter(problem.train_batches(0, generator("t")))) for problem in (noisy, clean)]
     assert torch.equal(trained[0].instances, trained[1].instances)
     assert torch.equal(trained[0].labels, trained[1].labels)
 
@@ -352,7 +357,7 @@ def test_noise_in_validation_is_the_same_for_all_seeds() -> None:
 
 
 def test_noisy_validation_bags_do_not_tell_the_truth() -> None:
-    validation = with_noise(BOTH).eval_splits["validation"]
+    validation = with_noise(BOTH).splits["validation"]
     assert all(bags.truth is None for bags in validation.bags)
     assert not len(validation.single_instance)
 
@@ -365,10 +370,10 @@ def test_with_noisy_validation_the_optimum_of_test_bags_stays() -> None:
 
 @pytest.mark.parametrize("label_sets", ["independent", "constant"])
 def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -> None:
-    task = with_noise(BOTH, **SMALL, label_sets=label_sets)
-    model = task.training
+    problem = with_noise(BOTH, **SMALL, label_sets=label_sets)
+    model = problem.training
     score = instancewise_scores(model.marginal_log_posterior, range(model.num_classes + 1))
-    metrics = task.evaluate(score).metrics
+    metrics = problem.evaluate(score).metrics
     assert "validation/set_error" in metrics
     assert "test/excess_posterior_error" in metrics
     of_instances = ("instance_error", "posterior_error", "hit_rate", "bayes_", "reference_")
@@ -380,7 +385,7 @@ def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -
 def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
     noisy, clean = with_noise(BOTH), with_noise("training")
     truth_of = {}
-    for split in clean.eval_splits.values():
+    for split in clean.splits.values():
         for bags in (*split.bags, *split.single_instance):
             for instances, labels in zip(bags.instances, bags.labels, strict=True):
                 truth_of[instances.numpy().tobytes()] = labels
@@ -398,10 +403,10 @@ def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
 
 
 def test_without_errors_noise_in_changes_nothing() -> None:
-    task = with_noise(BOTH, labels_dropped=0.0, labels_added=0.0)
+    problem = with_noise(BOTH, labels_dropped=0.0, labels_added=0.0)
     clean = with_noise("training")
-    assert torch.equal(labels_of(task, "validation"), labels_of(clean, "validation"))
-    assert task.eval_splits["validation"].bags[0].truth is not None
+    assert torch.equal(labels_of(problem, "validation"), labels_of(clean, "validation"))
+    assert problem.splits["validation"].bags[0].truth is not None
 
 
 def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> (
@@ -410,9 +415,9 @@ def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_
     seen = []
     for seed, epoch in ((0, 0), (0, 7), (1, 0)):
         params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
-        task = prepared("synthetic-bags", None, seed, 10, **params)
-        batches = list(task.train_batches(epoch, generator("order", epoch)))
-        assert len(batches) == task.steps_per_epoch == 7
+        problem = loaded("synthetic-bags", None, seed, 10, **params)
+        batches = list(problem.train_batches(epoch, generator("order", epoch)))
+        assert len(batches) == problem.steps_per_epoch == 7
         seen.append([tuple(bag) for bags in batches for bag in bags.instances.flatten(1).tolist()])
     first, later, other = seen
     assert len(set(first)) == 20

@@ -11,12 +11,12 @@ from milbench import Bags, Scores, generator
 from milbench.api.gallery import load
 from tests._helpers.command_line import Milbench
 from tests._helpers.sequence_files import RATE, small_table, write_table
-from tests._helpers.tasks import new_network, prepared
+from tests._helpers.tasks import loaded, new_network
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:
     params = {"sample_rate": RATE, "frames_per_second": 50, "bands": 12, **params}
-    return prepared("sequence-bags", table.parent, seed, table=table.name, **params)
+    return loaded("sequence-bags", table.parent, seed, table=table.name, **params)
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +24,18 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_table(tmp_path_factory.mktemp("sequences"))
 
 
-def split_bags(task: Any) -> dict[str, list[Any]]:
-    return {"train": [*task.train_batches(0, generator("t"))]} | {
-        split: found.bags for split, found in task.eval_splits.items()
+def split_bags(problem: Any) -> dict[str, list[Any]]:
+    return {"train": [*problem.train_batches(0, generator("t"))]} | {
+        split: found.bags for split, found in problem.splits.items()
     }
 
 
 def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
-    task = make(table)
-    assert task.class_names == ["high", "low"]
-    assert task.num_classes == 2
-    assert task.max_labels == 2
-    for batches in split_bags(task).values():
+    problem = make(table)
+    assert problem.format.class_names == ("high", "low")
+    assert problem.format.num_classes == 2
+    assert problem.max_labels == 2
+    for batches in split_bags(problem).values():
         for bags in batches:
             lengths = (~bags.instances[:, 0].isnan()).sum(dim=1)
             assert set(lengths.tolist()) <= {50, 55, 60}
@@ -60,9 +60,9 @@ def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
 
 
 def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
-    task = make(small_table(tmp_path, events=False), validation=0)
-    assert next(task.train_batches(0, generator("t"))).truth is None
-    network = new_network(task)
+    problem = make(small_table(tmp_path, events=False), validation=0)
+    assert next(problem.train_batches(0, generator("t"))).truth is None
+    network = new_network(problem)
 
     def score(bags: Bags) -> Scores:
         with torch.no_grad():
@@ -70,7 +70,7 @@ def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
         highest = probs[:, :-1].amax(dim=2)
         return Scores(highest, highest, probs)
 
-    metrics = task.evaluate(score).metrics
+    metrics = problem.evaluate(score).metrics
     assert "test/set_error" in metrics
     assert not {"test/hit_rate", "test/instance_error", "validation/set_error"} & set(metrics)
 
@@ -81,11 +81,11 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
         frames = np.random.default_rng(number).normal(size=(9, 5))
         np.save(tmp_path / f"{number}.npy", frames)
         rows.append({"file": f"{number}.npy", "labels": "a;b" if number % 2 else "a"})
-    task = make(write_table(tmp_path / "t.csv", rows), sample_rate=None)
-    bags = next(task.train_batches(0, generator("t")))
+    problem = make(write_table(tmp_path / "t.csv", rows), sample_rate=None)
+    bags = next(problem.train_batches(0, generator("t")))
     assert bags.mask is None
     assert bags.instances.shape[1:] == (5, 9)
-    assert new_network(task, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
+    assert new_network(problem, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
 
 
 @pytest.mark.drawn

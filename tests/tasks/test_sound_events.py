@@ -8,32 +8,32 @@ import torch
 from milbench import Scores, generator
 from milbench.evaluation.metrics import outcomes
 from tests._helpers.sequence_files import all_bags
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 
 def make(seed: int = 0, **params: Any) -> Any:
-    return prepared("sound-events", None, seed, 60, **{"train_bags": 40, **params})
+    return loaded("sound-events", None, seed, 60, **{"train_bags": 40, **params})
 
 
 @pytest.fixture(scope="module")
-def task() -> Any:
+def problem() -> Any:
     return make(snr_db=20)
 
 
-def test_events_last_as_long_as_sounds_and_lie_in_the_recording(task: Any) -> None:
-    for bags in all_bags(task):
+def test_events_last_as_long_as_sounds_and_lie_in_the_recording(problem: Any) -> None:
+    for bags in all_bags(problem):
         assert bags.instances.shape[1:] == (32, 125)
         assert bags.mask is None
         start, low, end, high = bags.truth.boxes[bags.truth.classes >= 0].unbind(dim=1)
         assert ((start >= 0) & (end <= 125) & (low == 0) & (high == 32)).all()
         assert ((end - start >= 0.2 * 62.5 - 0.01) & (end - start <= 0.5 * 62.5 + 0.01)).all()
-    for split in task.eval_splits.values():
+    for split in problem.splits.values():
         assert all((bags.labels.sum(dim=1) == 1).all() for bags in split.single_instance)
 
 
-def test_frames_are_loud_where_the_truth_has_an_event(task: Any) -> None:
+def test_frames_are_loud_where_the_truth_has_an_event(problem: Any) -> None:
     """Twenty decibels above the noise: the loudest band inside events is above that outside of them."""
-    for bags in task.eval_splits["test"].single_instance:
+    for bags in problem.splits["test"].single_instance:
         for frames, box in zip(bags.instances, bags.truth.boxes[:, 0], strict=True):
             first, last = round(float(box[0])), round(float(box[2]))
             loudest = frames.amax(dim=0)
@@ -41,14 +41,14 @@ def test_frames_are_loud_where_the_truth_has_an_event(task: Any) -> None:
             assert loudest[first + 1 : last - 1].mean() > outside.mean() + 0.5
 
 
-def test_training_frames_are_standardised(task: Any) -> None:
-    frames = torch.cat([bags.instances for bags in task.train_batches(0, generator("all"))])
+def test_training_frames_are_standardised(problem: Any) -> None:
+    frames = torch.cat([bags.instances for bags in problem.train_batches(0, generator("all"))])
     torch.testing.assert_close(frames.mean(dim=(0, 2)), torch.zeros(32), atol=1e-4, rtol=0)
     torch.testing.assert_close(frames.std(dim=(0, 2)), torch.ones(32), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(("late", "low", "high"), [(6, 1, 1), (40, 0, 0.2)])
-def test_the_hit_rate_is_that_in_time(task: Any, late: float, low: float, high: float) -> None:
+def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, high: float) -> None:
     """Events last 12 to 32 frames: 6 frames after its beginning each still is, 40 frames after it none, but others."""
 
     def heard_late(bags: Any) -> Scores:
@@ -60,7 +60,7 @@ def test_the_hit_rate_is_that_in_time(task: Any, late: float, low: float, high: 
         places = torch.tensor([16.0]), 4 * (torch.arange(32) + 0.5)
         return Scores(strength.amax(dim=2), strength.amax(dim=2), probs, strength, centres=places)
 
-    found = task.evaluate(heard_late)
+    found = problem.evaluate(heard_late)
     assert low <= found.metrics["test/hit_rate"] <= high
     assert found.metrics["test/set_error"] == 0
     assert found.metrics["test/instance_error"] == 0

@@ -12,7 +12,7 @@ from milbench import load_task
 from milbench.data import esc10
 from tests._helpers.sequence_files import all_bags, assert_tones_are_heard
 from tests._helpers.small_data import small_clips
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    return prepared("soundscapes", root, seed, 40, any_data=True, **{"train_bags": 40, **params})
+    return loaded("soundscapes", root, seed, 40, any_data=True, **{"train_bags": 40, **params})
 
 
 def module() -> Any:
@@ -38,9 +38,9 @@ def test_levels_are_within_six_decibels_of_the_middle(
     """By the power of scenes with one sound, of which none is lost between the bands, without the noise."""
     monkeypatch.setattr(module(), "NOISE", 0.0)
     module()._scenes.cache_clear()
-    task, seen = make(root), []
-    mean, spread = task._scale
-    for bags in task.eval_splits["test"].single_instance:
+    problem, seen = make(root), []
+    mean, spread = problem.batches.mean, problem.batches.divisor
+    for bags in problem.splits["test"].single_instance:
         for frames, box in zip(bags.instances * spread + mean, bags.truth.boxes[:, 0], strict=True):
             start, _, end, _ = box.tolist()
             seen.append(
@@ -102,7 +102,7 @@ def test_items_are_the_clips_that_are_heard(root: Path) -> None:
     ]
     used = set()
     for seed in range(5):
-        for split in make(root, seed).eval_splits.values():
+        for split in make(root, seed).splits.values():
             for bags in (*split.bags, *split.single_instance):
                 start, end = bags.truth.boxes[..., 0], bags.truth.boxes[..., 2]
                 lengths = ((end - start) * 512).round().int().tolist()

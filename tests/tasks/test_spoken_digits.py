@@ -16,7 +16,7 @@ from milbench.data import sources, spoken_digits
 from milbench.data.catalog import DATASETS, Part, fetch
 from tests._helpers.sequence_files import assert_tones_are_heard
 from tests._helpers.small_data import small_spoken_digits
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
-    return prepared("spoken-digits", root, seed, 40, any_data=True, **{"train_bags": 40, **params})
+    return loaded("spoken-digits", root, seed, 40, any_data=True, **{"train_bags": 40, **params})
 
 
 def test_each_digit_is_heard_where_the_truth_says_and_nowhere_else(root: Path) -> None:
@@ -44,9 +44,9 @@ def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> 
     """Takes 0 to 4 are the official test set. A recording is known by its digit and its length."""
     spoken = spoken_digits.read_all(root, "any")
     digits = [*zip(spoken.digits, map(len, spoken.waveforms), strict=True)]
-    task = make(root, seed=7, most=5)
-    batches = {part: split.bags for part, split in task.eval_splits.items()}
-    batches["train"] = task.train_batches(0, generator("t"))
+    problem = make(root, seed=7, most=5)
+    batches = {part: split.bags for part, split in problem.splits.items()}
+    batches["train"] = problem.train_batches(0, generator("t"))
     for part, takes in {
         "test": range(5),
         "validation": range(5, 10),
@@ -66,7 +66,7 @@ def test_items_are_the_recordings_that_are_heard(root: Path) -> None:
     """Files are numbered by their names; each is known by its digit and its length."""
     files = sorted((root / spoken_digits.FOLDER).glob("*.wav"))
     heard_in_file = [(int(file.name[0]), len(wavfile.read(file)[1])) for file in files]
-    for split in make(root).eval_splits.values():
+    for split in make(root).splits.values():
         for bags in (*split.bags, *split.single_instance):
             lengths = ((bags.truth.boxes[..., 2] - bags.truth.boxes[..., 0]) * 128).round().int()
             for row, classes, sizes in zip(
@@ -84,7 +84,7 @@ def test_two_bags_that_share_an_item_share_its_sound(root: Path) -> None:
     """By the spectrum of the first bag with an item: that of every other one is nearly the same."""
     first_heard: dict[int, torch.Tensor] = {}
     compared = 0
-    for bags in make(root).eval_splits["test"].bags:
+    for bags in make(root).splits["test"].bags:
         for row, boxes, frames in zip(
             bags.origin.items.tolist(), bags.truth.boxes.tolist(), bags.instances, strict=True
         ):

@@ -8,7 +8,7 @@ import torch
 
 from milbench import Bags, Scores, generator
 from milbench.api.metric_info import METRICS
-from tests._helpers.tasks import prepared
+from tests._helpers.tasks import loaded
 
 SMALL = {
     "num_classes": 3,
@@ -21,16 +21,16 @@ SMALL = {
 
 
 def make(**params: Any) -> Any:
-    return prepared("synthetic-bags", **{**SMALL, **params})
+    return loaded("synthetic-bags", **{**SMALL, **params})
 
 
 @pytest.fixture(scope="module")
-def task() -> Any:
+def problem() -> Any:
     return make()
 
 
-def test_sizes_classes_and_instances_follow_the_generator(task: Any) -> None:
-    many, n = task.training.draw(20_000, generator("many")), 20_000
+def test_sizes_classes_and_instances_follow_the_generator(problem: Any) -> None:
+    many, n = problem.training.draw(20_000, generator("many")), 20_000
     sizes = many.mask.sum(dim=1)
     for size in (2, 3, 4, 5):
         assert (sizes == size).sum() == pytest.approx(n / 4, abs=5 * math.sqrt(n * 3 / 16))
@@ -48,16 +48,16 @@ def test_sizes_classes_and_instances_follow_the_generator(task: Any) -> None:
         assert ((torch.cov(x.T) - wanted).abs() < 5 * scale**2 * math.sqrt(2 / len(x))).all()
 
 
-def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
+def test_the_oracle_has_no_excess_but_for_the_threshold(problem: Any) -> None:
     """It scores as the exact posterior does: presence is the probability that a class occurs."""
 
     def score(bags: Bags) -> Scores:
-        probs = task.training.log_posterior(bags.instances).exp()
+        probs = problem.training.log_posterior(bags.instances).exp()
         present = torch.ones_like(probs[:, 0]) if bags.mask is None else bags.mask
         absent = (1 - probs[:, :-1] * present.unsqueeze(1)).prod(dim=2)
         return Scores(probs[:, :-1].amax(dim=2), 1 - absent, probs)
 
-    values = task.evaluate(score).metrics
+    values = problem.evaluate(score).metrics
     assert {name.split("/")[1] for name in values} <= set(METRICS)
     for split in ("validation", "test"):
         for metric, most in (("instance_error", 0), ("posterior_error", 0), ("set_error", 0.03)):
@@ -70,9 +70,11 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
 
 def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
     """Sizes, classes and noise of one batch after the other. Another order needs another revision of the task."""
-    task: Any = make(bags_per_epoch=32 * 11 + 5)
-    model, rng = task.training, generator("order")
-    for bags, count in zip(task.train_batches(0, generator("order")), [32] * 11 + [5], strict=True):
+    problem: Any = make(bags_per_epoch=32 * 11 + 5)
+    model, rng = problem.training, generator("order")
+    for bags, count in zip(
+        problem.train_batches(0, generator("order")), [32] * 11 + [5], strict=True
+    ):
         sizes = torch.randint(2, 6, (count, 1), generator=rng)
         classes = torch.multinomial(model.rates, count * 5, replacement=True, generator=rng).view(
             count, 5
@@ -92,8 +94,8 @@ def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are(
         "min_size": 8,
     }
     for overlap, least, most in ((0.0, 0, 0), (0.5, 0.5, 0.9), (1.0, 1, 1)):
-        task = make(**params | {"max_size": 16, "class_rate": 0.06}, overlap=overlap)
-        bags = task.training.draw(400, torch.Generator().manual_seed(1))
+        problem = make(**params | {"max_size": 16, "class_rate": 0.06}, overlap=overlap)
+        bags = problem.training.draw(400, torch.Generator().manual_seed(1))
         shown = bags.instances[..., :3] > 30 / 2**0.5
         assert torch.equal(shown.any(dim=1), bags.labels)
         together = (shown.sum(dim=2) == 2).any(dim=1)[bags.labels.sum(dim=1) == 2]

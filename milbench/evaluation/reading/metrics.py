@@ -15,8 +15,8 @@ from torch import Tensor
 from milbench.api.bags import Bags
 from milbench.api.decoder import PATTERNS, Decoder
 from milbench.api.predictions import Ratio, Reading, SplitPredictions
+from milbench.api.problem import Evaluation
 from milbench.api.scores import Scores
-from milbench.api.task import Evaluation
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import evaluation_of
 from milbench.evaluation.localisation import best_ious, fit_margin, right_detections, with_margin

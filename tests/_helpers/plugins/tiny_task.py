@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -10,13 +11,17 @@ import torch
 from pydantic import Field
 
 from milbench import (
+    BagFormat,
     Bags,
+    EvalSplit,
     Evaluation,
     InstanceMLP,
     Network,
     NetworkMaker,
+    Problem,
     Recipe,
     ScoreFunction,
+    Split,
     Task,
     Truth,
     UsageError,
@@ -24,6 +29,7 @@ from milbench import (
 )
 from milbench.api.predictions import Predictions, Ratio, SplitPredictions
 
+CPU = torch.device("cpu")
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
 
@@ -39,15 +45,23 @@ def linear(inputs: int, num_classes: int, seed: int) -> Network:
     return InstanceMLP(inputs, num_classes, seed, layers=0)
 
 
+class TinyFormat(BagFormat):
+    """A format of which something is stored with a trained network."""
+
+    def memory(self) -> dict[str, int]:
+        return {"corners": 3}
+
+
 class TinyTask(Task):
     """Five instances a bag, each at a corner or, being background, in the middle."""
 
     name = "tiny"
-    num_classes = 3
-    inputs = 2
-    typical_size = (5,)
+    format = TinyFormat(2, ("0", "1", "2"))
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": mlp, "linear": linear}
     primary = "instance_error"
+    # What a problem says of itself, whatever is true.
+    typical_size: ClassVar[int] = 5
+    max_labels: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -59,6 +73,9 @@ class TinyTask(Task):
         self.batches, self.fault, self.size = batches, fault, size
         self.gate = gate  # a file; the third epoch begins when it exists
 
+    def recipe(self) -> Recipe:
+        return Recipe(epochs=2, lr=0.05, precision="float32")
+
     def check_data(self, data_dir: Path | None) -> str:
         if data_dir is not None and not data_dir.is_dir():
             raise UsageError(f"tiny: no folder {data_dir}")
@@ -66,33 +83,54 @@ class TinyTask(Task):
             int("not a number")
         return f"tiny of {self.size}"
 
-    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        self.device = device
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> Problem:
+        splits: dict[Split, EvalSplit] = {
+            "validation": EvalSplit((), [draw(1, 64, self.size)]),
+            "test": EvalSplit((), [draw(2, 64, self.size)]),
+        }
+        return TinyProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(self.typical_size, 2),
+            batch_bags=32,
+            splits=splits,
+            max_labels=self.max_labels,
+            task=self,
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class TinyProblem(Problem):
+    """Bags of points that are drawn anew in every epoch."""
+
+    task: TinyTask
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.batches
+        return self.task.batches
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        if self.gate and epoch > 1:
-            Path(f"{self.gate}.reached").touch()
-            while not Path(self.gate).exists():
+        gate = self.task.gate
+        if gate and epoch > 1:
+            Path(f"{gate}.reached").touch()
+            while not Path(gate).exists():
                 time.sleep(0.02)
-        for _ in range(self.batches):
-            yield self._spoiled(self._draw(rng))
-
-    def recipe(self) -> Recipe:
-        return Recipe(epochs=2, lr=0.05, precision="float32")
-
-    def memory(self) -> dict[str, int]:
-        return {"corners": 3}
+        for _ in range(self.task.batches):
+            yield self._spoiled(draw_by(rng, 8, self.task.size))
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         metrics = {}
         lowest = 0.0
-        splits = {}
-        for split, seed in (("validation", 1), ("test", 2)):
-            bags = self._draw(torch.Generator().manual_seed(seed), bags=64)
+        splits: dict[str, SplitPredictions] = {}
+        for split, evaluated in self.splits.items():
+            (bags,) = evaluated.bags
             presence = score(bags).presence
             lowest = min(lowest, float(presence.min()))
             wrong = (presence > 0) != bags.labels
@@ -103,25 +141,32 @@ class TinyTask(Task):
                 presence=presence.numpy(),
                 classes=presence.numpy(),
                 bag=np.arange(len(wrong)),
-                digest=f"64 bags of {self.size}",
+                digest=f"64 bags of {self.task.size}",
                 ratios={"instance_error": Ratio(wrong.sum(dim=1).float().numpy(), classes)},
             )
         decoder = {"format": "tiny/1", "decoder": "corners", "lowest": lowest}
         return Evaluation(metrics, decoder, Predictions(splits))
 
     def gallery(self) -> Bags:
-        return self._draw(torch.Generator().manual_seed(3), bags=2)
-
-    def _draw(self, rng: torch.Generator, bags: int = 8) -> Bags:
-        classes = torch.randint(4, (bags, self.size), generator=rng)
-        points = CORNERS[classes] + torch.randn(bags, self.size, 2, generator=rng)
-        known = classes.masked_fill(classes == 3, -1)
-        return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))
+        return draw(3, 2, self.task.size)
 
     def _spoiled(self, bags: Bags) -> Bags:
         faults = {"labels": (1, bags.labels[:, :2]), "poison": (float("nan"), bags.labels),
                   "crowded": (1, torch.ones_like(bags.labels))}  # fmt: skip
-        if self.fault not in faults:
+        if self.task.fault not in faults:
             return bags
-        factor, labels = faults[self.fault]
+        factor, labels = faults[self.task.fault]
         return Bags(bags.instances * factor, labels)
+
+
+def draw(seed: int, bags: int, size: int) -> Bags:
+    """Return bags of some points each, always the same for a seed."""
+    return draw_by(torch.Generator().manual_seed(seed), bags, size)
+
+
+def draw_by(rng: torch.Generator, bags: int, size: int) -> Bags:
+    """Return bags of some points each, drawn by a generator."""
+    classes = torch.randint(4, (bags, size), generator=rng)
+    points = CORNERS[classes] + torch.randn(bags, size, 2, generator=rng)
+    known = classes.masked_fill(classes == 3, -1)
+    return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))

@@ -8,8 +8,8 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.decoder import PATTERNS
 from milbench.api.metric_info import METRICS
 from milbench.api.predictions import Predictions
+from milbench.api.problem import Evaluation
 from milbench.api.scores import Scores
-from milbench.api.task import Evaluation
 from milbench.evaluation.evaluate import evaluation_of, predictions_of
 from milbench.evaluation.metrics import outcomes
 from milbench.evaluation.reading.metrics import ReadingHook
