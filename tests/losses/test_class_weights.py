@@ -191,7 +191,7 @@ def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
     expected = [(bags - count) / count if 0 < count < bags else 1.0 for count in counts.tolist()]
     by_hand = Mean(pos_weight=expected)
     batch = next(iter(setup.train_batches(0)))
-    logits = random_logits(len(batch.labels), setup.problem.num_classes + 1, K)
+    logits = random_logits(len(batch.labels), setup.problem.format.num_classes + 1, K)
     assert_close(setup.model.loss(logits, batch.labels), by_hand(logits, batch.labels))
 
 
