@@ -35,7 +35,8 @@ def draw_bags() -> Bags:
     mask = torch.arange(6) < torch.randint(2, 7, (600, 1), generator=rng)
     points = (corners[classes] + torch.randn(600, 6, 2, generator=rng)) * mask.unsqueeze(2)
     things = classes.masked_fill(~mask | (classes == 3), -1)
-    return Bags(points, label_matrix(things, 3), mask, Truth(things, position_classes=classes))
+    truth = Truth(things, position_classes=classes)
+    return Bags(points, label_matrix(things, 3), mask, truth)
 
 
 class MyTask(Task):

@@ -92,7 +92,7 @@ FAULTS: list[tuple[str, dict[str, str]]] = [
     ),
     (
         "origins_tell_evaluated_bags_apart",
-        {"position_classes=classes))": f"position_classes=classes), {ONE_NUMBER})"},
+        {"mask, truth)": f"mask, truth, {ONE_NUMBER})"},
     ),
     ("it_says_what_it_is", {NETWORK: "{}"}),
     ("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}),

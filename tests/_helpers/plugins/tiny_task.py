@@ -91,8 +91,8 @@ class TinyTask(Task):
         limit: int | None = None,
     ) -> Problem:
         splits: dict[Split, EvalSplit] = {
-            "validation": EvalSplit((), [draw(1, 64, self.size)]),
-            "test": EvalSplit((), [draw(2, 64, self.size)]),
+            "validation": EvalSplit((), [_draw(1, 64, self.size)]),
+            "test": EvalSplit((), [_draw(2, 64, self.size)]),
         }
         return TinyProblem(
             task_name=self.name,
@@ -123,7 +123,7 @@ class TinyProblem(Problem):
             while not Path(gate).exists():
                 time.sleep(0.02)
         for _ in range(self.task.batches):
-            yield self._spoiled(draw_by(rng, 8, self.task.size))
+            yield self._spoiled(_draw_by(rng, 8, self.task.size))
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         metrics = {}
@@ -148,7 +148,7 @@ class TinyProblem(Problem):
         return Evaluation(metrics, decoder, Predictions(splits))
 
     def gallery(self) -> Bags:
-        return draw(3, 2, self.task.size)
+        return _draw(3, 2, self.task.size)
 
     def _spoiled(self, bags: Bags) -> Bags:
         faults = {"labels": (1, bags.labels[:, :2]), "poison": (float("nan"), bags.labels),
@@ -159,12 +159,12 @@ class TinyProblem(Problem):
         return Bags(bags.instances * factor, labels)
 
 
-def draw(seed: int, bags: int, size: int) -> Bags:
+def _draw(seed: int, bags: int, size: int) -> Bags:
     """Return bags of some points each, always the same for a seed."""
-    return draw_by(torch.Generator().manual_seed(seed), bags, size)
+    return _draw_by(torch.Generator().manual_seed(seed), bags, size)
 
 
-def draw_by(rng: torch.Generator, bags: int, size: int) -> Bags:
+def _draw_by(rng: torch.Generator, bags: int, size: int) -> Bags:
     """Return bags of some points each, drawn by a generator."""
     classes = torch.randint(4, (bags, size), generator=rng)
     points = CORNERS[classes] + torch.randn(bags, size, 2, generator=rng)
