@@ -28,6 +28,7 @@ from milbench.data.catalog import find_file
 from milbench.engine.costs import reset_memory_peak
 from milbench.errors import UsageError, message
 from milbench.experiment.cell import Cell
+from milbench.experiment.choices import NetworkChoice
 from milbench.networks.registry import (
     make_network,
     network_maker,
@@ -46,7 +47,8 @@ class Model(torch.nn.Module):
 
     def __init__(self, network: Network, loss: Loss) -> None:
         super().__init__()
-        self.network, self.loss = network, loss
+        self.network = network
+        self.loss = loss
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,14 @@ class Setup:
     @property
     def states(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        parts = {
-            name: getattr(self, name)
-            for name in ("model", "optimizer", "gradient_norm", "averaged_model")
+        states: dict[str, Any] = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "gradient_norm": self.gradient_norm,
         }
-        return {name: part for name, part in parts.items() if part is not None}
+        if self.averaged_model is not None:
+            states["averaged_model"] = self.averaged_model
+        return states
 
     @property
     def all_steps(self) -> int:
@@ -92,17 +97,26 @@ class Setup:
 
     def descend(self, value: Tensor, step: int) -> Tensor:
         """Update the weights by the loss () of a batch, at a step (from 0) of all; return () bool, whether clipped."""
-        optimizer, groups = self.optimizer, self.optimizer.param_groups
-        for group in groups:
+        parameters = []
+        for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.all_steps)
-        optimizer.zero_grad(set_to_none=True)
-        getattr(optimizer, "backward", Tensor.backward)(value)
-        clipped = self.gradient_norm.apply([p for group in groups for p in group["params"]])
-        optimizer.step()
-        averaged_steps = max(1, math.floor((self.recipe.average_last or 0.0) * self.all_steps))
-        if self.averaged_model is not None and step >= self.all_steps - averaged_steps:
+            parameters += group["params"]
+        self.optimizer.zero_grad(set_to_none=True)
+        # An optimiser with a `backward` of its own, psgd, differentiates twice.
+        backward = getattr(self.optimizer, "backward", Tensor.backward)
+        backward(value)
+        clipped = self.gradient_norm.apply(parameters)
+        self.optimizer.step()
+        if self.averaged_model is not None and step >= self._first_averaged_step:
             self.averaged_model.update_parameters(self.model)
-        return clipped | getattr(optimizer, "clipped", clipped)
+        # Such an optimiser has a limit of its own, and says whether it shortened the step.
+        return clipped | getattr(self.optimizer, "clipped", clipped)
+
+    @property
+    def _first_averaged_step(self) -> int:
+        """The first step after which the weights belong to their mean; it has the last ones in any case."""
+        share = self.recipe.average_last or 0.0
+        return self.all_steps - max(1, math.floor(share * self.all_steps))
 
 
 def set_up(
@@ -128,7 +142,8 @@ def set_up(
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
     loss = build_loss(loss_for(cell), problem, cell.seed).to(device)
-    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
+    # Again: what the loss has drawn must not change the network.
+    torch.manual_seed(cell.seed)
     network = network_for(cell, task, problem.format, loss, data_dir)
     if threads_by_work and device.type == "cpu":
         work = problem.batch_bags * multiplications(network, problem)
@@ -146,15 +161,26 @@ def build_setup(
     """
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, problem))
-    model, average = Model(network.move_to(device), loss), recipe.average_last is not None
-    # Without its function torch averages in one operation, which refuses the whole number that BatchNorm counts.
+    model = Model(network.move_to(device), loss)
+    make_optimizer = optimizers().get(recipe.optimizer)
+    averaged_model = None
+    if recipe.average_last is not None:
+        # Without this function torch averages in one operation, which refuses the whole number that BatchNorm counts.
+        averaged_model = AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
+    steps = problem.steps_per_epoch
+    if recipe.steps_per_epoch is not None:
+        steps = min(recipe.steps_per_epoch, steps)
     return Setup(
-        recipe, seed, problem, model,
-        optimizers().get(recipe.optimizer)(model, recipe, seed), GradientNorm(recipe.gradient_norm),
-        averaged_model=AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True) if average else None,
-        steps=min(recipe.steps_per_epoch or problem.steps_per_epoch, problem.steps_per_epoch),
+        recipe=recipe,
+        seed=seed,
+        problem=problem,
+        model=model,
+        optimizer=make_optimizer(model, recipe, seed),
+        gradient_norm=GradientNorm(recipe.gradient_norm),
+        averaged_model=averaged_model,
+        steps=steps,
         device=device,
-    )  # fmt: skip
+    )
 
 
 def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
@@ -213,14 +239,23 @@ def network_for(
     if choice.source:
         resolve(networks(), choice.source)
     params = with_neutral(network_maker(task, choice.name, loss.head), choice.params)
-    if isinstance(weights := params.get("weights"), str) and weights:
-        path = find_file(weights, data_dir, "network.weights")
-        if initial and not choice.revision.endswith(file_digest(path, "sha256")[:16]):
-            raise UsageError(
-                f"{path} was changed after the cell was planned; run the same command again"
-            )
-        params = params | {"weights": str(path) if initial else ""}
+    weights = params.get("weights")
+    if isinstance(weights, str) and weights:
+        params = params | {
+            "weights": _initial_weights(choice, weights, data_dir) if initial else ""
+        }
     return make_network(task, bag_format, choice.name, params, cell.seed, loss.head)
+
+
+def _initial_weights(choice: NetworkChoice, reference: str, data_dir: Path | None) -> str:
+    """Return the path of a file of initial weights. Raises UsageError where it is not that of the plan."""
+    path = find_file(reference, data_dir, "network.weights")
+    digest = file_digest(path, "sha256")[:16]
+    if not choice.revision.endswith(digest):
+        raise UsageError(
+            f"{path} was changed after the cell was planned; run the same command again"
+        )
+    return str(path)
 
 
 def typical_positions(network: Network, problem: Problem) -> int:
