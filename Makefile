@@ -52,7 +52,7 @@ test: $(READY)
 	$(BIN)/python $(TEST)
 
 test-kills: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/store tests/running
 
 test-simulations: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -rP -m simulation tests/report

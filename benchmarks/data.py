@@ -34,10 +34,10 @@ SETTLED = 3.0
 
 MILBENCH = """
 import json, os, sys, time
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as milbench.engine.launch does
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as milbench.running.launch does
 import torch
 from milbench import generator, load_loss, load_task
-from milbench.networks.registry import make_network
+from milbench.networks.known_networks import make_network
 begun = float(sys.argv[2])
 table = {"table": sys.argv[1], "bag": "slide_id", "labels": "label", "features": "features/*.npy"}
 task = load_task("feature-bags", **table, batch_bags=1)

@@ -14,8 +14,8 @@ from milbench import load_loss
 from milbench._utils.devices import resolve
 from milbench._utils.seeding import generator
 from milbench.cli.options import DeviceOption
-from milbench.engine.worker import set_torch_defaults
 from milbench.likelihood import bag_log_prob_from_logits
+from milbench.running.worker import set_torch_defaults
 
 Value = Callable[[Tensor, Tensor], Tensor]
 

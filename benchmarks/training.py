@@ -23,23 +23,23 @@ from _measuring import (
 )
 
 from milbench._utils.devices import resolve
-from milbench.api.bags import Bags
-from milbench.api.registry import losses
-from milbench.api.supervision import SUPERVISIONS
-from milbench.api.targets import make_target
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
+from milbench.contracts.bags import Bags
+from milbench.contracts.registry import losses
+from milbench.contracts.supervision import SUPERVISIONS
+from milbench.contracts.targets import make_target
 from milbench.data import catalog
-from milbench.engine.evaluate import score_function
-from milbench.engine.parts import Setup, set_up
-from milbench.engine.train import train_step
-from milbench.engine.worker import set_torch_defaults
 from milbench.experiment.flags import parse_setting
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.families.fixed_bags import EvaluatedBags
+from milbench.running.worker import set_torch_defaults
+from milbench.training.epoch_evaluation import score_function
+from milbench.training.train import train_step
+from milbench.training.training_setup import Setup, set_up
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""

@@ -16,7 +16,7 @@ class Position(SoftmaxLoss):
 
     where P is the softmax over the channels of each of the K positions and t_k the class at position k. In an image
     that is the class of the instance whose box has its middle near the centre of the position, or background
-    (`milbench.api.targets`). A loss with less supervision may still do better: it may use other positions of an
+    (`milbench.contracts.targets`). A loss with less supervision may still do better: it may use other positions of an
     instance than its middle, and of two instances with one middle the target shows one alone. The loss of a bag without
     instances is 0.
 

@@ -13,14 +13,15 @@ from milbench.errors import UsageError
 
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
-    from milbench.api.bags import Bags, Origin, Truth, label_matrix, pad_bags
-    from milbench.api.geometry import Layer
-    from milbench.api.load import load_loss, load_task
-    from milbench.api.loss import Head, Loss, Reduction, bag_sizes
-    from milbench.api.loss_checks import LabelSets
-    from milbench.api.network import Network, NetworkMaker
-    from milbench.api.outcomes import Outcomes
-    from milbench.api.problem import (
+    from milbench.comparison import Comparison, compare, results
+    from milbench.contracts.bags import Bags, Origin, Truth, label_matrix, pad_bags
+    from milbench.contracts.geometry import Layer
+    from milbench.contracts.load import load_loss, load_task
+    from milbench.contracts.loss import Head, Loss, Reduction, bag_sizes
+    from milbench.contracts.loss_checks import LabelSets
+    from milbench.contracts.network import Network, NetworkMaker
+    from milbench.contracts.outcomes import Outcomes
+    from milbench.contracts.problem import (
         BagFormat,
         EvalSplit,
         Evaluation,
@@ -28,23 +29,22 @@ if TYPE_CHECKING:
         ScoreFunction,
         Split,
     )
-    from milbench.api.published import Published
-    from milbench.api.recipe import Recipe
-    from milbench.api.scores import Scores
-    from milbench.api.supervision import Supervision
-    from milbench.api.task import Folds, Task
-    from milbench.comparison import Comparison, compare, results
+    from milbench.contracts.published import Published
+    from milbench.contracts.recipe import Recipe
+    from milbench.contracts.scores import Scores
+    from milbench.contracts.supervision import Supervision
+    from milbench.contracts.task import Folds, Task
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
     from milbench.evaluation.evaluate import evaluate_bags
     from milbench.families.fixed_bags import EvaluatedBags, FixedBags
-    from milbench.families.image_bags import OneInstanceImages
     from milbench.families.nested_digits import NestedDigits
+    from milbench.families.one_instance_images import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
     from milbench.networks.bag_network import BagNetwork
     from milbench.networks.convolutional import AllConvolutional
     from milbench.networks.instance import InstanceMLP
-    from milbench.networks.registry import load_network
+    from milbench.networks.known_networks import load_network
     from milbench.networks.sequence import SequenceNetwork
 
 __all__ = [
@@ -59,14 +59,14 @@ __all__ = [
 
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
-    "milbench.api.bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags"),
-    "milbench.api.geometry": ("Layer",),
-    "milbench.api.load": ("load_loss", "load_task"),
-    "milbench.api.loss_checks": ("LabelSets",),
-    "milbench.api.network": ("Network", "NetworkMaker"),
-    "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
-    "milbench.api.outcomes": ("Outcomes",),
-    "milbench.api.problem": (
+    "milbench.contracts.bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags"),
+    "milbench.contracts.geometry": ("Layer",),
+    "milbench.contracts.load": ("load_loss", "load_task"),
+    "milbench.contracts.loss_checks": ("LabelSets",),
+    "milbench.contracts.network": ("Network", "NetworkMaker"),
+    "milbench.contracts.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
+    "milbench.contracts.outcomes": ("Outcomes",),
+    "milbench.contracts.problem": (
         "BagFormat",
         "EvalSplit",
         "Evaluation",
@@ -74,23 +74,23 @@ _HOMES = {
         "ScoreFunction",
         "Split",
     ),
-    "milbench.api.published": ("Published",),
-    "milbench.api.recipe": ("Recipe",),
-    "milbench.api.scores": ("Scores",),
-    "milbench.api.supervision": ("Supervision",),
-    "milbench.api.task": ("Folds", "Task"),
+    "milbench.contracts.published": ("Published",),
+    "milbench.contracts.recipe": ("Recipe",),
+    "milbench.contracts.scores": ("Scores",),
+    "milbench.contracts.supervision": ("Supervision",),
+    "milbench.contracts.task": ("Folds", "Task"),
     "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.estimator": ("BagClassifier",),
     "milbench.evaluation.evaluate": ("evaluate_bags",),
     "milbench.families.fixed_bags": ("EvaluatedBags", "FixedBags"),
     "milbench.families.nested_digits": ("NestedDigits",),
-    "milbench.families.image_bags": ("OneInstanceImages",),
+    "milbench.families.one_instance_images": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),
     "milbench.networks.bag_network": ("BagNetwork",),
     "milbench.networks.convolutional": ("AllConvolutional",),
     "milbench.networks.instance": ("InstanceMLP",),
-    "milbench.networks.registry": ("load_network",),
+    "milbench.networks.known_networks": ("load_network",),
     "milbench.networks.sequence": ("SequenceNetwork",),
 }
 """Where each public name that is imported on first use is defined."""

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from milbench.api.metric_info import BASELINE_NAME
-from milbench.api.registry import Registry
-from milbench.api.registry import losses as all_losses
-from milbench.api.registry import tasks as all_tasks
-from milbench.api.resolver import add_object, read_edited, resolve
-from milbench.engine import folders
-from milbench.engine.launch import run_comparison
+from milbench.contracts.metric_info import BASELINE_NAME
+from milbench.contracts.registry import Registry
+from milbench.contracts.registry import losses as all_losses
+from milbench.contracts.registry import tasks as all_tasks
+from milbench.contracts.resolver import add_object, read_edited, resolve
 from milbench.errors import INTERRUPTED, UsageError, unknown
 from milbench.experiment.flags import Flags, requested
 from milbench.experiment.plan import Plan
-from milbench.experiment.results import Results
 from milbench.experiment.stages import Stages
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import main_table, pairs_frame
+from milbench.running.launch import run_comparison
+from milbench.store import folders
+from milbench.store.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from milbench.api.predictions import Predictions
+    from milbench.contracts.predictions import Predictions
 
 Reference = str | Path | type | Callable[..., Any] | ModuleType
 References = Reference | Iterable[Reference] | Mapping[Any, Mapping[str, Any]]
@@ -67,7 +67,7 @@ class Comparison:
     def frame(self) -> pd.DataFrame:
         """A row for each cell, epoch and metric of what is compared.
 
-        Its columns are those of `milbench.experiment.results.Results` but draw; final, whether its
+        Its columns are those of `milbench.store.results.Results` but draw; final, whether its
         epoch is the one that counts; and every setting of the cell: recipe.lr, loss.gamma,
         task.train_bags, ..., NaN where it has none.
         """
@@ -165,7 +165,7 @@ class Comparison:
                 test = comparison.predictions("extended-digits")["exact", 0]["test"]
                 average_precision_score(test.labels, test.presence)
         """
-        from milbench.api.predictions import PREDICTIONS_FILE, load_predictions
+        from milbench.contracts.predictions import PREDICTIONS_FILE, load_predictions
 
         if task is None and len(self._study.tasks) > 1:
             raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
@@ -262,7 +262,7 @@ def compare(
     Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument is wrong, before
     any cell runs; and KeyboardInterrupt where it was interrupted: the same call continues.
     """
-    from milbench.networks.registry import networks as network_registry
+    from milbench.networks.known_networks import networks as network_registry
 
     read_edited()
     loss_names, loss_params = _named_parameters(losses, all_losses())

@@ -10,12 +10,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from milbench._utils.devices import processor
-from milbench.engine.worker import code_version
-from milbench.networks.registry import registries
+from milbench.networks.known_networks import registries
+from milbench.running.worker import code_version
 
 SLOW = (
-    "milbench.engine.check",
-    "milbench.engine.train",
+    "milbench.running.first_batch_check",
+    "milbench.training.train",
     "sklearn.datasets",
     "sklearn.metrics",
     "platformdirs",

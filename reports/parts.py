@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from milbench._utils.files import write_atomically
-from milbench.api.predictions import SINGLE, load_predictions, save_predictions
-from milbench.engine.cell import CellFolder
-from milbench.engine.folders import Root
+from milbench.contracts.predictions import SINGLE, load_predictions, save_predictions
 from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_to_json
+from milbench.store.cell_folder import CellFolder
+from milbench.store.folders import Root
 
 REPORTS = Path(__file__).parent
 LEFT_OUT = shutil.ignore_patterns("weights.safetensors", "gallery.npz", "mlflow.json", ".*")

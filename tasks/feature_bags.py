@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, NamedBags, Origin, Truth, pad_bags
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
-from milbench.api.recipe import Recipe
-from milbench.api.task import CPU
+from milbench.contracts.bags import Bags, NamedBags, Origin, Truth, pad_bags
+from milbench.contracts.network import Network, NetworkMaker
+from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.task import CPU
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite_features, new_bags

@@ -24,7 +24,7 @@ from milbench import (
     UsageError,
     generator,
 )
-from milbench.api.task import CPU
+from milbench.contracts.task import CPU
 from milbench.data import catalog
 from milbench.data.ocr_letters import COLUMNS, FILE, FOLDS, ROWS, Letters, read, read_all
 from milbench.data.splits import official_split

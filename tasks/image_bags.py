@@ -11,18 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Bags, NamedBags, Truth
-from milbench.api.network import Network, NetworkMaker
-from milbench.api.problem import BagFormat, EvalSplit
-from milbench.api.recipe import Recipe
-from milbench.api.task import CPU
+from milbench.contracts.bags import Bags, NamedBags, Truth
+from milbench.contracts.network import Network, NetworkMaker
+from milbench.contracts.problem import BagFormat, EvalSplit
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.task import CPU
 from milbench.data.image_files import fitted_boxes, unfit_points
 from milbench.data.new_bags import new_images
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
 from milbench.families.augmentation import flip_and_crop
 from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
-from milbench.families.image_bags import ImageTask
+from milbench.families.one_instance_images import ImageTask
 from milbench.families.table_bags import Origins, TableBags, TableFormat, class_names_in
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages

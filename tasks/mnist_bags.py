@@ -22,7 +22,7 @@ from milbench import (
     Task,
     generator,
 )
-from milbench.api.task import CPU
+from milbench.contracts.task import CPU
 from milbench.data import image_sets
 from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
 

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Bags, NamedBags
-from milbench.api.network import Network
-from milbench.api.problem import BagFormat
-from milbench.api.recipe import Recipe
-from milbench.api.task import CPU
+from milbench.contracts.bags import Bags, NamedBags
+from milbench.contracts.network import Network
+from milbench.contracts.problem import BagFormat
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.task import CPU
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit

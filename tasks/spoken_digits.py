@@ -11,8 +11,8 @@ from pydantic import Field
 
 from milbench import BagFormat, Recipe, Split, UsageError, generator
 from milbench.data import catalog
+from milbench.data.free_spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
 from milbench.data.log_mel import LogMel
-from milbench.data.spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
 from milbench.families.fixed_bags import draw_in_rounds, limited, make_origin
 from milbench.families.sequences import (
     Recording,

@@ -26,7 +26,7 @@ from milbench import (
     label_matrix,
 )
 from milbench._utils.devices import to_device
-from milbench.api.task import CPU
+from milbench.contracts.task import CPU
 from milbench.evaluation.evaluate import evaluation_of
 from milbench.families.decisions import (
     LEARNABLE,

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from milbench._utils.console import PIPED_WIDTH, console
-from milbench.api.registry import losses, tasks
-from milbench.api.resolver import local_object
-from milbench.engine import costs
-from milbench.networks.registry import networks
+from milbench.contracts.registry import losses, tasks
+from milbench.contracts.resolver import local_object
+from milbench.networks.known_networks import networks
+from milbench.training import costs
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.small_data import small_data
@@ -76,8 +76,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave MLflow out, which takes seconds to import and to make a database."""
-    monkeypatch.setattr("milbench.engine.mirror.Mirror.start", lambda self: None)
-    monkeypatch.setattr("milbench.engine.mirror.Mirror.finish", lambda self: "")
+    monkeypatch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
+    monkeypatch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
 
 
 @pytest.fixture

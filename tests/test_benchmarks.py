@@ -12,8 +12,8 @@ import training
 from _measuring import Timing, paired_timings, peak_bytes
 
 from milbench import Bags
-from milbench.engine.parts import set_up
 from milbench.likelihood import bag_log_prob
+from milbench.training.training_setup import set_up
 from tests._helpers.command_line import REPOSITORY, TINY
 
 SCRIPTS = sorted(path.name for path in (REPOSITORY / "benchmarks").glob("[a-z]*.py"))

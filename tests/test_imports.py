@@ -36,7 +36,7 @@ def imported(code: str, **environment: str) -> set[str]:
 
 def test_losses_tasks_and_training_are_imported_without_the_compiler_of_torch() -> None:
     found = imported(
-        "import milbench.cli.run, milbench.engine.train, milbench.losses.exact, milbench.tasks.svhn"
+        "import milbench.cli.run, milbench.training.train, milbench.losses.exact, milbench.tasks.svhn"
     )
     assert "torch" in found
     assert "torch._dynamo" not in found
@@ -49,7 +49,7 @@ def test_status_and_help_import_no_large_library(words: list[str], tmp_path: Pat
 from pathlib import Path
 from milbench.experiment.plan import Plan, TaskInfo
 from milbench.experiment.questions import Questions
-from milbench.engine.folders import Root
+from milbench.store.folders import Root
 from tests._helpers.cells import make_cell
 
 root = Root(Path({str(tmp_path)!r})).make()

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import milbench
-from milbench.engine.folders import Root
-from milbench.inference.load import load_trained
+from milbench.inference.trained import load_trained
+from milbench.store.folders import Root
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}

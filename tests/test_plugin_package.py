@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from milbench.api import registry
+from milbench.contracts import registry
 from milbench.experiment.cell import Cell
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
-from milbench.networks import registry as network_registry
-from milbench.optimizers import registry as optimizer_registry
+from milbench.networks import known_networks as network_registry
+from milbench.optimizers import known_optimizers as optimizer_registry
 from tests._helpers.command_line import REPOSITORY, SMALL, Milbench
 
 REGISTRIES = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from milbench._utils.palette import contrast
-from milbench.api.registry import losses
+from milbench.contracts.registry import losses
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY

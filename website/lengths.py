@@ -19,7 +19,7 @@ from milbench.report.figures.picture import drawn
 from milbench.report.figures.style import styled
 from milbench.report.formatting import NOTHING, number, readable
 from milbench.report.lengths import Lengths, lengths_of, lengths_table
-from milbench.report.published import read
+from milbench.report.published_reports import read
 from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, Table
 from website import REPOSITORY

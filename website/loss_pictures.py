@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from milbench._utils.palette import INK
-from milbench.api.loss import Loss
+from milbench.contracts.loss import Loss
 
 SIDE = 41
 REACH = 5.0

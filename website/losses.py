@@ -4,10 +4,10 @@ import re
 from functools import cache
 from typing import get_args
 
-from milbench.api.load import load_loss
-from milbench.api.loss import Loss
-from milbench.api.parameters import constructor_parameters, type_of
-from milbench.api.registry import losses
+from milbench.contracts.load import load_loss
+from milbench.contracts.loss import Loss
+from milbench.contracts.parameters import constructor_parameters, type_of
+from milbench.contracts.registry import losses
 from website import REPOSITORY, lengths, standing
 from website.loss_pictures import picture
 

@@ -1,6 +1,6 @@
-"""The page of the metrics, from `milbench.api.metric_info`."""
+"""The page of the metrics, from `milbench.contracts.metric_info`."""
 
-from milbench.api.metric_info import METRICS
+from milbench.contracts.metric_info import METRICS
 
 PAGE = """# Metrics
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from milbench._utils.palette import MUTED
-from milbench.api.network import Network
+from milbench.contracts.network import Network
 from milbench.networks.sequence import SequenceNetwork
 
 DRAWN = nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from milbench.api.parameters import constructor_parameters, network_parameters
-from milbench.api.registry import tasks
+from milbench.contracts.parameters import constructor_parameters, network_parameters
+from milbench.contracts.registry import tasks
 from milbench.networks.backbone import Backbone, backbones
-from milbench.networks.registry import OF_BAGS, loss_heads, suited
+from milbench.networks.known_networks import OF_BAGS, loss_heads, suited
 from website import REPOSITORY, lengths, standing
 from website.network_pictures import picture
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from milbench._utils.console import write_line
-from milbench.report.published import read
+from milbench.report.published_reports import read
 from milbench.report.render import PICTURES, render
 from website import REPOSITORY
 

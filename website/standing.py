@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import MUTED
 from milbench.report.formatting import readable
-from milbench.report.published import read
+from milbench.report.published_reports import read
 from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, Table, main_table
 from website import REPOSITORY

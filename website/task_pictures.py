@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import MUTED, class_colours
 from milbench._utils.pictures import plain, show_image
-from milbench.api.bags import Bags
-from milbench.api.registry import tasks
+from milbench.contracts.bags import Bags
+from milbench.contracts.registry import tasks
 from milbench.report.figures.galleries import set_name
 
 DRAWN = ("extended-digits", "sound-events", "synthetic-bags")

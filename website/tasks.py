@@ -1,7 +1,7 @@
 """The pages of the tasks: their bags, from the docstring, and a picture where bags can be drawn without a download."""
 
-from milbench.api.registry import tasks
-from milbench.api.task import Task
+from milbench.contracts.registry import tasks
+from milbench.contracts.task import Task
 from website.task_pictures import DRAWN, picture
 
 PAGE = """# {name}

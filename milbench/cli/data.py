@@ -182,7 +182,7 @@ def check(
     from rich.table import Column, Table
 
     from milbench._utils.console import console
-    from milbench.data.checks import Finding, check_bags, checked_splits, fatal
+    from milbench.data.bag_checks import Finding, check_bags, checked_splits, fatal
     from milbench.data.own_bags import load_bags
     from milbench.data.table_files import USUAL
 
@@ -244,7 +244,7 @@ def _first_value(text: str) -> str:
 
 def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
     """Return the options of the task that reads the table, by the settings of a run."""
-    from milbench.api.parameters import check_params, constructor_parameters, parsed, type_of
+    from milbench.contracts.parameters import check_params, constructor_parameters, parsed, type_of
 
     texts = {name: _first_value(text) for name, text in _task_settings(settings).items()}
     path = table or Path(texts.get("table", ""))

@@ -11,8 +11,8 @@ from milbench._utils import extras
 from milbench._utils.files import expanded, write_atomically
 from milbench._utils.words import counted
 from milbench.cli import options
-from milbench.engine.folders import Root, damaged
 from milbench.errors import UsageError, as_usage
+from milbench.store.folders import Root, damaged
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,7 +29,7 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     library that reads them is not installed.
     """
     from milbench.data import catalog
-    from milbench.engine.data_needs import needed_datasets
+    from milbench.running.data_needs import needed_datasets
 
     needed = needed_datasets(spec)
     if not needed:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milbench.api.parameters import constructor_parameters, network_parameters
-from milbench.api.registry import losses, tasks
 from milbench.cli import options
-from milbench.engine.folders import Root
+from milbench.contracts.parameters import constructor_parameters, network_parameters
+from milbench.contracts.registry import losses, tasks
 from milbench.errors import UsageError
+from milbench.store.folders import Root
 
 if TYPE_CHECKING:
-    from milbench.api.registry import Registry
-    from milbench.api.task import Task
+    from milbench.contracts.registry import Registry
+    from milbench.contracts.task import Task
     from milbench.experiment.spec import Spec
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
@@ -134,7 +134,7 @@ def _entries(
 
 
 def _optimizers() -> Iterator[tuple[str, ...]]:
-    from milbench.optimizers.registry import optimizers
+    from milbench.optimizers.known_optimizers import optimizers
 
     return _entries(optimizers(), lambda _: [])
 
@@ -142,7 +142,7 @@ def _optimizers() -> Iterator[tuple[str, ...]]:
 def _networks() -> Iterator[tuple[str, ...]]:
     """Yield name, summary, parameters, what it suits and origin of the networks of tasks, then of the others."""
     from milbench.networks.backbone import Backbone, backbones
-    from milbench.networks.registry import networks, suited
+    from milbench.networks.known_networks import networks, suited
 
     suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():

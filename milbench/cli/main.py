@@ -19,8 +19,8 @@ import typer
 from milbench._utils.process import STOPPING
 from milbench._version import __version__
 from milbench.cli import data, export, list_, new, options, predict, report, run, status, sync
-from milbench.engine.folders import Root
 from milbench.errors import INTERRUPTED, UsageError, disk_failure, hint
+from milbench.store.folders import Root
 
 NO_ACCESS = errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP
 ParserError: Any = typer.BadParameter.__base__

@@ -33,7 +33,7 @@ def new(
 
     Example: milbench new loss mean-pooling
     """
-    from milbench.api.registry import check_name
+    from milbench.contracts.registry import check_name
 
     check_name(name)
     if origin := _origins(kind).get(name):
@@ -73,14 +73,14 @@ def new(
 
 def _origins(kind: Kind) -> dict[str, str]:
     """Return the origin of each loss, task or network by its name."""
-    from milbench.api.registry import losses, tasks
+    from milbench.contracts.registry import losses, tasks
 
     if kind != "network":
         registry: Any = losses() if kind == "loss" else tasks()
         return {name: entry.origin for name, entry in registry.entries.items() if not entry.is_file}
     from milbench.cli.list_ import working_tasks
     from milbench.networks.backbone import backbones
-    from milbench.networks.registry import networks
+    from milbench.networks.known_networks import networks
 
     task_networks = {
         name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milbench._utils.files import write_atomically
-from milbench.api.decoder import Decoder
 from milbench.cli import options
-from milbench.engine.folders import Root
+from milbench.contracts.decoder import Decoder
 from milbench.errors import UsageError, as_usage
+from milbench.store.folders import Root
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-    from milbench.api.task import Task
-    from milbench.inference.load import Trained
+    from milbench.contracts.task import Task
     from milbench.inference.predict_bags import BagPredictions
+    from milbench.inference.trained import Trained
 
 SHOWN = 10  # bags that are printed; all are written
 CellOption = Annotated[
@@ -80,7 +80,7 @@ def predict(
 
     Example: milbench predict photo.png --cell ID
     """
-    from milbench.api.task import Task
+    from milbench.contracts.task import Task
 
     models = _load(cell.split(","), root, device)
     first = models[0]
@@ -114,7 +114,7 @@ def _read_pictures(
     from milbench._utils.console import console, table_of
     from milbench._utils.images import unique_stems
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
-    from milbench.inference.predict import (
+    from milbench.inference.predict_picture import (
         as_json,
         label_set_text,
         notes,
@@ -166,8 +166,8 @@ def _write_predicted_bags(
 
     from milbench._utils.console import console
     from milbench.data.table_files import check_kind, is_table, write_table
-    from milbench.inference.predict import notes
     from milbench.inference.predict_bags import bag_table, position_table
+    from milbench.inference.predict_picture import notes
 
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
     check_kind(table)
@@ -254,7 +254,7 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
 def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
     """Return the trained cells of references. Raises UsageError where they differ in more than their seeds."""
     from milbench._utils.devices import resolve
-    from milbench.inference.load import load_trained
+    from milbench.inference.trained import load_trained
 
     target = resolve(device)
     folders = {folder.id: folder for folder in map(Root(root).find, references)}
@@ -273,7 +273,7 @@ def _prepared(model: Trained, path: Path, scale: float, invert: bool) -> Image:
     from PIL import ImageOps
 
     from milbench._utils.images import open_image
-    from milbench.inference.predict import size_at
+    from milbench.inference.predict_picture import size_at
 
     image = open_image(path)
     model.task.instances_from(image.resize((1, 1)))

@@ -55,11 +55,11 @@ def write_report(
 ) -> Path:
     """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
     from milbench._utils.console import plain, write_line
-    from milbench.engine.folders import Root, damaged
-    from milbench.engine.folders import results as results_of
     from milbench.report.combine import combine
-    from milbench.report.published import read, save
+    from milbench.report.published_reports import read, save
     from milbench.report.render import KEPT, PICTURES, render, sentence
+    from milbench.store.folders import Root, damaged
+    from milbench.store.folders import results as results_of
 
     parts = (
         [read(published)]

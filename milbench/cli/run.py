@@ -10,12 +10,12 @@ from milbench.cli import options
 from milbench.cli.fetching import fetch_missing
 from milbench.cli.options import SeveralNames, names
 from milbench.cli.report import write_report
-from milbench.engine.folders import Root
-from milbench.engine.launch import run_comparison
 from milbench.errors import INTERRUPTED
 from milbench.experiment.flags import Flags, requested
 from milbench.experiment.spec_files import presets
 from milbench.experiment.stages import Stages
+from milbench.running.launch import run_comparison
+from milbench.store.folders import Root
 
 
 def run(
@@ -83,8 +83,8 @@ def run(
     fetch_missing(asked, launch, download=download)
     code = run_comparison(Stages(asked, launch), launch)
     if code != INTERRUPTED and not (quiet or dry_run):
-        from milbench.engine.folders import results
         from milbench.report.render import sentence
+        from milbench.store.folders import results
 
         comparison = results(root, asked.name)
         step = options.step_after(comparison.plan)
@@ -143,8 +143,8 @@ def reproduce(
 
 def _beside_published(name: str, root: Path) -> list[str]:
     """Return what came out of a comparison beside the published numbers, a line a loss."""
-    from milbench.engine.folders import results
     from milbench.report.literature import outcome_lines
     from milbench.report.study import Study
+    from milbench.store.folders import results
 
     return outcome_lines(Study(results(root, name)))

@@ -10,13 +10,13 @@ import typer
 
 from milbench._utils.words import counted, readable
 from milbench.cli import options
-from milbench.engine.folders import Root, damaged
+from milbench.store.folders import Root, damaged
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from milbench.engine.cell import State
     from milbench.experiment.plan import Plan
+    from milbench.store.cell_folder import State
 
 INTERRUPTED = "interrupted"
 """What is shown in place of "missing" for a cell whose training has begun; the next launch goes on with it."""
@@ -87,7 +87,7 @@ def _table(
 ) -> Table:
     """Return a table with a row for each cell and its progress or error; given a root, also with its test errors."""
     from milbench._utils.console import table_of
-    from milbench.engine.display import describe_progress, errors
+    from milbench.running.display import describe_progress, errors
 
     headings = (
         "task",

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from milbench.cli import options
-from milbench.engine.folders import Root
 from milbench.errors import UsageError
+from milbench.store.folders import Root
 
 
 def sync(
@@ -24,7 +24,7 @@ def sync(
 
     Example: milbench sync demo
     """
-    from milbench.engine.mirror import page_address, shown_address, synchronise
+    from milbench.store.mirror import page_address, shown_address, synchronise
 
     place = Root(root)
     if everything and name is not None:

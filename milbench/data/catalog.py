@@ -21,7 +21,7 @@ from milbench._utils.files import (
     read_file,
     scratch_folder,
 )
-from milbench.data import esc10, ocr_letters, sources, spoken_digits
+from milbench.data import esc10, free_spoken_digits, ocr_letters, sources
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"  # the environment variable that names the data directory
@@ -297,7 +297,8 @@ def _idx(
 
 
 _RECORDINGS = Part(
-    str(spoken_digits.FOLDER), "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f"
+    str(free_spoken_digits.FOLDER),
+    "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f",
 )
 _LETTERS = Part(
     str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",

@@ -19,26 +19,26 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from milbench._utils.devices import resolve
-from milbench.api.load import load_loss
-from milbench.api.loss import Loss
-from milbench.api.network import Network
-from milbench.api.parameters import check_params, constructor_parameters
-from milbench.api.problem import BagFormat
-from milbench.api.recipe import Recipe
-from milbench.api.registry import tasks
-from milbench.api.resolver import add_object, read_edited
-from milbench.api.task import Task
-from milbench.api.validation import validated
-from milbench.engine.parts import Model, build_loss
+from milbench.contracts.load import load_loss
+from milbench.contracts.loss import Loss
+from milbench.contracts.network import Network
+from milbench.contracts.parameters import check_params, constructor_parameters
+from milbench.contracts.problem import BagFormat
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import tasks
+from milbench.contracts.resolver import add_object, read_edited
+from milbench.contracts.task import Task
+from milbench.contracts.validation import validated
 from milbench.errors import UsageError, positive
-from milbench.estimator.bags import read_rows, select_columns
-from milbench.estimator.labels import Bools, LabelForm, learn_labels
+from milbench.estimator.instance_rows import read_rows, select_columns
+from milbench.estimator.label_forms import Bools, LabelForm, learn_labels
 from milbench.estimator.prediction import instance_probs, presence_scores
-from milbench.estimator.task import TASK_NAME, Examples, TrainingBags
-from milbench.estimator.training import Patience, Training, check_weighable, weights_of
+from milbench.estimator.training_bags import TASK_NAME, Examples, TrainingBags
+from milbench.estimator.weighted_training import Patience, Training, check_weighable, weights_of
 from milbench.estimator.weights import Floats, read_sample_weight, weigh_bags
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold
-from milbench.networks.registry import make_network, network_name, networks, takes_encoder
+from milbench.networks.known_networks import make_network, network_name, networks, takes_encoder
+from milbench.training.training_setup import Model, build_loss
 
 PATIENCE = 10
 """How many epochs without improvement early stopping waits for, where nothing else is said."""

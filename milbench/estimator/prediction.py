@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Bags, pad_bags
-from milbench.api.criterion import score
-from milbench.api.loss import Loss
-from milbench.api.network import Network
-from milbench.api.scores import Scores
+from milbench.contracts.bags import Bags, pad_bags
+from milbench.contracts.criterion import score
+from milbench.contracts.loss import Loss
+from milbench.contracts.network import Network
+from milbench.contracts.scores import Scores
 from milbench.errors import UsageError
 
 BATCH = 64

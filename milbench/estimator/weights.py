@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench.errors import UsageError, unknown
-from milbench.estimator.labels import Bools, LabelForm
+from milbench.estimator.label_forms import Bools, LabelForm
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.api.metric_info import BASELINE, BASELINE_METRICS
-from milbench.api.predictions import Bools, Floats, Predictions, SplitPredictions
+from milbench.contracts.metric_info import BASELINE, BASELINE_METRICS
+from milbench.contracts.predictions import Bools, Floats, Predictions, SplitPredictions
 from milbench.evaluation.metrics import metrics_of
 
 TREES = 100

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Bags, Origin
-from milbench.api.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
-from milbench.api.problem import EvalSplit, Evaluation, ScoreFunction, Split
-from milbench.api.scores import Scores
+from milbench.contracts.bags import Bags, Origin
+from milbench.contracts.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
+from milbench.contracts.problem import EvalSplit, Evaluation, ScoreFunction, Split
+from milbench.contracts.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.maps import class_hits, fitting_truth, wrong_instances
 from milbench.evaluation.metrics import chosen_thresholds, metrics_of

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Truth
+from milbench.contracts.bags import Truth
 from milbench.evaluation.reading.components import Components
 
 OVERLAP = 0.5

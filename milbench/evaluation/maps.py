@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Truth
-from milbench.api.scores import Scores
+from milbench.contracts.bags import Truth
+from milbench.contracts.scores import Scores
 
 
 def fitting_truth(truth: Truth, scores: Scores) -> Truth:

@@ -1,4 +1,4 @@
-"""Every metric from the predictions of a network, as `milbench.api.metric_info` defines it.
+"""Every metric from the predictions of a network, as `milbench.contracts.metric_info` defines it.
 
 Nothing here imports torch, so that a report can compute metrics, outcomes and counts anew.
 """
@@ -10,10 +10,16 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.api.decoder import PATTERNS, Decoder
-from milbench.api.outcomes import Outcomes
-from milbench.api.predictions import Bools, Predictions, Reading, SplitPredictions, TrainingLabels
-from milbench.api.reliability import BINS, Bin, calibration_error
+from milbench.contracts.decoder import PATTERNS, Decoder
+from milbench.contracts.outcomes import Outcomes
+from milbench.contracts.predictions import (
+    Bools,
+    Predictions,
+    Reading,
+    SplitPredictions,
+    TrainingLabels,
+)
+from milbench.contracts.reliability import BINS, Bin, calibration_error
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
 THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.api.predictions import Bools
+from milbench.contracts.predictions import Bools
 
 EVEN_ODDS = 0.0
 """The threshold where nothing is known: a presence that is a log-odds then names what is as likely as not."""

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from milbench.api.parameters import with_neutral, without_neutral
-from milbench.api.recipe import Recipe
-from milbench.api.supervision import Supervision
+from milbench.contracts.parameters import with_neutral, without_neutral
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.supervision import Supervision
 from milbench.experiment.choices import (
     Choice,
     LossChoice,

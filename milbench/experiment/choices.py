@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from milbench._utils.files import file_and_member
-from milbench.api.supervision import Supervision
+from milbench.contracts.supervision import Supervision
 
 Params = Mapping[str, Any]
 """Parameters by name, of values that JSON can hold."""
@@ -24,7 +24,7 @@ class Choice:
     """One loss, task or network with its parameters.
 
     The parameters are complete but for those that were `added` to its class later and have their neutral value; see
-    `milbench.api.parameters.without_neutral`.
+    `milbench.contracts.parameters.without_neutral`.
     """
 
     kind: ClassVar[str]

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils.digests import file_digest
-from milbench.api.parameters import (
+from milbench.contracts.parameters import (
     check_params,
     check_values,
     network_parameters,
     with_neutral,
     without_neutral,
 )
-from milbench.api.recipe import Recipe
-from milbench.api.registry import Registry, losses, tasks
-from milbench.api.resolver import resolve
-from milbench.api.validation import validated
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import Registry, losses, tasks
+from milbench.contracts.resolver import resolve
+from milbench.contracts.validation import validated
 from milbench.data.catalog import find_file
 from milbench.errors import UsageError, as_usage
 from milbench.experiment.choices import LossChoice, NetworkChoice, Params, task_key
@@ -31,9 +31,9 @@ from milbench.experiment.questions import Mark
 from milbench.experiment.spec import DEFAULT, Settings, Spec, for_task
 
 if TYPE_CHECKING:
-    from milbench.api.loss import Loss
-    from milbench.api.network import NetworkMaker
-    from milbench.api.task import Task
+    from milbench.contracts.loss import Loss
+    from milbench.contracts.network import NetworkMaker
+    from milbench.contracts.task import Task
 
 MOST_CELLS = 100_000
 """Of cells, and of combinations of axes: more are a slip."""
@@ -153,7 +153,7 @@ def chosen_networks(
     The others are the tasks of the comparison, whose networks may have the same names. Raises UsageError where one is
     wrong, or does not suit.
     """
-    from milbench.networks.registry import network_maker, network_name, network_source
+    from milbench.networks.known_networks import network_maker, network_name, network_source
 
     head = new_loss(loss).head
     chosen = []
@@ -215,7 +215,7 @@ def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
 
     Raises UsageError where a change is unknown or wrong.
     """
-    from milbench.optimizers.registry import SETTINGS, check_recipe, optimizers
+    from milbench.optimizers.known_optimizers import SETTINGS, check_recipe, optimizers
 
     said = dict(changes)
     for key, value in changes.items():

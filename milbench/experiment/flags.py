@@ -8,9 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from milbench.api.parameters import constructor_parameters, network_parameters, parsed, type_of
-from milbench.api.registry import losses, tasks
-from milbench.api.resolver import read_edited, resolve
+from milbench.contracts.parameters import (
+    constructor_parameters,
+    network_parameters,
+    parsed,
+    type_of,
+)
+from milbench.contracts.registry import losses, tasks
+from milbench.contracts.resolver import read_edited, resolve
 from milbench.errors import UsageError, closest, unknown
 from milbench.experiment.launch_settings import Launch
 from milbench.experiment.spec import DEFAULT, Settings, Spec, as_list
@@ -337,7 +342,7 @@ def _types_of_tasks(values: Settings) -> dict[str, dict[str, Any]]:
 
 def _types_of_networks(values: Settings) -> dict[str, dict[str, Any]]:
     """Return the types for every network that is asked for on a chosen task; one name may be known to several tasks."""
-    from milbench.networks.registry import network_maker, network_name
+    from milbench.networks.known_networks import network_maker, network_name
 
     wanted = list(values.get("networks", [DEFAULT]))
     for table in values.get("loss", {}).values():

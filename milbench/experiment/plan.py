@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from milbench._utils.words import readable
-from milbench.api.published import Published
+from milbench.contracts.published import Published
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.labels import Label, labels

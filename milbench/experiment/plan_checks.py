@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from milbench.api.metric_info import METRICS
-from milbench.api.parameters import constructor_parameters
-from milbench.api.published import Published
-from milbench.api.recipe import Recipe
-from milbench.api.registry import losses, tasks
-from milbench.api.resolver import resolve
+from milbench.contracts.metric_info import METRICS
+from milbench.contracts.parameters import constructor_parameters
+from milbench.contracts.published import Published
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import losses, tasks
+from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError, unknown
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice
@@ -19,8 +19,8 @@ from milbench.experiment.questions import Contrast
 from milbench.experiment.spec import Spec
 
 if TYPE_CHECKING:
-    from milbench.api.supervision import Supervision
-    from milbench.api.task import Task
+    from milbench.contracts.supervision import Supervision
+    from milbench.contracts.task import Task
 
 
 def check_supervision(
@@ -104,7 +104,7 @@ def check_network_sections(
     sections: Iterable[str], cells: Iterable[Cell], tasks: Collection[type[Task]]
 ) -> None:
     """Raise UsageError where a section of the spec is for a network that no task has."""
-    from milbench.networks.registry import suitable_networks
+    from milbench.networks.known_networks import suitable_networks
 
     used = {cell.network.name for cell in cells}
     for name in sections:
@@ -115,7 +115,7 @@ def check_network_sections(
 
 def _has_network(task: type[Task], name: str) -> bool:
     """Return whether a task has, or can use, a network of a name."""
-    from milbench.networks.registry import network_maker
+    from milbench.networks.known_networks import network_maker
 
     try:
         network_maker(task, name)

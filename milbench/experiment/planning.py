@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milbench.api.parameters import neutral_values, with_neutral
-from milbench.api.recipe import Recipe
-from milbench.api.registry import tasks
-from milbench.api.resolver import resolve
+from milbench.contracts.parameters import neutral_values, with_neutral
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import tasks
+from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice, NetworkChoice, Params, TaskChoice
@@ -35,7 +35,7 @@ from milbench.experiment.plan_checks import (
 from milbench.experiment.spec import Spec, parse_seeds
 
 if TYPE_CHECKING:
-    from milbench.api.task import Task
+    from milbench.contracts.task import Task
 
 WITHOUT_FLAGS = Launch(Execution())
 """A launch without any flag."""
@@ -233,7 +233,7 @@ def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
 
 def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
     """Return `Plan.neutral`: the neutral values of what was added later to the parts of the cells."""
-    from milbench.networks.registry import network_maker
+    from milbench.networks.known_networks import network_maker
 
     makers: dict[str, Any] = {"recipe": Recipe}
     one_of_each = {(cell.task.name, cell.loss.name, cell.network.name): cell for cell in cells}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, model_validator
 from pydantic.dataclasses import dataclass
 
-from milbench.api.spec_tables import TABLE
+from milbench.contracts.spec_tables import TABLE
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """The names of comparisons: each is a file and a folder of that name."""

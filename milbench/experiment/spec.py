@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from milbench.api.published import Published
-from milbench.api.supervision import Supervision
+from milbench.contracts.published import Published
+from milbench.contracts.supervision import Supervision
 from milbench.errors import UsageError
 from milbench.experiment.questions import Mark, Questions, Table
 

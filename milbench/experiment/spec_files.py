@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from milbench.api.published import Published
-from milbench.api.recipe import Recipe
-from milbench.api.registry import Registry, losses, tasks
-from milbench.api.resolver import resolve
-from milbench.api.validation import validated
+from milbench.contracts.published import Published
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import Registry, losses, tasks
+from milbench.contracts.resolver import resolve
+from milbench.contracts.validation import validated
 from milbench.errors import UsageError, unknown
 from milbench.experiment.launch_settings import Execution
 from milbench.experiment.plan import Plan
@@ -34,7 +34,7 @@ class SpecFile(Spec):
 
 
 class Comparisons(Protocol):
-    """The comparisons of a store, see `milbench.engine.folders.Root`."""
+    """The comparisons of a store, see `milbench.store.folders.Root`."""
 
     def names(self) -> list[str]:
         """Return their names."""

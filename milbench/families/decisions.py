@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags
-from milbench.api.predictions import Predictions, Ratio
-from milbench.api.problem import EvalSplit, ScoreFunction, Split
-from milbench.api.scores import Scores
+from milbench.contracts.bags import Bags
+from milbench.contracts.predictions import Predictions, Ratio
+from milbench.contracts.problem import EvalSplit, ScoreFunction, Split
+from milbench.contracts.scores import Scores
 from milbench.evaluation.evaluate import CPU, evaluate_bags
 from milbench.evaluation.maps import wrong_instances
 from milbench.evaluation.metrics import metrics_of, wrong_classes

@@ -11,16 +11,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Origin, Truth
-from milbench.api.network import BagKind
-from milbench.api.problem import (
+from milbench.contracts.bags import Bags, Origin, Truth
+from milbench.contracts.network import BagKind
+from milbench.contracts.problem import (
     EvalSplit,
     Evaluation,
     Problem,
     ScoreFunction,
     count_bags,
 )
-from milbench.api.task import Task
+from milbench.contracts.task import Task
 from milbench.data.in_order import prefetched
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import evaluate_bags, label_sets

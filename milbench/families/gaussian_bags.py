@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.contracts.bags import Bags, Truth, label_matrix
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import CPU
 from milbench.families.decisions import BagPosterior, bag_posterior

@@ -11,13 +11,18 @@ from torch import Tensor
 
 from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Origin, Truth, label_matrix
-from milbench.api.problem import BagFormat, EvalSplit, Split
-from milbench.api.task import CPU
+from milbench.contracts.bags import Bags, Origin, Truth, label_matrix
+from milbench.contracts.problem import BagFormat, EvalSplit, Split
+from milbench.contracts.task import CPU
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.families.fixed_bags import EvaluatedBags, Lazy, draw_in_rounds, limited
-from milbench.families.image_bags import DIGIT_NAMES, DIGITS, ImageTask, single_instance_bags
+from milbench.families.one_instance_images import (
+    DIGIT_NAMES,
+    DIGITS,
+    ImageTask,
+    single_instance_bags,
+)
 
 
 def nest_digits(

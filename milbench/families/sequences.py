@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from milbench.api.bags import Bags, Origin, Truth, label_matrix
-from milbench.api.network import NetworkMaker
-from milbench.api.problem import BagFormat, EvalSplit, Split
-from milbench.api.recipe import Recipe
-from milbench.api.task import CPU, Task
+from milbench.contracts.bags import Bags, Origin, Truth, label_matrix
+from milbench.contracts.network import NetworkMaker
+from milbench.contracts.problem import BagFormat, EvalSplit, Split
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.task import CPU, Task
 from milbench.data.log_mel import LogMel
 from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames

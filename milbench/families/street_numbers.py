@@ -13,20 +13,20 @@ from torch import Tensor
 
 from milbench._utils.devices import to_device
 from milbench._utils.seeding import generator
-from milbench.api.bags import Bags, Origin, Truth, label_matrix
-from milbench.api.network import NetworkMaker
-from milbench.api.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction, Split
-from milbench.api.recipe import Recipe
-from milbench.api.task import CPU
+from milbench.contracts.bags import Bags, Origin, Truth, label_matrix
+from milbench.contracts.network import NetworkMaker
+from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction, Split
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.task import CPU
 from milbench.data import catalog, crops, digit_struct
 from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
 from milbench.evaluation.evaluate import evaluate_bags
-from milbench.evaluation.reading.metrics import ReadingHook
+from milbench.evaluation.reading.reading_hook import ReadingHook
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import EvaluatedBags, Lazy
-from milbench.families.image_bags import DIGIT_NAMES, DIGITS, ImageTask
+from milbench.families.one_instance_images import DIGIT_NAMES, DIGITS, ImageTask
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 

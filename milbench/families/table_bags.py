@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.api.bags import Origin
-from milbench.api.problem import BagFormat
-from milbench.api.task import Folds, Task
+from milbench.contracts.bags import Origin
+from milbench.contracts.problem import BagFormat
+from milbench.contracts.task import Folds, Task
+from milbench.data.bag_checks import check_bags, checked_splits, fatal
 from milbench.data.catalog import find_file
-from milbench.data.checks import check_bags, checked_splits, fatal
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import BagSplit, count_folds, mean_overlap, split_bags, split_files
 from milbench.data.table_options import TableOptions

@@ -17,14 +17,14 @@ from milbench._utils.pictures import (
     plain,
     show_image,
 )
-from milbench.inference.load import Trained
-from milbench.inference.predict import (
+from milbench.inference.predict_picture import (
     Prediction,
     label_set_text,
     pixel_at,
     reading_text,
     sensitivity,
 )
+from milbench.inference.trained import Trained
 
 LONGER_SIDE = 8.0  # inches, of a picture; what is written about it may make the page larger
 LINE_LENGTH = 90

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from milbench.api.bags import NamedBags
+from milbench.contracts.bags import NamedBags
 from milbench.evaluation.reading.reader import logarithms
 from milbench.evaluation.thresholds import predicted_sets
-from milbench.inference.load import Trained
+from milbench.inference.trained import Trained
 from milbench.likelihood import (
     EXACT_LABEL_LIMIT,
     bag_log_prob,

@@ -8,10 +8,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from milbench.api.bags import Bags, NamedBags
-from milbench.engine.cell import CellFolder
-from milbench.inference.load import Trained, load_trained
+from milbench.contracts.bags import Bags, NamedBags
 from milbench.inference.predict_bags import bag_table, predict_bags
+from milbench.inference.trained import Trained, load_trained
+from milbench.store.cell_folder import CellFolder
 
 BAGS_AT_ONCE = 64
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.likelihood import checks, columns
+from milbench.likelihood import argument_checks, columns
 from milbench.likelihood.columns import FLOOR, Columns
-from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
+from milbench.likelihood.exact_likelihood import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
 
@@ -64,15 +64,15 @@ def bag_log_prob_bounds(
     Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha; K. Joag-Dev and F. Proschan, Annals of Statistics 11, 1983, for
     negative association; see docs/likelihood.md.
     """
-    checks.check_log_probs(log_probs, mask, validate)
-    checks.check_labels(log_probs, labels, validate)
+    argument_checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_labels(log_probs, labels, validate)
     if not 0 <= exact_labels <= EXACT_LABEL_LIMIT:
         raise UsageError(f"exact_labels must be from 0 to {EXACT_LABEL_LIMIT}, got {exact_labels}")
     labels = labels.bool()
     if len(labels) == 0:
         return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
-    slots = checks.largest_set(labels, max_labels)
-    if log_probs.device.type == "cpu" and not checks.tracing():
+    slots = argument_checks.largest_set(labels, max_labels)
+    if log_probs.device.type == "cpu" and not argument_checks.tracing():
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
     else:
         lower, upper = _bounds(log_probs, labels, mask, slots, exact_labels)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.likelihood import checks, columns, levels
-from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
+from milbench.likelihood import argument_checks, columns, levels
+from milbench.likelihood.exact_likelihood import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
 DISTRIBUTION_LIMIT = 16  # the largest number of classes C whose 2^C label sets are listed
@@ -42,7 +42,7 @@ def label_set_distribution(
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, for Prb(L | P); see docs/likelihood.md for the sums.
     """
-    checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_log_probs(log_probs, mask, validate)
     classes, positions = log_probs.shape[1] - 1, math.prod(log_probs.shape[2:])
     if classes > DISTRIBUTION_LIMIT:
         size = f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets"
@@ -81,7 +81,7 @@ def best_label_set(
         >>> labels, log_prob.exp()  # {0}: 0.7 * 0.2 + 0.7 * 0.7 + 0.2 * 0.2
         (tensor([[ True, False]]), tensor([0.6700]))
     """
-    checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_log_probs(log_probs, mask, validate)
     log_probs, classes = log_probs.detach(), log_probs.shape[1] - 1
     if classes <= LISTED_CLASSES:
         best = label_set_distribution(log_probs, mask, validate=False).argmax(dim=1, keepdim=True)

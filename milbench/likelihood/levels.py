@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.api.autocast import transformed
-from milbench.likelihood import checks, columns, log_sums
+from milbench.contracts.autocast import transformed
+from milbench.likelihood import argument_checks, columns, log_sums
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
 CERTAIN = 1e-200  # no underflow matters to a probability above this
@@ -87,7 +87,7 @@ def solve_bags(
     On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
     call is traced, no operation looks at a value: `slots` is an upper bound of |L|, and larger label sets give NaN.
     """
-    reads_values = log_probs.device.type == "cpu" and not checks.tracing()
+    reads_values = log_probs.device.type == "cpu" and not argument_checks.tracing()
     positions = math.prod(log_probs.shape[2:])
     groups: list[tuple[Tensor | None, int]] = [(None, slots)]
     if reads_values:  # within AT_ONCE

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from milbench.api.autocast import inside_function_transform
+from milbench.contracts.autocast import inside_function_transform
 
 LOG_ZERO = -1e30
 """Stands for log 0: finite, so that no difference of two is NaN, and far below the logarithm of any float."""

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from milbench.likelihood import checks, columns
+from milbench.likelihood import argument_checks, columns
 from milbench.likelihood.columns import FLOOR
 
 _SMALL = -18.0
@@ -31,7 +31,7 @@ def presence_log_prob(
 
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
-    checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_log_probs(log_probs, mask, validate)
     return _restored(_log_present(_log_rate(log_probs, mask)), log_probs)
 
 
@@ -48,7 +48,7 @@ def presence_log_odds(
         >>> presence_log_odds(log_probs)  # log 3
         tensor([[1.0986]])
     """
-    checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
     return _restored(_log_present(log_rate) + torch.exp(log_rate), log_probs)
 

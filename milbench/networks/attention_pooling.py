@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milbench.api.loss import Head
+from milbench.contracts.loss import Head
 from milbench.networks.bag_network import BagNetwork, SelfAttention, attend
 from milbench.networks.initialisation import initialise
 

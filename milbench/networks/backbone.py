@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from milbench._utils.seeding import generator
-from milbench.api.geometry import Layer, layers_on_path
-from milbench.api.network import Network
+from milbench.contracts.geometry import Layer, layers_on_path
+from milbench.contracts.network import Network
 from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milbench.api.bags import Bags
-from milbench.api.network import Network
+from milbench.contracts.bags import Bags
+from milbench.contracts.network import Network
 from milbench.errors import UsageError
 from milbench.networks.initialisation import SLOPE, initialise
 

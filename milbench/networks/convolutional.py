@@ -5,8 +5,8 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from milbench.api.geometry import Layer
-from milbench.api.network import Network, NetworkMaker
+from milbench.contracts.geometry import Layer
+from milbench.contracts.network import Network, NetworkMaker
 from milbench.networks.initialisation import SLOPE, initialise
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from milbench.api.network import Network
+from milbench.contracts.network import Network
 from milbench.networks.initialisation import SLOPE, initialise
 
 

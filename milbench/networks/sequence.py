@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from milbench.api.bags import Bags
-from milbench.api.network import Network
+from milbench.contracts.bags import Bags
+from milbench.contracts.network import Network
 from milbench.errors import UsageError
 from milbench.networks.initialisation import SLOPE, initialise
 

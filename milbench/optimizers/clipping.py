@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milbench.api.recipe import gradient_rule
+from milbench.contracts.recipe import gradient_rule
 
 
 class GradientNorm:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from milbench.experiment.choices import to_json
-from milbench.experiment.results import Results
+from milbench.store.results import Results
 
 _NAMES = ["task", "loss", "network", "recipe"]
 

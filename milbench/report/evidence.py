@@ -12,15 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from milbench.api.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
-from milbench.api.predictions import (
+from milbench.contracts.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
+from milbench.contracts.predictions import (
     PREDICTIONS_FILE,
     Ints,
     Predictions,
     SplitPredictions,
     load_predictions,
 )
-from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
+from milbench.contracts.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
 

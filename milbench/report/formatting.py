@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from milbench._utils.words import counted as counted  # noqa: PLC0414 used by the report
 from milbench._utils.words import readable as readable  # noqa: PLC0414 used by the report
-from milbench.api.metric_info import Metric
+from milbench.contracts.metric_info import Metric
 
 NOTHING = "—"
 MOST_NAMED = 6

@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from milbench.api.metric_info import describe
-from milbench.api.published import Published
+from milbench.contracts.metric_info import describe
+from milbench.contracts.published import Published
 from milbench.report.formatting import NOTHING, counted, interval, measured, readable, with_unit
 from milbench.report.marks import FEWEST_TO_DIFFER, agreement
 from milbench.report.statistics.differences import LEVEL

@@ -11,18 +11,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from milbench._utils.files import write_atomically
 from milbench._utils.palette import TONES
 from milbench._version import __version__
-from milbench.api.metric_info import describe
-from milbench.api.supervision import SUPERVISIONS
+from milbench.contracts.metric_info import describe
+from milbench.contracts.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.thresholds import FEW_BAGS
-from milbench.experiment.late_notes import late_import_notes
-from milbench.experiment.results import Results
 from milbench.report import tables
 from milbench.report.classes import class_tables
-from milbench.report.figures import galleries, heatmap, lines, overview, reliability
+from milbench.report.figures import galleries, heatmap, lines, overview, reliability_diagrams
 from milbench.report.figures.picture import Picture, drawn
-from milbench.report.figures.search import CAPTION, search_figure
+from milbench.report.figures.search_draws import CAPTION, search_figure
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, listed, readable, slug
 from milbench.report.lengths import (
@@ -39,7 +37,9 @@ from milbench.report.marks import marks_frame
 from milbench.report.search import SearchedArm, search_lines, search_table, searches
 from milbench.report.sentences import more_seeds, sentences
 from milbench.report.study import Study, failures
-from milbench.report.supervision import Series, series_of, worth_table
+from milbench.report.supervision_worth import Series, series_of, worth_table
+from milbench.store.late_notes import late_import_notes
+from milbench.store.results import Results
 
 MOST_PICTURES = 8  # beside the page, which itself shows all
 PICTURES = "pictures"
@@ -265,11 +265,11 @@ def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
     """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
     name = f"reliability-{slug(task)}"
     title = "How often classes are present that were forecast to be"
-    figure = reliability.reliability_figure(study, task)
+    figure = reliability_diagrams.reliability_figure(study, task)
     earlier = None if folder is None else folder / f"{name}.png"
     if figure is None and earlier is not None and earlier.is_file():
-        return [Picture(name, title, reliability.CAPTION, earlier.read_bytes())]
-    return drawn(name, title, reliability.CAPTION, figure)
+        return [Picture(name, title, reliability_diagrams.CAPTION, earlier.read_bytes())]
+    return drawn(name, title, reliability_diagrams.CAPTION, figure)
 
 
 def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:

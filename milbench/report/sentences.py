@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 
-from milbench.api.metric_info import describe
+from milbench.contracts.metric_info import describe
 from milbench.report.formatting import (
     MOST_NAMED,
     counted,

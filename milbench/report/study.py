@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from milbench.api.metric_info import BASELINE, METRICS, Metric, describe
-from milbench.api.outcomes import Outcomes
-from milbench.api.published import Rule
-from milbench.api.supervision import SUPERVISIONS
+from milbench.contracts.metric_info import BASELINE, METRICS, Metric, describe
+from milbench.contracts.outcomes import Outcomes
+from milbench.contracts.published import Rule
+from milbench.contracts.supervision import SUPERVISIONS
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import TaskInfo
-from milbench.experiment.results import Results
 from milbench.report.evidence import Evidence, NoEvidence, evidence_in
 from milbench.report.formatting import readable
 from milbench.report.looks import Look, looks
@@ -31,6 +30,7 @@ from milbench.report.statistics.differences import (
     student_interval,
 )
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
+from milbench.store.results import Results
 
 CELL_COLUMNS = [
     "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine",

@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment
 from markupsafe import Markup
 
-from milbench.api.metric_info import BASELINE_NAME, Metric, describe
+from milbench.contracts.metric_info import BASELINE_NAME, Metric, describe
 from milbench.report.formatting import (
     NOTHING,
     at_most,

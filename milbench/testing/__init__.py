@@ -10,8 +10,8 @@ pytest.register_assert_rewrite(
     *(f"milbench.testing.{name}" for name in ("common", "loss", "network", "task"))
 )
 
-from milbench.testing.loss import LossContract, Variant  # noqa: E402
-from milbench.testing.network import NetworkContract  # noqa: E402
-from milbench.testing.task import TaskContract  # noqa: E402
+from milbench.testing.loss_contract import LossContract, Variant  # noqa: E402
+from milbench.testing.network_contract import NetworkContract  # noqa: E402
+from milbench.testing.task_contract import TaskContract  # noqa: E402
 
 __all__ = ["LossContract", "NetworkContract", "TaskContract", "Variant"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Bags, Network
-from milbench.api.network import BagKind
+from milbench.contracts.network import BagKind
 
 
 def reference_to(test: type, name: str) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from milbench.api.recipe import Recipe
-from milbench.api.supervision import Supervision
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.supervision import Supervision
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice, NetworkChoice, TaskChoice
 

@@ -4,7 +4,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from milbench.engine.folders import Root
+from milbench.store.folders import Root
 
 DAMAGES = (
     "truncated",

@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import save_file
 
 from milbench import AllConvolutional, Network, Task
-from milbench.api import gallery as galleries
-from milbench.api.gallery import Gallery
-from milbench.api.registry import tasks
-from milbench.engine.folders import Root
+from milbench.contracts.registry import tasks
 from milbench.evaluation.reading.reader import Reader
 from milbench.experiment.cell import Cell
-from milbench.networks.registry import make_network
+from milbench.networks.known_networks import make_network
+from milbench.store import gallery as galleries
+from milbench.store.folders import Root
+from milbench.store.gallery import Gallery
 from tests._helpers.cells import make_cell
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.likelihood import bag_log_prob, checks, instance_posterior
+from milbench.likelihood import argument_checks, bag_log_prob, instance_posterior
 
 _PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
@@ -154,7 +154,7 @@ def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -
 Solver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-accelerator = partial(mock.patch.object, checks, "tracing", return_value=True)
+accelerator = partial(mock.patch.object, argument_checks, "tracing", return_value=True)
 """Computes as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
 
 

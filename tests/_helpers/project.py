@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from milbench.api.registry import losses
-from milbench.api.resolver import read_edited, resolve
+from milbench.contracts.registry import losses
+from milbench.contracts.resolver import read_edited, resolve
 from milbench.plugins.record import ImportRecord, Target, record_import
 
 LOSS = """

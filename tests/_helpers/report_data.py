@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from milbench.api import gallery
-from milbench.api.published import Published
-from milbench.api.supervision import Supervision
+from milbench.contracts.published import Published
+from milbench.contracts.supervision import Supervision
 from milbench.experiment.plan import Plan, TaskInfo
-from milbench.experiment.results import COLUMNS, Results
 from milbench.experiment.spec import Spec
+from milbench.store import gallery
+from milbench.store.results import COLUMNS, Results
 from tests._helpers.cells import make_cell
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from milbench import Network, Problem, Task, load_task
-from milbench.api.loss import Head
-from milbench.api.registry import tasks
-from milbench.networks.registry import make_network, network_name
+from milbench.contracts.loss import Head
+from milbench.contracts.registry import tasks
+from milbench.networks.known_networks import make_network, network_name
 
 
 def loaded(

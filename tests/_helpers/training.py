@@ -9,16 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from milbench.api.predictions import load_predictions
-from milbench.engine import checkpoint
-from milbench.engine import train as training
-from milbench.engine.cell import CellFolder
+from milbench.contracts.predictions import load_predictions
 from milbench.evaluation.metrics import outcomes
 from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
-from milbench.optimizers.registry import OPTIMIZERS
+from milbench.optimizers.known_optimizers import OPTIMIZERS
+from milbench.store.cell_folder import CellFolder
+from milbench.training import checkpoint
+from milbench.training import train as training
 from tests._helpers.command_line import TINY
 
 needs_muon = pytest.mark.skipif(

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from milbench import load_task
-from milbench.api.registry import tasks
 from milbench.cli import fetching
+from milbench.contracts.registry import tasks
 from milbench.data import catalog, sources
 from milbench.data.catalog import Dataset, Extra, Part
-from milbench.engine.data_needs import needed_datasets
 from milbench.experiment.spec_files import read_spec
+from milbench.running.data_needs import needed_datasets
 from tests._helpers.command_line import SMALL, Milbench
 from tests._helpers.small_data import PARAMS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.engine.folders import results
+from milbench.store.folders import results
 from tests._helpers.command_line import SMALL, Milbench
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from milbench.experiment.spec_files import settings
-from milbench.report.published import save
+from milbench.report.published_reports import save
 from milbench.report.render import render
 from tests._helpers.command_line import SMALL, TINY, Milbench
 from tests._helpers.report_data import ONE, make_results

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from milbench import Bags, Scores, load_task
-from milbench.engine.folders import Root
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import built_in_specs, presets, read_spec
-from milbench.testing.task import untrained_scores
+from milbench.store.folders import Root
+from milbench.testing.task_contract import untrained_scores
 from tests._helpers.command_line import HOSTILE, SMALL, TINY, Milbench
 from tests._helpers.small_data import PARAMS
 from tests._helpers.training import needs_muon

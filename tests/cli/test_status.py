@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from milbench.engine.cell import CellFolder
-from milbench.engine.folders import Root
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
+from milbench.store.cell_folder import CellFolder
+from milbench.store.folders import Root
 from tests._helpers.command_line import TINY, Milbench
 
 

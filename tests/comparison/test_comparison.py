@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from milbench.api.metric_info import describe
 from milbench.comparison import Comparison
+from milbench.contracts.metric_info import describe
 from milbench.errors import UsageError
 from tests._helpers.report_data import ONE, constant, make_results
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from milbench import UsageError
-from milbench.data.checks import check_bags
+from milbench.data.bag_checks import check_bags
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.table_options import ImageOptions
 

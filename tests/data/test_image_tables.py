@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from milbench.data.checks import check_bags, fatal
+from milbench.data.bag_checks import check_bags, fatal
 from milbench.data.image_files import fit_image, fitted_boxes
 from milbench.data.own_bags import load_bags
 from milbench.data.table_options import ImageOptions

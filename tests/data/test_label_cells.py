@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from milbench.data.checks import check_bags
+from milbench.data.bag_checks import check_bags
 from milbench.data.label_cells import classes_in
 from milbench.data.own_bags import load_bags
 from milbench.data.table_options import FeatureOptions

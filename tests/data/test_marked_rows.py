@@ -9,7 +9,7 @@ import soundfile
 from PIL import Image
 
 from milbench import UsageError
-from milbench.data.checks import check_bags, fatal
+from milbench.data.bag_checks import check_bags, fatal
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import split_bags

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from milbench.data.checks import check_bags, checked_splits
+from milbench.data.bag_checks import check_bags, checked_splits
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.splits import count_folds, split_bags
 from milbench.data.table_options import FeatureOptions

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from milbench.data.checks import check_bags
+from milbench.data.bag_checks import check_bags
 from milbench.data.own_bags import OwnBags, load_bags
 from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError

@@ -8,9 +8,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.class_weight import compute_sample_weight
 
 from milbench import UsageError, load_loss
-from milbench.api.registry import losses
-from milbench.estimator.labels import learn_labels
-from milbench.estimator.training import check_weighable
+from milbench.contracts.registry import losses
+from milbench.estimator.label_forms import learn_labels
+from milbench.estimator.weighted_training import check_weighable
 from milbench.estimator.weights import Floats, weigh_bags
 
 from .examples import NAMES, SGD, drawn, named, short

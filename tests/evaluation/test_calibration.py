@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from milbench import Bags, EvalSplit, Evaluation, Scores, UsageError, evaluate_bags, load_loss
-from milbench.api.reliability import (
+from milbench.contracts.reliability import (
     BINS,
     Bin,
     calibration_error,

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from torchvision.ops import box_iou
 
-from milbench.api.bags import Truth
-from milbench.api.predictions import Reading
+from milbench.contracts.bags import Truth
+from milbench.contracts.predictions import Reading
 from milbench.evaluation.localisation import (
     boxes_of,
     fit_margin,

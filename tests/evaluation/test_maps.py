@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from milbench.api.bags import Truth
+from milbench.contracts.bags import Truth
 from milbench.evaluation.maps import class_hits
 
 

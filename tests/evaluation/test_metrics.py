@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from milbench.api.bags import Bags, Truth
-from milbench.api.metric_info import METRICS
-from milbench.api.predictions import Predictions, SplitPredictions, TrainingLabels
-from milbench.api.problem import EvalSplit
-from milbench.api.registry import tasks
-from milbench.api.scores import Scores
+from milbench.contracts.bags import Bags, Truth
+from milbench.contracts.metric_info import METRICS
+from milbench.contracts.predictions import Predictions, SplitPredictions, TrainingLabels
+from milbench.contracts.problem import EvalSplit
+from milbench.contracts.registry import tasks
+from milbench.contracts.scores import Scores
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import (
@@ -25,7 +25,7 @@ from milbench.evaluation.evaluate import (
     evaluate_bags,
     label_sets,
 )
-from milbench.testing.task import untrained_scores
+from milbench.testing.task_contract import untrained_scores
 
 INF, NAN = math.inf, math.nan
 Array = NDArray[Any]

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from milbench import generator
-from milbench.api.bags import Bags
+from milbench.contracts.bags import Bags
 from milbench.data.labelled_images import LabelledImages
-from milbench.families.image_bags import DIGITS
 from milbench.families.nested_digits import draw_canvases
+from milbench.families.one_instance_images import DIGITS
 from tests._helpers.tasks import loaded
 
 

@@ -11,11 +11,11 @@ import torch
 
 from milbench import load_task
 from milbench._utils.seeding import generator
-from milbench.api.scores import Scores
+from milbench.contracts.scores import Scores
 from milbench.data.crops import load
 from milbench.data.digit_struct import read
-from milbench.engine.parts import typical_positions
 from milbench.errors import UsageError
+from milbench.training.training_setup import typical_positions
 from tests._helpers.command_line import Ran
 from tests._helpers.svhn_files import write_folder
 from tests._helpers.tasks import loaded, new_network

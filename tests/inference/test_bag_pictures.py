@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from milbench.api.bags import Bags, NamedBags
+from milbench.contracts.bags import Bags, NamedBags
 from milbench.inference.bag_pictures import draw
 from milbench.inference.predict_bags import BagPredictions
 

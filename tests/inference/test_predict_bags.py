@@ -17,16 +17,16 @@ import torch
 from PIL import Image
 
 from milbench import Network, UsageError, load_task
-from milbench.api import gallery as galleries
-from milbench.api.network import input_standardised
-from milbench.api.registry import losses
-from milbench.api.resolver import resolve
-from milbench.engine.folders import Root
-from milbench.engine.mlflow_runs import write_model
+from milbench.contracts.network import input_standardised
+from milbench.contracts.registry import losses
+from milbench.contracts.resolver import resolve
 from milbench.experiment.cell import Cell
 from milbench.networks.instance import InstanceMLP
-from milbench.networks.registry import make_network
+from milbench.networks.known_networks import make_network
 from milbench.networks.standardise import StandardiseFeatures
+from milbench.store import gallery as galleries
+from milbench.store.folders import Root
+from milbench.store.mlflow_runs import write_model
 from tests._helpers.cells import make_cell
 from tests._helpers.command_line import LOSS, Milbench
 from tests._helpers.handmade import publish

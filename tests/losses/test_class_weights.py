@@ -12,14 +12,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.testing import assert_close
 
 from milbench import UsageError, load_loss
-from milbench.api.registry import losses
-from milbench.engine.parts import set_up, training_counts
+from milbench.contracts.registry import losses
 from milbench.experiment.cell import Cell
 from milbench.experiment.flags import parse_setting
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.losses import Mean, OneVsRest
-from milbench.testing.loss import LABELS, MASK, B, C, K, some_logits
+from milbench.testing.loss_contract import LABELS, MASK, B, C, K, some_logits
+from milbench.training.training_setup import set_up, training_counts
 from tests._helpers.command_line import TINY
 from tests._helpers.losses import per_bag, random_logits
 from tests._helpers.training import train

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, UsageError, load_loss, pad_bags
-from milbench.api.criterion import bag_losses
-from milbench.api.parameters import constructor_parameters
-from milbench.api.registry import losses
+from milbench.contracts.criterion import bag_losses
+from milbench.contracts.parameters import constructor_parameters
+from milbench.contracts.registry import losses
 from milbench.likelihood import bag_log_prob_from_logits
-from milbench.testing.loss import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
+from milbench.testing.loss_contract import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
 
 library: Any = importlib.import_module("milbench.losses")
 NAMES = [name for name in losses().names() if losses().entry(name).origin == "milbench"]

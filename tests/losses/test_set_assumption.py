@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from milbench import Loss
-from milbench.api.registry import losses
+from milbench.contracts.registry import losses
 from tests._helpers.losses import per_bag
 
 C, K = 3, 8

@@ -11,9 +11,9 @@ from torch.func import grad, hessian, jvp, vmap
 from torch.testing import assert_close
 
 from milbench import Loss
-from milbench.api.registry import losses
+from milbench.contracts.registry import losses
 from milbench.testing import Variant
-from milbench.testing.loss import LABELS, ONE_CLASS, K, some_logits, target_for
+from milbench.testing.loss_contract import LABELS, ONE_CLASS, K, some_logits, target_for
 from tests._helpers.losses import BUILT_IN
 
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from milbench import Bags, Network, Task, load_loss, load_network, load_task
-from milbench.networks.registry import make_network
+from milbench.networks.known_networks import make_network
 from milbench.networks.sequence import pad_frames
 
 D, C = 6, 3

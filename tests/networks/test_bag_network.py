@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from milbench import BagNetwork, Bags, InstanceMLP, Network, UsageError, generator, load_task
-from milbench.api.network import NetworkMaker
-from milbench.networks.registry import (
+from milbench.contracts.network import NetworkMaker
+from milbench.networks.known_networks import (
     OF_BAGS,
     make_network,
     network_name,

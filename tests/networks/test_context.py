@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from milbench import Bags, Network, load_loss, load_network, load_task
-from milbench.api.registry import losses
-from milbench.networks.registry import make_network
+from milbench.contracts.registry import losses
+from milbench.networks.known_networks import make_network
 from milbench.networks.sequence import pad_frames
 from milbench.testing import NetworkContract
 

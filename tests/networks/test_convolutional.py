@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from milbench import Bags
-from milbench.api.geometry import Layer
+from milbench.contracts.geometry import Layer
 from milbench.networks.convolutional import AllConvolutional
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures, StandardiseImages

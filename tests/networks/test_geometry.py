@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milbench import Network
-from milbench.api.geometry import Layer
+from milbench.contracts.geometry import Layer
 from milbench.networks.convolutional import AllConvolutional
 
 PAPER = (*(Layer(8, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
@@ -122,7 +122,7 @@ def test_what_no_layer_tells_is_not_known_rather_than_wrong(
 
 def test_standardised_images_leave_the_geometry_known() -> None:
     """The input goes through a module that the task adds."""
-    from milbench.api.network import input_standardised
+    from milbench.contracts.network import input_standardised
     from milbench.networks.standardise import StandardiseImages
 
     network = input_standardised(Own(conv(5, stride=2), lambda _, x: x), StandardiseImages())

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from milbench import Recipe, UsageError
 from milbench.optimizers.clipping import GradientNorm
+from milbench.optimizers.known_optimizers import SCHEDULES, learning_rate, optimizers
 from milbench.optimizers.psgd import KroneckerPSGD
-from milbench.optimizers.registry import SCHEDULES, learning_rate, optimizers
 from tests._helpers.training import NAMES, needs_muon, small_cell
 
 

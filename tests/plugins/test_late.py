@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from milbench.engine.cell import CellFolder
-from milbench.engine.folders import Root
+from milbench.store.cell_folder import CellFolder
+from milbench.store.folders import Root
 from tests._helpers.command_line import SMALL, TINY, Milbench
 from tests._helpers.project import Project, loss_text
 

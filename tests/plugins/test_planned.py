@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.api.registry import losses
-from milbench.api.resolver import add_object
-from milbench.engine.parts import check_unchanged
+from milbench.contracts.registry import losses
+from milbench.contracts.resolver import add_object
 from milbench.plugins.planned import check_as_planned, keep_planned, record_for
 from milbench.plugins.record import ImportRecord, Target
+from milbench.training.training_setup import check_unchanged
 from tests._helpers.project import Project, loss_text
 from tests._helpers.training import small_cell
 
@@ -73,7 +73,7 @@ def test_two_losses_that_share_a_helper_get_new_ids_together(project: Project) -
     files = [str(project.folder / name) for name in ("mine.py", "second.py")]
     before = [small_cell(file).id for file in files]
     project.write("helper.py", "SIGN = -1\n")
-    from milbench.api.resolver import read_edited
+    from milbench.contracts.resolver import read_edited
 
     read_edited()
     after = [small_cell(file).id for file in files]

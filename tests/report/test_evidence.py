@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from milbench.api.predictions import SplitPredictions
+from milbench.contracts.predictions import SplitPredictions
 from milbench.report.evidence import shared_by
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from milbench.experiment.results import Results
 from milbench.report.combine import combine
 from milbench.report.lengths import last_changes, length_lines, lengths_of, lengths_table, longest
 from milbench.report.study import Study
+from milbench.store.results import Results
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from milbench.api.published import Published
+from milbench.contracts.published import Published
 from milbench.report.figures.overview import overview_figure
 from milbench.report.literature import (
     deviations,

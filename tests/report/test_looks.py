@@ -17,8 +17,8 @@ from milbench._utils.palette import (
     WARN_SOFT,
     contrast,
 )
-from milbench.api.recipe import Recipe
-from milbench.api.registry import losses
+from milbench.contracts.recipe import Recipe
+from milbench.contracts.registry import losses
 from milbench.experiment.cell import Cell
 from milbench.report.looks import MOST_SHOWN, looks
 from milbench.report.study import Study

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from milbench.api.outcomes import Outcomes, save_outcomes
-from milbench.experiment.results import Results
+from milbench.contracts.outcomes import Outcomes, save_outcomes
 from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table, ranking_table
+from milbench.store.results import Results
 from tests._helpers.report_data import constant, make_results
 
 

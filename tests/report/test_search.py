@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from milbench.experiment.plan import Arm, Draw, SearchRecord
-from milbench.experiment.results import Results
 from milbench.report.render import render
 from milbench.report.search import search_lines, search_table, searches
 from milbench.report.study import Study
+from milbench.store.results import Results
 from tests._helpers.report_data import make_results
 
 RATES = [0.001, 0.003, 0.01, 0.03]

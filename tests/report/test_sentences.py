@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from milbench.api.supervision import Supervision
+from milbench.contracts.supervision import Supervision
 from milbench.experiment.questions import Mark
 from milbench.report.render import sentence
 from milbench.report.sentences import more_seeds

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from milbench.api.outcomes import Outcomes, save_outcomes
-from milbench.api.published import Rule
-from milbench.api.supervision import Supervision
+from milbench.contracts.outcomes import Outcomes, save_outcomes
+from milbench.contracts.published import Rule
+from milbench.contracts.supervision import Supervision
 from milbench.report.study import Study, failures, select_epochs
 from tests._helpers.report_data import ONE, constant, make_results
 

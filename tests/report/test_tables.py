@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from milbench.api.metric_info import METRICS, Metric
+from milbench.contracts.metric_info import METRICS, Metric
 from milbench.experiment.questions import Mark
 from milbench.report.formatting import interval, measured
 from milbench.report.marks import marks_frame, passing

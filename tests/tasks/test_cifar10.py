@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from milbench import UsageError, load_task
-from milbench.engine.parts import typical_positions
+from milbench.training.training_setup import typical_positions
 from tests._helpers.small_data import TEST, TRAIN, small_cifar, write_batch
 from tests._helpers.tasks import loaded, new_network
 

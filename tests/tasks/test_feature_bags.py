@@ -14,9 +14,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
 from milbench import Bags, UsageError, generator, load_task
-from milbench.api import gallery
-from milbench.api.scores import Scores
-from milbench.engine.folders import results
+from milbench.contracts.scores import Scores
+from milbench.store import gallery
+from milbench.store.folders import results
 from tests._helpers.tasks import loaded, new_network
 
 SHAPE = 60, 3  # bags, features

@@ -11,12 +11,12 @@ from PIL import Image
 from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_loss
-from milbench.engine.folders import results
-from milbench.engine.parts import network_for, task_for
 from milbench.experiment.cell import Cell
 from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
+from milbench.store.folders import results
+from milbench.training.training_setup import network_for, task_for
 from tests._helpers.small_data import small_images
 from tests._helpers.tasks import loaded, new_network
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torchvision import datasets
 
 from milbench import Bags, Scores, UsageError, generator, load_task
-from milbench.engine.parts import typical_positions
-from milbench.families import image_bags
+from milbench.families import one_instance_images
+from milbench.training.training_setup import typical_positions
 from tests._helpers.small_data import small_mnist, write_idx
 from tests._helpers.tasks import loaded, new_network
 
@@ -131,8 +131,8 @@ def test_the_published_protocol_of_single_digits(tmp_path: Path) -> None:
 def test_every_held_out_image_is_scored_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, validation: int
 ) -> None:
-    monkeypatch.setattr(image_bags, "IMAGES_PER_EVAL_BATCH", 7)
-    monkeypatch.setattr(image_bags, "CALIBRATION_IMAGES", 12)
+    monkeypatch.setattr(one_instance_images, "IMAGES_PER_EVAL_BATCH", 7)
+    monkeypatch.setattr(one_instance_images, "CALIBRATION_IMAGES", 12)
     problem = loaded("mnist", small_mnist(tmp_path), any_data=True, validation=validation)
     train, test = load_task("mnist", any_data=True).images(tmp_path)  # type: ignore[attr-defined]
     chosen_on = (

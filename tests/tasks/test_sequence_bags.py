@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from milbench import Bags, Scores, generator
-from milbench.api.gallery import load
+from milbench.store.gallery import load
 from tests._helpers.command_line import Milbench
 from tests._helpers.sequence_files import RATE, small_table, write_table
 from tests._helpers.tasks import loaded, new_network

@@ -12,7 +12,7 @@ from scipy.io import wavfile
 
 from milbench import UsageError, generator
 from milbench._utils.files import folder_digest
-from milbench.data import sources, spoken_digits
+from milbench.data import free_spoken_digits, sources
 from milbench.data.catalog import DATASETS, Part, fetch
 from tests._helpers.sequence_files import assert_tones_are_heard
 from tests._helpers.small_data import small_spoken_digits
@@ -42,7 +42,7 @@ def test_digits_follow_one_another_with_silence_between(root: Path) -> None:
 
 def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> None:
     """Takes 0 to 4 are the official test set. A recording is known by its digit and its length."""
-    spoken = spoken_digits.read_all(root, "any")
+    spoken = free_spoken_digits.read_all(root, "any")
     digits = [*zip(spoken.digits, map(len, spoken.waveforms), strict=True)]
     problem = make(root, seed=7, most=5)
     batches = {part: split.bags for part, split in problem.splits.items()}
@@ -64,7 +64,7 @@ def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> 
 
 def test_items_are_the_recordings_that_are_heard(root: Path) -> None:
     """Files are numbered by their names; each is known by its digit and its length."""
-    files = sorted((root / spoken_digits.FOLDER).glob("*.wav"))
+    files = sorted((root / free_spoken_digits.FOLDER).glob("*.wav"))
     heard_in_file = [(int(file.name[0]), len(wavfile.read(file)[1])) for file in files]
     for split in make(root).splits.values():
         for bags in (*split.bags, *split.single_instance):
@@ -106,7 +106,7 @@ def test_the_archive_is_checked_and_moved_into_place(
         assert url.endswith(f"/{sources.COMMIT}.tar.gz")
         with tarfile.open(Path(folder) / name, "w:gz") as archive:
             archive.add(
-                root / spoken_digits.FOLDER,
+                root / free_spoken_digits.FOLDER,
                 f"free-spoken-digit-dataset-{sources.COMMIT}/recordings",
             )
 
@@ -114,7 +114,7 @@ def test_the_archive_is_checked_and_moved_into_place(
     with pytest.raises(UsageError, match="the download of spoken-digits is not what was expected"):
         fetch("spoken-digits", tmp_path)
     assert not list(tmp_path.iterdir())
-    part = Part(str(spoken_digits.FOLDER), folder_digest(root / spoken_digits.FOLDER))
+    part = Part(str(free_spoken_digits.FOLDER), folder_digest(root / free_spoken_digits.FOLDER))
     monkeypatch.setitem(
         DATASETS, "spoken-digits", replace(DATASETS["spoken-digits"], parts=(part,))
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from milbench import Bags, Scores, generator
-from milbench.api.metric_info import METRICS
+from milbench.contracts.metric_info import METRICS
 from tests._helpers.tasks import loaded
 
 SMALL = {

@@ -9,7 +9,7 @@ import torch
 
 from milbench import Bags, generator
 from milbench.testing import TaskContract
-from milbench.testing.task import bag_digests, untrained_scores
+from milbench.testing.task_contract import bag_digests, untrained_scores
 from tests._helpers.command_line import REPOSITORY
 
 TEMPLATE = REPOSITORY / "milbench" / "templates" / "my_task.py"

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import torch
 
-from milbench.api.bags import Truth
-from milbench.api.decoder import Pattern
+from milbench.contracts.bags import Truth
+from milbench.contracts.decoder import Pattern
 
 String = tuple[int, ...]
 """Classes in the order of reading."""

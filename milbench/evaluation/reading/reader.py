@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 from torch.nn.functional import pad
 
-from milbench.api.bags import Truth
-from milbench.api.decoder import Decoder
+from milbench.contracts.bags import Truth
+from milbench.contracts.decoder import Decoder
 from milbench.evaluation.evaluate import CPU
 from milbench.evaluation.localisation import boxes_of
 from milbench.evaluation.reading.component_decoder import (

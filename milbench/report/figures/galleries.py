@@ -26,10 +26,10 @@ from milbench._utils.pictures import (
     plain,
     show_image,
 )
-from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
 from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.study import Study
+from milbench.store.gallery import Gallery, load
 
 MOST_BAGS, MOST_SEQUENCES, MOST_LOSSES, MOST_STRIPS = 4, 3, 7, 12
 GALLERY_FILE = "gallery.npz"

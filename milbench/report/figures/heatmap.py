@@ -25,7 +25,7 @@ from milbench._utils.palette import (
     WORSE,
 )
 from milbench._utils.pictures import literal
-from milbench.api.metric_info import BASELINE_NAME, Metric, describe
+from milbench.contracts.metric_info import BASELINE_NAME, Metric, describe
 from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.formatting import decimals, measured, number, readable, scaled
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, LINE, MUTED, PAPER
 from milbench._utils.pictures import literal
-from milbench.api.metric_info import Metric
+from milbench.contracts.metric_info import Metric
 from milbench.report.formatting import readable
 from milbench.report.looks import Look
 from milbench.report.study import Study

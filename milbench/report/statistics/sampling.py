@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.api.outcomes import Outcomes
+from milbench.contracts.outcomes import Outcomes
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from milbench import (
     UsageError,
     label_matrix,
 )
-from milbench.api.predictions import Predictions, Ratio, SplitPredictions
+from milbench.contracts.predictions import Predictions, Ratio, SplitPredictions
 
 CPU = torch.device("cpu")
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])

@@ -10,7 +10,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import class_colours
-from milbench.api import gallery
 from milbench.errors import UsageError
 from milbench.report.figures.galleries import (
     MOST_BAGS,
@@ -20,6 +19,7 @@ from milbench.report.figures.galleries import (
     sequence_figure,
 )
 from milbench.report.study import Study
+from milbench.store import gallery
 from tests._helpers.report_data import ONE, galleries_of, make_results
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from milbench.api.outcomes import Outcomes
+from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import dunnett
 from milbench.report.statistics.sampling import sampling_noise

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from milbench.api.outcomes import Outcomes
+from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.differences import compare_pair, holm, student_interval
 from milbench.report.statistics.sampling import sampling_noise
 

@@ -1,0 +1,47 @@
+"""Load a loss or a task by its name."""
+
+from typing import Any, get_args
+
+from milbench.contracts.loss import Loss, Reduction
+from milbench.contracts.registry import losses, tasks
+from milbench.contracts.resolver import read_edited, resolve
+from milbench.contracts.task import Task
+from milbench.errors import one_of
+
+
+def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
+    """Return a new loss, by its name: `load_loss("exact")` is `milbench.losses.Exact()`.
+
+    The name is that of a built-in or installed loss, or the path of a Python file that holds one; the reduction over
+    the bags of a batch is `mean`, `sum`, or `none`, one value a bag. Raises UsageError where there is no such loss, or
+    a parameter of its constructor is unknown, missing or out of range.
+
+    Examples:
+        >>> import torch
+        >>> loss = load_loss("exact", reduction="none")
+        >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
+        >>> labels = torch.tensor([[True, False, False], [False, False, False]])
+        >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) and log(4^5), as every label map is equally probable
+        tensor([3.4975, 6.9315])
+    """
+    read_edited()
+    loss = losses().create(resolve(losses(), name), params)
+    # The constructor of a user's loss need not take it.
+    loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
+    return loss
+
+
+def load_task(name: str, **params: Any) -> Task:
+    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet.
+
+    `load_task("svhn").load(data_dir, seed=0)` loads its bags, to train and to evaluate on.
+
+    Examples:
+        >>> problem = load_task("extended-digits").load(seed=0, limit=100)
+        >>> problem.format.class_names
+        ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
+        >>> problem.steps_per_epoch
+        20
+    """
+    read_edited()
+    return tasks().create(resolve(tasks(), name), params)

@@ -1,0 +1,317 @@
+"""The checks around a loss: its class, its arguments (logits, mask, label sets, targets), and what it returns.
+
+Checks of shapes and types come first and cost nothing. Those of values are functions of their own, since on a GPU they
+wait for the device.
+"""
+
+import inspect
+from collections.abc import Iterable, Sequence, Sized
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from milbench.contracts.supervision import SUPERVISIONS
+from milbench.errors import UsageError, one_of
+
+if TYPE_CHECKING:
+    from milbench.contracts.loss import Loss
+
+LabelSets = Tensor | Sequence[Iterable[int]]
+"""Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
+
+Target = Tensor | Sequence[Any]
+"""Integers of any type, as a tensor, an array or lists."""
+
+HEADS = ("softmax", "sigmoid", "class")
+
+
+def check_supervision(loss: "Loss") -> None:
+    """Raise UsageError where the class of a loss names no supervision, or writes `target_loss` without one."""
+    kinds = list(SUPERVISIONS)
+    if loss.takes_target:
+        # Label sets alone are no target.
+        kinds.remove("set")
+    one_of(f"supervision of {loss.name}", loss.supervision, kinds)
+
+
+# Logits and masks.
+
+
+def check_logits(loss: "Loss", logits: Tensor) -> None:
+    """Raise UsageError unless logits are floating point, (B, C+1, *positions), with a position at least."""
+    if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
+        raise UsageError(
+            f"{loss.name}: logits must be floating point of shape (B, C+1, *positions), got {describe(logits)}"
+        )
+    if 0 in logits.shape[2:]:
+        raise UsageError(f"{loss.name}: logits have no positions: {describe(logits)}")
+
+
+def check_built(loss: "Loss", num_classes: int) -> None:
+    """Raise UsageError where a loss has no weights for this number of classes, or a head that there is not."""
+    # A loss sets its head in its constructor, so that it is known only here.
+    one_of(f"head of {loss.name}", loss.head, HEADS)
+    if not loss.has_own("make_weights") or loss.num_classes == num_classes:
+        return
+    state = "no weights yet"
+    if loss.num_classes is not None:
+        state = f"weights for {loss.num_classes} classes"
+    raise UsageError(
+        f"{loss.name} has {state}: call build(num_classes={num_classes}) before it gets logits of "
+        f"{num_classes + 1} channels (the last is the background)"
+    )
+
+
+def check_mask(loss: "Loss", mask: object, logits: Tensor) -> None:
+    """Raise UsageError unless a mask is bool, (B, *positions)."""
+    expected = (len(logits), *logits.shape[2:])
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != expected:
+        raise UsageError(
+            f"{loss.name}: mask must be a bool tensor of shape {expected}, got {describe(mask)}"
+        )
+
+
+def check_finite(logits: Tensor) -> None:
+    """Raise UsageError, which names a bag, where logits (B, C+1, K) are not finite. On a GPU it waits."""
+    is_infinite = ~torch.isfinite(logits).flatten(1).all(dim=1)
+    if bool(is_infinite.any()):
+        raise UsageError(
+            f"logits are not finite in bag {first_bag(is_infinite)} "
+            f"({int(is_infinite.sum())} of {len(logits)} bags)"
+        )
+
+
+# Label sets.
+
+
+def as_label_matrix(labels: LabelSets, logits: Tensor) -> Tensor:
+    """Return label sets as (B, C) zeros and ones of any type, beside logits (B, C+1, K)."""
+    batch, channels, _ = logits.shape
+    if not isinstance(labels, Tensor):
+        labels = _from_array_or_lists(labels, batch, channels - 1).to(logits.device)
+    if labels.shape != (batch, channels - 1):
+        raise UsageError(
+            f"labels must have shape {(batch, channels - 1)} beside logits of {channels} channels "
+            f"(the last is the background), got {describe(labels)}"
+        )
+    return labels
+
+
+def check_label_values(labels: Tensor) -> None:
+    """Raise UsageError where labels (B, C) are other than 0 and 1. On a GPU it waits."""
+    if labels.dtype == torch.bool:
+        return
+    is_known = (labels == 0) | (labels == 1)
+    if not bool(is_known.all()):
+        raise UsageError(
+            f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}"
+        )
+
+
+def check_set_sizes(label_sets: Tensor, logits: Tensor, mask: Tensor | None) -> None:
+    """Raise UsageError where a bag has fewer positions than classes. On a GPU it waits.
+
+    Label sets are (B, C) bool, logits (B, C+1, K) and the mask (B, K).
+    """
+    places = positions_of(logits, mask)
+    is_too_large = label_sets.sum(dim=1) > places
+    if bool(is_too_large.any()):
+        bag = first_bag(is_too_large)
+        raise UsageError(
+            f"bag {bag} has {int(label_sets[bag].sum())} classes in its label set and only "
+            f"{int(places[bag])} positions: no instance for every class"
+        )
+
+
+def positions_of(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), the number of positions of every bag, by logits (B, C+1, K) and a mask (B, K)."""
+    if mask is not None:
+        return mask.sum(dim=1)
+    return torch.full((len(logits),), logits.shape[2], device=logits.device)
+
+
+def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
+    """Return an array of zeros and ones as a tensor, and lists of class numbers as (B, C) bool."""
+    array = labels.__array__() if hasattr(labels, "__array__") else labels
+    # An array of objects holds lists, as a column of a table does.
+    is_matrix = str(getattr(array, "dtype", "object")) != "object"
+    if is_matrix:
+        return torch.tensor(array)
+    size = len(array) if isinstance(array, Sized) else repr(array)
+    if size != batch:
+        raise UsageError(
+            f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
+        )
+    matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
+    for bag, classes in enumerate(array):
+        for number in _class_numbers(bag, classes, num_classes):
+            if matrix[bag, number]:
+                # A list of zeros and ones would pass for the classes 0 and 1.
+                raise UsageError(
+                    f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
+                )
+            matrix[bag, number] = True
+    return matrix
+
+
+def _class_numbers(bag: int, classes: Any, num_classes: int) -> list[int]:
+    """Return the numbers of the classes of a bag, given as a list, a set or an array."""
+    numbers = classes.tolist() if hasattr(classes, "tolist") else classes
+    if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+        raise UsageError(
+            f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}"
+        )
+    checked = []
+    for number in numbers:
+        if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
+            raise UsageError(
+                f"labels of bag {bag} must be class numbers from 0 to {num_classes - 1}, got {number!r}"
+            )
+        checked.append(number)
+    return checked
+
+
+# Targets.
+
+
+def as_target(
+    loss: "Loss",
+    target: object,
+    labels: Tensor,
+    positions: tuple[int, ...],
+    mask: Tensor | None,
+) -> Tensor:
+    """Return the target of a loss as int64 on the device of the labels (B, C) bool.
+
+    Its shape is that of `milbench.contracts.targets.make_target`; lists of order may differ in length. Masked positions
+    become background.
+    """
+    kind = loss.supervision
+    batch, num_classes = labels.shape
+    integers = _as_tensor(target, is_ragged=kind == "order")
+    if kind == "order":
+        shape = f"({batch}, M)"
+        fits = integers is not None and integers.ndim == 2 and len(integers) == batch
+    else:
+        sizes = (batch, num_classes) if kind == "count" else (batch, *positions)
+        shape = str(sizes)
+        fits = integers is not None and integers.shape == sizes
+    if integers is None or not fits or not _holds_integers(integers):
+        got = "nothing"
+        if target is not None:
+            got = describe(target if integers is None else integers)
+        raise UsageError(
+            f"{loss.name} has {kind} supervision and needs a target, integers of shape {shape}, got {got}"
+        )
+    integers = integers.to(labels.device, torch.int64)
+    if kind == "position" and mask is not None:
+        integers = integers.masked_fill(~mask, num_classes)
+    return integers
+
+
+def _holds_integers(target: Tensor) -> bool:
+    """Return whether a target has a type of integers. Of an empty one the type says nothing."""
+    return target.numel() == 0 or "int" in str(target.dtype)
+
+
+def _as_tensor(target: object, *, is_ragged: bool) -> Tensor | None:
+    """Return lists or an array of numbers as a tensor, shorter lists padded with -1; None for anything else."""
+    if target is None or isinstance(target, Tensor):
+        return target
+    rows = _as_lists(target)
+    if not isinstance(rows, list):
+        return None
+    if is_ragged and all(isinstance(row, list) for row in rows):
+        longest = max(map(len, rows), default=0)
+        rows = [row + [-1] * (longest - len(row)) for row in rows]
+    try:
+        tensor = torch.tensor(rows)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if is_ragged and not rows:
+        return tensor.reshape(0, 0)
+    return tensor
+
+
+def _as_lists(value: Any) -> Any:
+    """Return arrays, tensors and tuples as lists, also inside of lists, and anything else as it is."""
+    if not hasattr(value, "tolist") and hasattr(value, "__array__"):
+        value = value.__array__()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_as_lists(item) for item in value]
+    return value
+
+
+def check_target_values(loss: "Loss", target: Tensor, labels: Tensor) -> None:
+    """Raise UsageError for a value out of its range, or that contradicts the label sets. On a GPU it waits.
+
+    The message names the bag and the value.
+    """
+    kind = loss.supervision
+    num_classes = labels.shape[1]
+    if kind == "count":
+        is_invalid = target < 0
+        expected = "0 or more"
+    elif kind == "order":
+        is_invalid = (target < -1) | (target >= num_classes)
+        expected = f"a class from 0 to {num_classes - 1}, or -1 for padding"
+    else:
+        is_invalid = (target < 0) | (target > num_classes)
+        expected = f"a class from 0 to {num_classes - 1}, or {num_classes} for background"
+    if bool(is_invalid.any()):
+        value = int(target[is_invalid][0])
+        raise UsageError(
+            f"{loss.name}: the {kind} of bag {first_bag(is_invalid)} holds {value}, expected {expected}"
+        )
+    occurs = target > 0 if kind == "count" else _classes_in(target, num_classes)
+    # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
+    contradicts = occurs & ~labels if kind == "position" else occurs != labels
+    if bool(contradicts.any()):
+        bag, number = contradicts.nonzero()[0].tolist()
+        of_set, of_target = ("lacks", "has") if occurs[bag, number] else ("has", "lacks")
+        raise UsageError(
+            f"{loss.name}: the label set of bag {bag} {of_set} class {number}, and its {kind} {of_target} it"
+        )
+
+
+def _classes_in(target: Tensor, num_classes: int) -> Tensor:
+    """Return (B, C) bool, which classes a target (B, ...) of class numbers names."""
+    # The background is the last column, and so is the padding: -1 % (C + 1) is C.
+    numbers = target.unsqueeze(-1).flatten(1).remainder(num_classes + 1)
+    no_class = torch.zeros(len(target), num_classes + 1, dtype=torch.bool, device=target.device)
+    return no_class.scatter(1, numbers, True)[:, :-1]
+
+
+# What a loss returns.
+
+
+def checked_output(loss: "Loss", method: str, output: object, shape: tuple[int, ...]) -> Tensor:
+    """Return the output of a method of a loss. Raises UsageError where its type or shape is wrong; no GPU waits."""
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise fault(loss, method, f"floating point {tuple(shape)}", describe(output))
+    if output.shape != shape:
+        raise fault(loss, method, str(tuple(shape)), describe(output))
+    return output
+
+
+def fault(loss: "Loss", method: str, expected: str, got: str) -> UsageError:
+    """Return the error that a method of a loss returned something else than it must."""
+    function = inspect.unwrap(getattr(type(loss), method))
+    code = getattr(function, "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return UsageError(f"loss {loss.name}{place} must return {expected} from {method}, got {got}")
+
+
+def describe(value: object) -> str:
+    """Return the type of a value, and of a tensor the shape, for an error."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+
+
+def first_bag(is_bad: Tensor) -> int:
+    """Return the number of the first bag with True in (B, ...) bool."""
+    return int(is_bad.nonzero()[0, 0])

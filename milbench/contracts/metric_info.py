@@ -1,0 +1,306 @@
+"""The label, definition, direction and unit of each metric, for reports and documentation; needs no torch."""
+
+from dataclasses import dataclass, replace
+
+from milbench.contracts.reliability import BINS
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The description of a metric."""
+
+    label: str  # its name in tables and figures
+    definition: str  # in sentences
+    lower_is_better: bool = True
+    percent: bool = True  # whether it is a share that is written as a percentage, 0.0052 as 0.52
+
+    @property
+    def heading(self) -> str:
+        """The label with its unit and an arrow in the better direction, for the head of a column."""
+        return (
+            f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
+        )
+
+
+BASELINE = "pooled_trees_"
+"""What stands before the name of a metric of the simple baseline, see `milbench.evaluation.baseline`."""
+BASELINE_NAME = "pooled features, extra trees"
+BASELINE_METRICS = (
+    "set_error",
+    "label_error",
+    "own_label_error",
+    "macro_f1",
+    "own_macro_f1",
+    "average_precision",
+    "auroc",
+)
+"""The metrics that the baseline has: those of label sets and of rankings."""
+
+
+METRICS: dict[str, Metric] = {
+    "instance_error": Metric(
+        "one-instance error",
+        "Share of the bags of one instance whose class is not the argmax of the loss's own class scores. A bag whose "
+        "scores are all -inf, or hold a NaN, counts as an error.",
+    ),
+    "macro_f1": Metric(
+        "macro F1",
+        "Mean over the classes that occur in test bags of 2 TP / (2 TP + FP + FN), the harmonic mean of "
+        "precision and recall, with the threshold of the set error.",
+        lower_is_better=False,
+    ),
+    "own_macro_f1": Metric(
+        "macro F1, threshold of the label error",
+        "As macro F1, with the threshold that is chosen by the label error.",
+        lower_is_better=False,
+    ),
+    "set_error": Metric(
+        "set error",
+        "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
+        "differs from the true one. The threshold of each network is chosen by this error on validation bags, or on "
+        "training bags where there are none, so that a few bags throw it less.",
+    ),
+    "label_error": Metric(
+        "label error",
+        "Share of all pairs of a bag and a class where the predicted label set and the true one differ (Hamming loss), "
+        "with the threshold of the set error. Where no whole set is right that threshold is arbitrary: read the label "
+        "error with a threshold of its own.",
+    ),
+    "own_label_error": Metric(
+        "label error, own threshold",
+        "As label error, with a threshold that is chosen by the label error itself on the same bags.",
+    ),
+    "no_skill_set_error": Metric(
+        "set error without skill",
+        "Set error of the most common label set of the training bags, predicted for every bag: the no-skill line.",
+    ),
+    "no_skill_label_error": Metric(
+        "label error without skill",
+        "Label error of the classes that more than half of the training bags have, predicted for every bag.",
+    ),
+    "no_skill_instance_error": Metric(
+        "one-instance error without skill",
+        "One-instance error of the class that is in most training bags, predicted for every instance.",
+    ),
+    "no_skill_posterior_error": Metric(
+        "posterior error without skill",
+        "Posterior error of the class, or the background, that most instances of these bags have, given for all.",
+    ),
+    "average_precision": Metric(
+        "average precision",
+        "Area under the precision-recall curve of the presence scores (scikit-learn's average_precision_score), "
+        "mean over the classes that are in some bags and not in others.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "auroc": Metric(
+        "AUROC",
+        "Probability that a bag with the class has a higher presence score than one without (scikit-learn's "
+        "roc_auc_score), mean over the classes that are in some bags and not in others.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "hit_rate": Metric(
+        "hit rate",
+        "Share of all pairs of a bag and a class of its label set where the position with the strongest evidence, by "
+        "the loss itself, is on an instance of the class: its centre is inside the instance's box or interval, or, in "
+        "a set, the instance is of the class.",
+        lower_is_better=False,
+    ),
+    "posterior_error": Metric(
+        "posterior error",
+        "Share of the instances in all bags whose class, background included, is not the argmax of the loss's own "
+        "instance probabilities.",
+    ),
+    "nll": Metric(
+        "negative log-likelihood, nats",
+        "Mean of -log Prb(true label set) over bags, by the loss's own model: of independent positions for exact and "
+        "its relatives (an upper bound for label sets of more than 16 classes), of independent classes for losses that "
+        "solve a binary problem a class. Missing for other losses, and where the label set of a bag is impossible.",
+        percent=False,
+    ),
+    "presence_ece": Metric(
+        "calibration error of presence",
+        "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
+        f"{BINS} bins of equal mass: the mean distance between the frequency and the mean probability in a bin. By "
+        "chance it is above 0 also where the probabilities are right.",
+    ),
+    "set_ece": Metric(
+        "calibration error of label sets",
+        "Expected calibration error of the probability of the label set at even odds (the classes with a presence of 0 "
+        f"or more, not those of the set error), by the loss's own model, over {BINS} bins of equal mass.",
+    ),
+    "bayes_instance_error": Metric(
+        "Bayes one-instance error",
+        "One-instance error of the optimal decision, made with the distribution of the generator, on the same bags.",
+    ),
+    "bayes_set_error": Metric(
+        "Bayes set error",
+        "Set error of the most probable label set given the instances, on the same bags.",
+    ),
+    "bayes_posterior_error": Metric(
+        "Bayes posterior error",
+        "Posterior error of the exact instance posterior, on the same instances.",
+    ),
+    **{
+        f"excess_{name}": Metric(
+            f"excess {label}",
+            f"{label.capitalize()} minus the Bayes {label}; it can be negative by chance.",
+        )
+        for name, label in (
+            ("instance_error", "one-instance error"),
+            ("set_error", "set error"),
+            ("posterior_error", "posterior error"),
+        )
+    },
+    "learnable_posterior_error": Metric(
+        "posterior error of what can be learnt",
+        "Posterior error where channels that label sets cannot tell apart count as one: two classes that occur only "
+        "together, or the background and a class that is in every bag.",
+    ),
+    "reference_set_error": Metric(
+        "set error of the reference",
+        "Set error, on the same bags, of the instance-wise reference, which knows the distribution of training bags "
+        "and sees one instance at a time, as the network does: a class is present with probability 1 - prod_k (1 - "
+        "p_k), by the best threshold for validation bags.",
+    ),
+    "reference_posterior_error": Metric(
+        "posterior error of the reference",
+        "Posterior error of the most probable class of each instance, whatever is in its bag, by that distribution.",
+    ),
+    "reference_learnable_posterior_error": Metric(
+        "reference for what can be learnt",
+        "As posterior error of the reference, of what can be learnt.",
+    ),
+    **{
+        f"above_reference_{name}": Metric(
+            f"{label} above the reference",
+            "The error minus that of the instance-wise reference on the same bags. It can be negative by chance, or "
+            "where a network learns what the reference ignores, such as which classes occur together.",
+        )
+        for name, label in (
+            ("set_error", "set error"),
+            ("posterior_error", "posterior error"),
+            ("learnable_posterior_error", "posterior error of what can be learnt,"),
+        )
+    },
+    "transcription_error": Metric(
+        "transcription error",
+        "Share of the images whose digits are not read exactly by the chosen decoder: of columns, strongest and "
+        "components (below) the first that reads most validation strings exactly.",
+    ),
+    "transcription_error_columns": Metric(
+        "transcription error, columns",
+        "Share of the images whose string is not read exactly by the decoder of the published numbers. The digit of a "
+        "column of positions is the one that is most probable in most of its rows (the smallest of several), none "
+        "where that is background in all rows. A digit is written where it differs from that of the column before.",
+    ),
+    "transcription_error_strongest": Metric(
+        "transcription error, strongest",
+        "Share of the images whose string is not read exactly from the strongest positions: each class of the loss's "
+        "own label set (see set error) is written once, where its evidence is largest, from left to right, or from top "
+        "to bottom by the rule of components. Numbers with a repeated digit are never read.",
+    ),
+    "transcription_error_components": Metric(
+        "transcription error, components",
+        "Share of the images whose string is not read exactly from the connected components of the most probable class "
+        "of each position, given the loss's own label set (see set error). Components are read from left to right, or "
+        "from top to bottom where they spread by a certain factor further down than across. That factor, the least "
+        "mass of a component, the least distance between digits and the length of a digit are learnt on validation "
+        "images.",
+    ),
+    "error_no_detection": Metric(
+        "no digit read", "Share of the images in which no digit is read (chosen decoder)."
+    ),
+    "error_orientation": Metric(
+        "orientation errors",
+        "Share of the images that are read wrongly with the right digits in another order, or whose digits stand below "
+        "each other (by the centres of their boxes) while the most probable classes are the right ones.",
+    ),
+    "error_clustering": Metric(
+        "clustering errors",
+        "Share of the images in which only how often a digit occurs is read wrongly, without an orientation error.",
+    ),
+    "error_edge_or_one": Metric(
+        "edges or ones",
+        "Share of the images in which only the number of digits 1 is read wrongly, without any of the errors above: "
+        "a vertical edge resembles a 1.",
+    ),
+    "error_substitution": Metric(
+        "substitutions",
+        "Share of the images in which the right number of digits is read, some wrongly, without the errors above.",
+    ),
+    "error_other": Metric(
+        "other reading errors",
+        "Share of the images that are read wrongly in any other way: digits are missing, there are too many, or errors "
+        "coincide. This and the five shares above add up to the transcription error.",
+    ),
+    "mean_iou": Metric(
+        "mean IoU",
+        "Mean over all instances of the largest intersection over union of their box with a detection of their class, "
+        "0 where there is none. A detection is the box around a connected component (see transcription error, "
+        "components), enlarged by the margins across and down that maximise this metric on the validation images and "
+        "their boxes.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "box_average_precision": Metric(
+        "box average precision",
+        "Area under the interpolated precision-recall curve of the detections (see mean IoU), mean over the classes "
+        "that have instances, ranked by the expected number of positions of their class. A detection is right if the "
+        "instance of its class with which it overlaps most has an IoU of at least 0.5 and no earlier detection.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "threshold": Metric(
+        "presence threshold",
+        "The presence score from which a class counts as detected: see set error. Each loss has its own scale.",
+        percent=False,
+    ),
+    "label_threshold": Metric(
+        "presence threshold by label error",
+        "The presence score from which a class counts as detected in label error, own threshold.",
+        percent=False,
+    ),
+    "bags": Metric(
+        "bags to choose by",
+        "How many bags thresholds are chosen by: validation bags, or training bags where there are none.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "clipped": Metric(
+        "clipped steps",
+        "Share of the training steps whose gradient the recipe shortened to a limit, or scaled to length 1. An "
+        "absolute limit may shorten the gradients of one loss and not those of another.",
+    ),
+    "loss": Metric(
+        "training loss",
+        "The loss that was minimised, mean over the bags of an epoch; each loss has its own units.",
+        percent=False,
+    ),
+}
+"""The metrics by their names without the split: "instance_error" for "test/instance_error"."""
+
+
+def _of_baseline(metric: Metric) -> Metric:
+    """Return the description of a metric as one of the simple baseline."""
+    begin = metric.label[0].upper() + metric.label[1:]
+    definition = (
+        f"{begin} of extra trees (scikit-learn) on the mean, the largest and the smallest value of each feature of a "
+        "bag, trained on the same bags as the losses."
+    )
+    return replace(metric, label=f"{metric.label} of {BASELINE_NAME}", definition=definition)
+
+
+METRICS |= {BASELINE + name: _of_baseline(METRICS[name]) for name in BASELINE_METRICS}
+
+
+def describe(name: str) -> Metric:
+    """Return the description of a metric, by its name without the split.
+
+    A name that is not in `METRICS` is its own label, and lower is taken for better.
+    """
+    definition = (
+        "Defined by its task; milbench has no description of it and takes lower to be better."
+    )
+    return METRICS.get(name) or Metric(name.replace("_", " "), definition, percent=False)

@@ -1,0 +1,205 @@
+"""The parameters of a loss, a task or a network, those of its constructor, and values checked against them.
+
+A parameter that is added later must not change the ids of older cells. The class therefore lists it in `added` with its
+neutral value: the one that computes what was computed before, often not the default. Cells leave a parameter out at its
+neutral value (`without_neutral`). Whoever builds from a cell puts it back (`with_neutral`).
+"""
+
+import inspect
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from milbench.contracts.validation import validated
+from milbench.errors import UsageError, unknown
+
+ANNOTATION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
+"""What the evaluation of an annotation raises, for example of a name that the type checker alone imports."""
+
+
+def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that can be given by name, with their annotations evaluated."""
+    try:
+        parameters = inspect.signature(maker, eval_str=True).parameters.values()
+    except ANNOTATION_ERRORS as error:
+        raise UsageError(
+            f"{_described(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what "
+            "they name at the top of the file"
+        ) from None
+    return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the parameters of the constructor of a loss or a task, by name.
+
+    If the class has a dataclass `Options`, they are those of its constructor. What the class names in `no_parameters`
+    is left out, such as the `reduction` of a loss: whoever calls the loss chooses it.
+    """
+    constructor = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
+    left_out = ("self", *getattr(cls, "no_parameters", ()))
+    return {p.name: p for p in _parameters(constructor) if p.name not in left_out}
+
+
+def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class or function of networks, by name, without inputs, num_classes and seed.
+
+    Raises UsageError where those three are not the first ones.
+    """
+    parameters = _parameters(maker)
+    common = parameters[:3]
+    own = parameters[3:]
+    if [p.name for p in common] != ["inputs", "num_classes", "seed"]:
+        names = ", ".join(p.name for p in common) or "none"
+        raise UsageError(
+            f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}"
+        )
+    return {p.name: p for p in own}
+
+
+def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
+    """Return the parameters that were added to a class or function later, each with its neutral value.
+
+    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError where an entry of the class's
+    own names a parameter that it does not have.
+    """
+    maker = _unwrapped(maker)
+    added: Mapping[str, Any] = getattr(maker, "added", {})
+    if not added:
+        return {}
+    names = inspect.signature(getattr(maker, "Options", maker)).parameters
+    is_inherited = "added" not in vars(maker)
+    neutral = {}
+    for name, value in added.items():
+        if name in names:
+            neutral[name] = value
+        elif not is_inherited:
+            raise unknown(f"parameter in `added` of {_described(maker)}", name, names)
+    return neutral
+
+
+def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return complete parameters as a cell keeps them: without those in `added` that have their neutral value."""
+    neutral = neutral_values(maker)
+    return {
+        name: value
+        for name, value in params.items()
+        if name not in neutral or not _is_same(value, neutral[name])
+    }
+
+
+def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a cell, and the neutral value of each one in `added` that it lacks."""
+    return {**neutral_values(maker), **params}
+
+
+def _is_same(value: object, other: object) -> bool:
+    """Return whether two values are equal. True and 1 are not."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _unwrapped(maker: Callable[..., Any]) -> Any:
+    """Return the function of a `functools.partial`, and anything else as it is."""
+    return getattr(maker, "func", maker)
+
+
+def _described(maker: Callable[..., Any]) -> str:
+    """Return the name of a class or function, and the file it is in."""
+    maker = _unwrapped(maker)
+    module = sys.modules.get(maker.__module__)
+    file = getattr(module, "__file__", None)
+    return f"{maker.__name__} ({file or maker.__module__})"
+
+
+def parsed(text: str, annotation: Any) -> Any:
+    """Return the value that a text of the command line stands for, for a parameter of this type.
+
+    The text is read as TOML (numbers, true, false, quoted strings) if that gives a value of the type. Otherwise the
+    text itself is the value: 0 is a number for an `int`, and a name for a `str`.
+    """
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except (ValueError, RecursionError):
+        # TOMLDecodeError is a ValueError, and so is that of a number of 5,000 digits.
+        return text
+    if not isinstance(value, bool | int | float | str | list):
+        # Dates and tables are no values of parameters.
+        return text
+    tries = (
+        (value, True),  # a value of exactly the type
+        (text, True),  # a text, for a type of texts
+        (text, False),  # a text that is converted, such as the path 2024
+    )
+    with suppress(PydanticUserError):
+        adapter = TypeAdapter(annotation)
+        for candidate, strict in tries:
+            with suppress(ValidationError):
+                adapter.validate_python(candidate, strict=strict)
+                return candidate
+    # It does not suit the type: the check of all parameters will say so.
+    return text if isinstance(value, list) else value
+
+
+def type_of(parameter: inspect.Parameter) -> Any:
+    """Return the annotation. Without one, it is `str` if the default is text, and anything otherwise."""
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return str if isinstance(parameter.default, str) else Any
+
+
+def check_values(
+    owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Check values against the annotations of parameters; return them with the defaults of those not given.
+
+    Raises UsageError where a parameter is unknown, missing or out of range. Its message begins with `owner`, such as
+    "loss exact".
+    """
+    from pydantic import ConfigDict, PydanticUserError, create_model
+
+    defaults = {name: ... if p.default is p.empty else p.default for name, p in parameters.items()}
+    fields: dict[str, Any] = {name: (type_of(p), defaults[name]) for name, p in parameters.items()}
+    try:
+        model = create_model(
+            "Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
+        )
+        complete: dict[str, Any] = validated(owner, model, _as_stored(params)).model_dump()
+    except PydanticUserError as error:
+        raise UsageError(
+            f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its parameters"
+            " as JSON, of bool, int, float, str, Literal, list and dict, each also | None "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+    return complete
+
+
+def _as_stored(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as a cell stores them: numbers and lists in place of tensors and arrays."""
+    return {
+        name: value.tolist() if hasattr(value, "tolist") else value
+        for name, value in params.items()
+    }
+
+
+def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the arguments of the constructor of a loss or a task; return them with the defaults of those not given.
+
+    Raises UsageError where `check_values` does, and where the constructor does.
+    """
+    parameters = constructor_parameters(cls)
+    # A class may say more of a parameter that it does not have than that it is unknown.
+    reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
+    for name in params:
+        if name in reasons and name not in parameters:
+            raise UsageError(f"{owner} takes no {name}: {reasons[name]}")
+    complete = check_values(owner, parameters, params)
+    if not inspect.isabstract(cls):
+        try:
+            # The constructor checks what its annotations do not say.
+            cls(**complete)
+        except UsageError as error:
+            raise UsageError(f"{owner}: {error}") from None
+    return complete

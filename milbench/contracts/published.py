@@ -1,0 +1,98 @@
+"""Results from the literature, as a task or a spec lists them and a report shows them; needs no torch."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, FiniteFloat, model_validator
+from pydantic.dataclasses import dataclass
+
+from milbench.contracts.metric_info import METRICS
+from milbench.contracts.spec_tables import TABLE
+
+Rule = Literal["last", "validation", "test"]
+"""How an epoch is chosen: the last one, the best on validation bags, or the best on test bags."""
+
+
+@dataclass(frozen=True, slots=True, config=TABLE)
+class Published:
+    """One published value of a metric on test bags, of a loss or of a method that milbench lacks."""
+
+    metric: str
+    """Metric, without a split."""
+    value: FiniteFloat
+    """The mean over its runs, or the best of them, as the source prints it: a share, an error, no percentage."""
+    source: Annotated[str, Field(min_length=1)]
+    """The publication, with the place in it."""
+    loss: str = ""
+    """Loss whose value it is: its name, or its label with parameters."""
+    method: str = ""
+    """Method whose value it is, where that is no loss here."""
+    task: str = ""
+    """Task that the value was measured on; a spec has to name it."""
+    spread: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    """The standard deviation between the runs, or what else is behind ± in the source."""
+    runs: Annotated[int, Field(ge=1)] | None = None
+    """Number of runs behind the value."""
+    statistic: Literal["mean", "best"] = "mean"
+    """Whether the value is the mean of these runs or the best of them."""
+    rule: Rule = "test"
+    """How the source chose the epoch."""
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the source such as `recipe.lr`, `task.KEY` or `loss.KEY`, each a value or several. Runs of a loss
+    with others are not comparable; the value of a method is shown only on tasks that have those of `task.KEY`."""
+    data: str = ""
+    """The beginning of the name of the data; a run on other data is not comparable."""
+    values: tuple[float, ...] = ()
+    """The value of every run, where the source lists them: `mean`, `deviation` and `count` are then theirs."""
+    margin: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """The largest difference from `value`, either way, that counts as agreement; none: no run can agree."""
+    note: str = ""
+    """What a reader must know beside the verdict, and why the margin is what it is; one line."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.loss) == bool(self.method):
+            raise ValueError("expected the name of a loss or of a method, one of the two")
+        if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
+            raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
+        return self
+
+    @property
+    def mean(self) -> float:
+        """The mean of `values`, or `value` where they are not known."""
+        return statistics.fmean(self.values) if self.values else self.value
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation (n - 1) of `values`, or `spread` where they are fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else self.spread
+
+    @property
+    def count(self) -> int | None:
+        """The number of `values`, or `runs` where they are not known."""
+        return len(self.values) or self.runs
+
+    def accepted(self, name: str) -> Sequence[Any]:
+        """Return the values of a parameter of the protocol, of which a comparable run has one."""
+        value = self.protocol[name]
+        return value if isinstance(value, tuple | list) else [value]
+
+    def deviations(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the names of the parameters of a run in which it differs from the protocol."""
+        return [
+            name
+            for name in self.protocol
+            if name in params and params[name] not in self.accepted(name)
+        ]
+
+    def belongs_to(self, task_params: Mapping[str, Any], data: str) -> bool:
+        """Return whether it may stand beside results on its task with these parameters and data.
+
+        That of a loss may: reports name every deviation. That of a method would be taken for one on this very task.
+        """
+        same_task = not self.deviations(
+            {f"task.{key}": value for key, value in task_params.items()}
+        )
+        return bool(self.loss) or (same_task and data.startswith(self.data))

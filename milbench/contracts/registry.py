@@ -1,0 +1,250 @@
+"""Registries: the losses, tasks and other entries by name, of milbench itself, installed packages and the user.
+
+A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names are listed without
+importing torch, and a broken plug-in does not affect the others. `milbench.contracts.resolver` imports what users name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakSet
+
+from milbench._utils.files import file_and_member, python_files
+from milbench.contracts.parameters import check_params, with_neutral
+from milbench.errors import UsageError, unknown
+from milbench.plugins.importing import importing
+from milbench.plugins.places import normalised
+from milbench.plugins.planned import record_for
+from milbench.plugins.record import ImportRecord, Target
+
+if TYPE_CHECKING:
+    from milbench.contracts.loss import Loss
+    from milbench.contracts.task import Task
+
+T = TypeVar("T")
+
+_NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
+"""The name of an entry, see the message of `check_name`."""
+
+
+def check_name(name: str, context: str = "") -> None:
+    """Raise UsageError, with the closest valid name, where an entry may not have this name; `context` begins it."""
+    if not re.fullmatch(_NAME, name):
+        suggestion = re.sub("[^a-z0-9]+", "-", name.lower().removesuffix(".py")).strip("-")
+        hint = f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) else ""
+        raise UsageError(
+            f"{context}a name has lower-case letters, digits and hyphens, begins with a letter and is at most 60 long, "
+            f"got {name[:60]!r}{hint}"
+        )
+
+
+INSTALLED = " of "
+"""What the digest of an installed plug-in begins with; its name and version follow."""
+REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
+"""All registries of this process."""
+
+
+@dataclass(frozen=True)
+class RegistryEntry(Generic[T]):
+    """The name and origin of what a registry holds, which may not be imported yet."""
+
+    name: str
+    origin: str
+    """"milbench", a package with its version, the file or module that a user has named, or `this session's NAME`.
+
+    Messages name it.
+    """
+    load: Callable[[], T]
+    """Imports and returns the class or function."""
+    module: str
+    """The name of the module that holds it."""
+    source: str = ""
+    """The file or module, perhaps with :MEMBER, by which a user has named it; "" for all others."""
+    find_record: Callable[[], ImportRecord] = ImportRecord
+    """Returns what its import brings in, where it is not milbench's own."""
+
+    @cached_property
+    def record(self) -> ImportRecord:
+        """What its import brought in when this was first asked for.
+
+        Raises UsageError where the import fails.
+        """
+        return self.find_record()
+
+    def is_current(self) -> bool:
+        """Whether the files of its record, if there is one yet, are as they were."""
+        is_recorded = bool(self.source) or "record" in vars(self)
+        return not is_recorded or not self.record.change()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it comes from a file given by its path."""
+        return bool(file_and_member(self.source)[0])
+
+
+class Registry(Generic[T]):
+    """The classes or functions of one kind, by name. A new one has those of milbench itself and of installed packages.
+
+    Args:
+        kind: what an entry is in messages, such as "loss".
+        plural: the same of several. `milbench.losses` is the group of entry points of installed packages.
+        built_in: the entries of milbench itself.
+        base: returns the base class. It is a function so that a registry can be made without importing torch.
+    """
+
+    takes_functions = True
+    """Whether an entry may be a function that returns one, which goes by its name in Python."""
+
+    def __init__(
+        self,
+        kind: str,
+        plural: str,
+        built_in: Iterable[RegistryEntry[T]],
+        base: Callable[[], type[Any]] = lambda: object,
+    ) -> None:
+        self.kind = kind
+        self.base = base
+        REGISTRIES.add(self)
+        self.entries: dict[str, RegistryEntry[T]] = {}
+        for entry in built_in:
+            self.add(entry)
+        for point in entry_points(group=f"milbench.{plural}"):
+            self.add(_installed_entry(kind, point))
+
+    def names(self) -> list[str]:
+        """Return every name, in alphabetical order."""
+        return sorted(self.entries)
+
+    def entry(self, name: str) -> RegistryEntry[T]:
+        """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
+        if name not in self.entries:
+            raise unknown(self.kind, name, self.entries, python_files())
+        return self.entries[name]
+
+    def add(self, entry: RegistryEntry[T]) -> None:
+        """Add an entry. Raises UsageError where its name is taken."""
+        if entry.name in self.entries:
+            origins = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
+            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {origins}")
+        self.entries[entry.name] = entry
+
+    def get(self, name: str) -> T:
+        """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
+        entry = self.entry(name)
+        # To find the record imports a plug-in in a process of its own, where it may hang or crash.
+        _ = entry.record
+        with importing(
+            f"{self.kind} {name!r} from {entry.origin}",
+            entry.module,
+            is_built_in=entry.origin == "milbench",
+        ):
+            value = entry.load()
+        if not callable(value):
+            raise UsageError(
+                f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable"
+            )
+        return value
+
+
+def _installed_entry(kind: str, point: EntryPoint) -> RegistryEntry[Any]:
+    """Return the entry of an installed plug-in, which is not imported yet."""
+    origin = "an installed package"
+    if point.dist:
+        origin = f"{point.dist.name} {point.dist.version}"
+    find_record = partial(_installed_record, kind, point, origin)
+    return RegistryEntry(point.name, origin, point.load, point.module, find_record=find_record)
+
+
+def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
+    """Return the record of an installed plug-in, whose digest names its package and version.
+
+    The files of an editable package, and further packages that it needs, add to the digest.
+    """
+    target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
+    record = record_for(kind, point.name, target)
+    if record.digest.startswith(INSTALLED):
+        # It came with the cell, from a plan that has made it here.
+        return record
+    digest = f"{INSTALLED}{origin}"
+    package = normalised(point.dist.name) if point.dist else ""
+    if record.files or record.distributions.keys() - {package}:
+        digest += f" {record.digest}"
+    return replace(record, digest=digest)
+
+
+class Classes(Registry[type[T]]):
+    """The subclasses of one base class: all losses, or all tasks, each of which names itself."""
+
+    takes_functions = False
+
+    def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
+        package = f"milbench.{plural}"
+        # Only the names of files are read: to import milbench.losses would import torch.
+        module_spec = importlib.util.find_spec(package)
+        folders = module_spec.submodule_search_locations if module_spec else None
+        names = [module.name for module in pkgutil.iter_modules(folders)]
+        built_in = [
+            self._built_in(f"{package}.{name}", name) for name in names if not name.startswith("_")
+        ]
+        super().__init__(kind, plural, built_in, base)
+
+    def get(self, name: str) -> type[T]:
+        """Return the class of a name. Raises UsageError if there is none, or it cannot be imported."""
+        entry = self.entry(name)
+        cls = super().get(name)
+        base = self.base()
+        is_of_kind = inspect.isclass(cls) and issubclass(cls, base)
+        if not is_of_kind or getattr(cls, "name", None) != entry.name:
+            raise UsageError(
+                f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name"
+            )
+        return cls
+
+    def create(self, name: str, params: Mapping[str, Any]) -> T:
+        """Return a new instance of the class of a name, with parameters checked against its constructor."""
+        cls = self.get(name)
+        return cls(**check_params(f"{self.kind} {name}", cls, params))
+
+    def create_for_cell(self, name: str, params: Mapping[str, Any]) -> T:
+        """Return what `create` does for the parameters of a cell, which may lack those that were added later."""
+        return self.create(name, with_neutral(self.get(name), params))
+
+    def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
+        name = module_name.replace("_", "-")
+
+        def load() -> type[T]:
+            for value in vars(importlib.import_module(path)).values():
+                if getattr(value, "name", None) == name:
+                    return value  # type: ignore[no-any-return]
+            raise UsageError(f"{path} holds no {self.kind} that is named {name!r}")
+
+        return RegistryEntry(name, "milbench", load, path)
+
+
+def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
+    """Return the entries of functions of milbench itself."""
+    return [
+        RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__)
+        for name in functions
+    ]
+
+
+@cache
+def losses() -> Classes[Loss]:
+    """Return the registry of losses."""
+    return Classes("loss", "losses", lambda: pkgutil.resolve_name("milbench.contracts.loss:Loss"))
+
+
+@cache
+def tasks() -> Classes[Task]:
+    """Return the registry of tasks."""
+    return Classes("task", "tasks", lambda: pkgutil.resolve_name("milbench.contracts.task:Task"))

@@ -1,0 +1,259 @@
+"""Import what a user names by a file, a module or a class, and add it to its registry."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from milbench._utils.files import file_and_member
+from milbench.contracts.registry import REGISTRIES, Registry, RegistryEntry, check_name
+from milbench.errors import UsageError, as_usage, closest, unknown
+from milbench.plugins.importing import forget_modules, import_file, importing
+from milbench.plugins.planned import record_for
+from milbench.plugins.record import ImportRecord, Target
+from milbench.plugins.session import holder, record_session_object
+
+T = TypeVar("T")
+_LOCAL = "this session's "
+"""What the origin of an entry begins with that no file or module holds."""
+_MODULE = r"[A-Za-z_]\w*(\.\w+)*(:\w+)?"
+"""A module, perhaps with the name of a member."""
+
+
+def resolve(registry: Registry[Any], reference: str) -> str:
+    """Return the name in a registry of what a user refers to: a name, a path in .py or a module, each also :MEMBER.
+
+    A file or a module is imported, once, and its only member of this kind, or that of the name, is added. Raises
+    UsageError where there is no such thing, or it cannot be imported.
+    """
+    path, member = file_and_member(reference)
+    if path:
+        return _add(registry, path, member, is_file=True)
+    if reference not in registry.entries and re.fullmatch(_MODULE, reference):
+        module, colon, member = reference.partition(":")
+        # A single word is the name of an entry, perhaps misspelt.
+        if colon or "." in module:
+            return _add(registry, module, member, is_file=False)
+    return registry.entry(reference).name
+
+
+def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = None) -> str:
+    """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
+
+    One that was defined in a notebook or a script is copied to workers, with the `record` of what it
+    uses. Raises UsageError if it is of another kind, or depends on values of a function.
+    """
+    if not _suits(registry, value):
+        function = " or a function that returns one" if registry.takes_functions else ""
+        expected = f"a name, a path or a subclass of {registry.base().__name__}{function}"
+        raise UsageError(f"{registry.kind} = {value!r}: expected {expected}")
+    if record is None:
+        reference = _importable(registry, value)
+        if reference:
+            return reference
+    if getattr(value, "__closure__", None):
+        raise UsageError(
+            f"{value.__name__} depends on values of the function around it: make them parameters of its own"
+        )
+    name = _name(registry, value, f"the {registry.kind} {value.__name__}")
+    own_record = record or record_session_object(value)
+    origin = f"{_LOCAL}{value.__name__}"
+    if name in registry.entries and registry.entries[name].origin == origin:
+        # It was defined anew.
+        del registry.entries[name]
+    entry = RegistryEntry(
+        name, origin, lambda: value, value.__module__, find_record=lambda: own_record
+    )
+    registry.add(entry)
+    return name
+
+
+def local_object(registry: Registry[T], name: str) -> T | None:
+    """Return the class or function that `add_object` has registered under a name, None for any other name."""
+    entry = registry.entries.get(name)
+    if entry is None or not entry.origin.startswith(_LOCAL):
+        return None
+    return entry.load()
+
+
+def read_edited() -> None:
+    """Read edited files again, and what imports them; forget those that are gone, or cannot be imported any more.
+
+    Called where a user begins something, and not by the workers of a launch: they go on with the code of the plan.
+    """
+    edited = [
+        (registry, entry)
+        for registry in REGISTRIES
+        for entry in registry.entries.values()
+        if not entry.is_current()
+    ]
+    # First all of them: two plug-ins that share a helper get the same new one.
+    for _, entry in edited:
+        forget_modules(entry.record.files)
+    for registry, entry in edited:
+        if entry.source:
+            del registry.entries[entry.name]
+            # Where it cannot be imported any more, whoever names the file is told.
+            with suppress(UsageError):
+                resolve(registry, entry.source)
+        elif not entry.origin.startswith(_LOCAL):
+            # An installed plug-in is recorded anew when it is next used.
+            registry.entries[entry.name] = replace(entry)
+
+
+def _importable(registry: Registry[Any], value: Any) -> str:
+    """Return the name of the entry that a class or function is, or MODULE:NAME; "" where no module holds it."""
+    module = holder(value)
+    if not module or "." in value.__qualname__:
+        return ""
+    # The value may be from before an edit of the module: what the module holds now counts.
+    current = getattr(importlib.import_module(module), value.__qualname__)
+    for entry in registry.entries.values():
+        if registry.takes_functions:
+            is_value = entry.origin == "milbench" and entry.load() is current
+        else:
+            is_value = not entry.source and entry.module == module
+        if is_value:
+            return entry.name
+    return f"{module}:{value.__qualname__}"
+
+
+def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> str:
+    """Import a file or module, once, and register its only member, or that of a name; return the name of the entry."""
+    path = str(Path(place).resolve()) if is_file else ""
+    source = f"{path or place}:{member}".removesuffix(":")
+    for entry in registry.entries.values():
+        if entry.source == source:
+            return entry.name
+    if is_file:
+        _check_file(registry, Path(place))
+        target = Target(f"the {registry.kind} file {place}", file=path)
+    else:
+        target = Target(f"the {registry.kind} module {place}", modules=(place,))
+    record = record_for(registry.kind, source, target)
+    module = _import(target)
+    change = record.change()
+    if change:
+        raise UsageError(
+            f"{change} was changed while {place} was imported; run the same command again"
+        )
+    value = _member(registry, module, member, place)
+    name = _name(registry, value, f"the {registry.kind} in {place}")
+    twin = registry.entries.get(name)
+    if twin is not None and _is_copy(twin, record, member):
+        if twin.is_current():
+            return name
+        # The file of the other entry is gone, or was edited.
+        del registry.entries[name]
+    entry = RegistryEntry(
+        name, source, lambda: value, module.__name__, source, find_record=lambda: record
+    )
+    registry.add(entry)
+    return name
+
+
+def _check_file(registry: Registry[Any], path: Path) -> None:
+    """Raise UsageError, with the closest file beside it, where there is no file."""
+    with as_usage():
+        if path.is_file():
+            return
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"no file {path} to load a {registry.kind} from: there is no folder {path.parent}"
+            )
+        others = [file.stem for file in path.parent.glob("*.py") if file.is_file()]
+        similar = closest(path.stem, others)
+        hint = f"; did you mean {str(path.parent / f'{similar}.py')!r}?" if similar else ""
+        raise UsageError(f"no file {path} to load a {registry.kind} from{hint}")
+
+
+def _import(target: Target) -> ModuleType:
+    """Import what was recorded into this process, and return its module."""
+    with importing(target.subject, target.module):
+        if target.file:
+            return import_file(Path(target.file))
+        return importlib.import_module(target.module)
+
+
+def _is_copy(twin: RegistryEntry[Any], record: ImportRecord, member: str) -> bool:
+    """Return whether an entry comes from a file of which a new one is a copy."""
+    is_same_member = file_and_member(twin.source)[1] == member
+    return twin.is_file and is_same_member and twin.record.digest == record.digest
+
+
+def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
+    """Return the class or function of a name in a module; "": the only one of the registry's kind."""
+    definitions = {
+        key: value
+        for key, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
+    }
+    members = [
+        key
+        for key, value in definitions.items()
+        if not key.startswith("_") and _suits(registry, value) and not inspect.isabstract(value)
+    ]
+    if name:
+        if not hasattr(module, name):
+            raise unknown(f"{registry.kind} in {place}", name, members)
+        # It may also be one that the module imports.
+        named = getattr(module, name)
+        if _suits(registry, named):
+            return named
+        raise _no_member(registry, definitions.values(), f" {name}", place)
+    # A function beside a class is most likely a helper of it.
+    classes = [key for key in members if inspect.isclass(definitions[key])]
+    members = classes or members
+    if not members:
+        raise _no_member(registry, definitions.values(), "", place)
+    if len(members) > 1:
+        choices = " or ".join(f"{place}:{member}" for member in members)
+        raise UsageError(
+            f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}"
+        )
+    return definitions[members[0]]
+
+
+def _no_member(
+    registry: Registry[Any], values: Iterable[Any], named: str, place: str
+) -> UsageError:
+    """Return the error that a module holds nothing of the registry's kind, with what its classes lack.
+
+    Args:
+        registry: what it should hold something of.
+        values: what the module defines.
+        named: the name that was asked for, with a space before it; "" for none.
+        place: how the user names the module.
+    """
+    base = registry.base()
+    function = ", or a function that returns one" if registry.takes_functions else ""
+    problem = f"expected a class that inherits milbench.{base.__name__}{function}"
+    for cls in filter(inspect.isclass, values):
+        if issubclass(cls, base):
+            methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            problem = f"its class {cls.__name__} lacks the method {methods}"
+        else:
+            problem += f", not {cls.__name__}"
+    return UsageError(f"{place} holds no {registry.kind}{named}: {problem}")
+
+
+def _name(registry: Registry[Any], value: Any, context: str) -> str:
+    """Return the name of a class or function: its `name`, or where it need have none its Python name with hyphens."""
+    name = getattr(value, "name", None)
+    if name is None and registry.takes_functions:
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", value.__name__).lower().strip("-")
+    if not isinstance(name, str):
+        raise UsageError(f"{context}: its class {value.__name__} has no `name`")
+    check_name(name, f"{context}: ")
+    return name
+
+
+def _suits(registry: Registry[Any], value: Any) -> bool:
+    if inspect.isclass(value):
+        return issubclass(value, registry.base())
+    return inspect.isfunction(value) and registry.takes_functions

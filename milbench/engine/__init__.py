@@ -1,1 +1,0 @@
-"""From a spec to folders of cells: plans, workers, training, search, MLflow."""

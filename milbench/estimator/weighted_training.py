@@ -1,0 +1,146 @@
+"""The training of a classifier: the steps of a cell, with weights of bags and an early end."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from milbench._utils.seeding import generator
+from milbench.contracts.criterion import bag_losses
+from milbench.contracts.loss import Loss
+from milbench.contracts.network import Network
+from milbench.contracts.recipe import Recipe
+from milbench.errors import UsageError
+from milbench.estimator.training_bags import TrainingBags
+from milbench.training.checkpoint import Counters
+from milbench.training.train import train_epoch
+from milbench.training.training_setup import Model, build_setup
+
+
+class Training:
+    """A network and a loss that are trained on bags, epoch by epoch.
+
+    Args:
+        bags: the bags.
+        recipe: how the network is trained on them.
+        network: a new one on the CPU, or one that was trained before.
+        loss: one that was built for the bags.
+    """
+
+    def __init__(self, bags: TrainingBags, recipe: Recipe, network: Network, loss: Loss) -> None:
+        self._bags = bags
+        loss = loss.to(bags.device)
+        self._setup = build_setup(recipe, bags.seed, bags, network, loss, bags.device)
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the recipe has."""
+        return self._setup.recipe.epochs
+
+    @property
+    def model(self) -> Model:
+        """The network and the loss as they are now, or their mean, where the recipe averages."""
+        model = self._setup.final_model
+        model.network.eval()
+        return model
+
+    def train_epoch(self, epoch: int) -> float:
+        """Make the steps of an epoch (from 0), and return the mean loss of its bags.
+
+        The loss of a bag is that before the step of its batch.
+        """
+        losses = _WeightedLosses(self._bags)
+        train_epoch(self._setup, Counters(epoch), _report_nothing, losses.weigh)
+        return losses.mean()
+
+
+class _WeightedLosses:
+    """Weighs the losses of the bags of each batch, and adds them up for their mean over an epoch."""
+
+    def __init__(self, bags: TrainingBags) -> None:
+        self._bags = bags
+        self._total = torch.zeros((), dtype=torch.float64, device=bags.device)
+        self._total_weight = torch.zeros((), dtype=torch.float64, device=bags.device)
+
+    def weigh(self, values: Tensor) -> Tensor:
+        """Return the losses (B,) of the bags of a batch, each times its weight over the mean weight."""
+        weights = self._bags.batch_weights
+        if weights is None:
+            self._total += values.detach().double().sum()
+            self._total_weight += len(values)
+            return values
+        self._total += (weights * values.detach().double()).sum()
+        self._total_weight += weights.sum()
+        # A step takes the mean over the bags of a batch. These factors make it the weighted mean.
+        factors = weights / weights.mean()
+        return factors.to(values) * values
+
+    def mean(self) -> float:
+        """Return the mean loss of all bags so far, each by its weight."""
+        return float(self._total / self._total_weight)
+
+
+class Patience:
+    """Counts epochs without improvement, and keeps the best value.
+
+    Args:
+        best: the largest value of earlier fits; None: there is none.
+        tol: an epoch improves a value where it is `tol` above the best one.
+        epochs: after more epochs in a row without improvement it is over; None: never.
+    """
+
+    def __init__(self, best: float | None, tol: float, epochs: int | None) -> None:
+        self.best = -np.inf if best is None else best
+        self._tol = tol
+        self._epochs = epochs
+        self.without_improvement = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training should end."""
+        return self._epochs is not None and self.without_improvement > self._epochs
+
+    def look_at(self, value: float) -> bool:
+        """Count an epoch, and return whether its value is the best so far; larger is better."""
+        if value < self.best + self._tol:
+            self.without_improvement += 1
+        else:
+            self.without_improvement = 0
+        is_best = value > self.best
+        if is_best:
+            self.best = value
+        return is_best
+
+
+def weights_of(model: Model) -> dict[str, Any]:
+    """Return a copy of the weights of network and loss."""
+    return copy.deepcopy(model.state_dict())
+
+
+def check_weighable(loss: Loss, num_classes: int) -> None:
+    """Raise UsageError where the loss of a bag depends on its batch.
+
+    The weight of a bag would then change what other bags cost. Two bags of different sizes are
+    tried, with the loss that was built for the classes.
+    """
+    alone = copy.deepcopy(loss).eval()
+    rng = generator("is a bag's loss its own")
+    logits = torch.randn(2, num_classes + 1, 3, generator=rng)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    labels = torch.zeros(2, num_classes, dtype=torch.bool)
+    labels[:, 0] = True
+    with torch.no_grad():
+        in_batch = bag_losses(alone, logits, labels, mask, check_values=True)[:1]
+        by_itself = bag_losses(alone, logits[:1], labels[:1], mask[:1], check_values=True)
+    if not torch.allclose(in_batch, by_itself, rtol=1e-3):
+        arguments = ", ".join(f"{name}={value}" for name, value in loss.arguments.items())
+        raise UsageError(
+            f"bags have no weights with {loss.name} ({arguments}): there the loss of a bag "
+            "depends on the other bags of its batch"
+        )
+
+
+def _report_nothing(counters: Counters) -> None:
+    pass

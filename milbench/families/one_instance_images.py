@@ -1,0 +1,162 @@
+"""Bags that are images, and images of one thing each: X.-L. Li, arXiv:1811.12346, Section 5.1."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from milbench._utils.devices import to_device
+from milbench._utils.images import colours, grey
+from milbench.contracts.bags import Bags, Origin, Truth, label_matrix
+from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
+from milbench.contracts.task import CPU, Task
+from milbench.data import image_sets
+from milbench.data.labelled_images import ImageSplits, LabelledImages
+from milbench.families.fixed_bags import FixedBags, Lazy
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DIGITS = 10  # classes
+DIGIT_NAMES = tuple(str(digit) for digit in range(DIGITS))
+IMAGES_PER_EVAL_BATCH = 500
+CALIBRATION_IMAGES = (
+    5000  # to train on, by which the threshold is chosen where there is no validation split
+)
+
+
+def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
+    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it.
+
+    Bags have the numbers of their images, where these are numbered.
+    """
+    height, width = images.pixels.shape[-2:]
+    classes = images.classes.unsqueeze(1)
+    box = to_device(torch.tensor([0.0, 0.0, width, height]), classes.device)
+    truth = Truth(classes, box.expand(len(images), 1, 4))
+    origin = None if images.numbers is None else Origin(images.numbers)
+    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=truth, origin=origin)
+
+
+class ImageTask(Task):
+    """Base class of tasks whose bags are images, which a network can read from pictures."""
+
+    bag_kind = "images"
+    white: ClassVar[int] = 255  # the value of a pixel that is scaled to 1
+
+    @property
+    @abstractmethod
+    def channels(self) -> int:
+        """How many channels an image has: 1 for grey, 3 for colours."""
+
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
+        pixels = grey(picture) if self.channels == 1 else colours(picture)
+        return torch.from_numpy(pixels) / self.white
+
+    def picture_from(self, instances: Tensor) -> Image:
+        from PIL.Image import fromarray
+
+        pixels = (instances * self.white).round().clamp(0, 255).byte().cpu().numpy()
+        return fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+
+
+class OneInstanceImages(ImageTask):
+    """Base class of tasks with one class in each image; a subclass adds the images and the networks.
+
+    It measures what set supervision costs: a loss is told which class occurs, but not that it occurs once. Losses with
+    the head "class", such as cross-entropy, assume that, and train `classifiers`, networks with less padding, one
+    position and no background. There is no hit rate, as every position depends on the one instance. The last
+    `validation` training images are kept for validation; with `any_data` the files may hold other images.
+
+    A subclass sets `side` and `batch_bags`, and `format` where it is not grey digits. By default its
+    images are those of the data set of its name.
+    """
+
+    instances_are_ordered = True
+    primary = "instance_error"
+    chance = 1 - 1 / DIGITS
+    format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
+    side: ClassVar[int]  # height and width of an image, in pixels
+    batch_bags: ClassVar[int]  # how many images a training batch has
+
+    def __init__(
+        self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False
+    ) -> None:
+        self.validation = validation
+        self.any_data = any_data
+
+    @property
+    def channels(self) -> int:
+        return self.format.inputs
+
+    def check_data(self, data_dir: Path | None) -> str:
+        return image_sets.check(self.name, data_dir, self.any_data)
+
+    def images(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
+        """Return the training images and the test images of the data set of the task's name, on the CPU."""
+        return image_sets.load(self.name, data_dir)
+
+    def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
+        """Return training pixels (B, channels, h, w) augmented by draws from `rng`; the default changes nothing."""
+        return pixels
+
+    def load(
+        self,
+        data_dir: Path | None = None,
+        seed: int = 0,
+        device: torch.device = CPU,
+        limit: int | None = None,
+    ) -> OneInstanceProblem:
+        train, test = self.images(data_dir)
+        images = ImageSplits.with_last_for_validation(
+            train, test, count=self.validation, task_name=self.name
+        ).to(device)
+        num_classes = self.format.num_classes
+        as_bags = partial(single_instance_bags, num_classes=num_classes)
+
+        def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
+            drawn = images.train[numbers]
+            return as_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)))
+
+        def batches_of(evaluated: LabelledImages) -> Lazy[Bags]:
+            return Lazy.of(evaluated[:limit], IMAGES_PER_EVAL_BATCH, as_bags)
+
+        splits = {}
+        for split, evaluated in images.evaluated.items():
+            # Each bag holds one instance: the same batches serve the metrics of instances and those
+            # of label sets.
+            batches = batches_of(evaluated)
+            splits[split] = EvalSplit(batches, batches)
+        calibration = None
+        if not self.validation:
+            calibration = batches_of(images.train[:CALIBRATION_IMAGES])
+        return OneInstanceProblem(
+            task_name=self.name,
+            seed=seed,
+            format=self.format,
+            typical_shape=(self.format.inputs, self.side, self.side),
+            batch_bags=self.batch_bags,
+            splits=splits,
+            max_labels=1,
+            training_count=len(images.train),
+            make_batch=make_batch,
+            calibration=calibration,
+            limit=limit,
+        )
+
+
+@dataclass(kw_only=True, eq=False)
+class OneInstanceProblem(FixedBags):
+    """Images of one thing each."""
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics without those of places: every position depends on the one instance."""
+        return super().evaluate(lambda bags: replace(score(bags), centres=None))

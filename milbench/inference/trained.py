@@ -1,0 +1,123 @@
+"""Load the trained network, task, loss and decoder of a cell from its folder, without the task's data."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from milbench._utils.files import reading
+from milbench.contracts.bags import Bags
+from milbench.contracts.criterion import score
+from milbench.contracts.loss import Loss
+from milbench.contracts.network import Network
+from milbench.contracts.problem import BagFormat
+from milbench.contracts.scores import Scores
+from milbench.contracts.task import Task
+from milbench.contracts.validation import validated
+from milbench.errors import UsageError
+from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.reading.reader import Reader
+from milbench.experiment.cell import Cell
+from milbench.running.worker import set_torch_defaults
+from milbench.store.cell_folder import CellFolder
+from milbench.training.training_setup import check_unchanged, loss_for, network_for, task_for
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network, ready for instances, with its task and loss."""
+
+    cell: Cell
+    task: Task
+    format: BagFormat  # of the bags that it was trained on
+    network: Network  # with the weights of the cell, on `device`
+    loss: Loss
+    device: torch.device
+    name: str = ""  # of the cell in its comparison, with the parameters that tell it from others
+    reader: Reader | None = (
+        None  # what was learnt and chosen on validation bags in order to read strings
+    )
+    threshold: float | None = (
+        None  # the presence score from which a class is in the label set, if recorded
+    )
+    set_error: float | None = (
+        None  # the share of test bags whose label set the cell found wrong, if recorded
+    )
+    chosen_by: int | None = None  # how many bags the threshold was chosen by, if recorded
+
+    @torch.no_grad()
+    def scores(self, bags: Bags) -> Scores:
+        """Return the scores of bags, float64, on the CPU, without a look at labels; UsageError: they are not finite."""
+        bags = bags.to(self.device)
+        logits, mask = self.network.logits_of(bags).cpu().double(), self.network.mask_of(bags)
+        mask = None if mask is None else mask.cpu()
+        if not bool(torch.isfinite(logits).all()):
+            raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
+        scores = score(self.loss, logits, mask, check_values=False)
+        return replace(scores, mask=mask, centres=self.network.centres_in(bags))
+
+
+def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
+    """Return the trained parts of a finished cell or an MLflow model from its folder; no data are read.
+
+    `cell` is given where its plug-ins are elsewhere than the folder says. Raises UsageError where the weights, the
+    decoder or the code that they belong to are missing, damaged or changed.
+    """
+    cell = cell or folder.cell()
+    subject = f"cell {folder.id} ({cell})"
+    if not folder.weights.exists():
+        raise UsageError(f"{subject} has no weights: it was kept without them")
+    check_unchanged(cell)
+    set_torch_defaults(torch.get_num_threads())
+    task = task_for(cell)
+    bag_format = _read_format(folder, task, subject)
+    # Its weights are read from the file, and scores need nothing else of the training bags.
+    loss = loss_for(cell).build(bag_format.num_classes, cell.seed)
+    network = network_for(cell, task, bag_format, loss, initial=False)
+    try:
+        torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(
+            load_file(folder.weights)
+        )
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
+    except RuntimeError:  # its message lists every tensor
+        raise UsageError(
+            f"the weights of {subject} do not fit its network, of another version of milbench"
+        ) from None
+    metrics = folder.last_metrics()
+    chosen_by = metrics.get(CHOSEN_BY)
+    return Trained(
+        cell, task, bag_format, network.eval().move_to(device), loss.eval(), device,
+        name=folder.about()["label"] or str(cell),
+        reader=_reader(folder.decoder),
+        threshold=folder.result().get("threshold"),
+        set_error=metrics.get("test/set_error"),
+        chosen_by=None if chosen_by is None else int(chosen_by),
+    )  # fmt: skip
+
+
+def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
+    """Return the format of the bags that a cell was trained on. Raises UsageError."""
+    if not folder.memory.is_file():
+        # Of most tasks nothing needs to be kept.
+        try:
+            return task.format_from({})
+        except KeyError as error:
+            raise UsageError(
+                f"{subject} needs data that its task does not remember: {error.args[0]}"
+            ) from None
+    with reading(f"{folder.memory} of {subject}"):
+        return task.format_from(json.loads(folder.memory.read_text("utf-8")))
+
+
+def _reader(path: Path) -> Reader | None:
+    """Return the reader of a cell; None where it has none, or one of another kind, which a task may define."""
+    if not path.exists():
+        return None
+    with reading(path):
+        content = json.loads(path.read_text("utf-8"))
+        is_known = content["format"].startswith("components")
+    return validated(str(path), Reader, content) if is_known else None

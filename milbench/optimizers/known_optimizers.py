@@ -1,0 +1,124 @@
+"""Optimisers and learning-rate schedules by name; packages add optimisers as entry points `milbench.optimizers`."""
+
+import inspect
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from milbench.contracts.recipe import Recipe, gradient_rule
+from milbench.contracts.registry import Registry, built_in_functions
+from milbench.errors import UsageError, unknown
+from milbench.optimizers.muon import Muon
+from milbench.optimizers.psgd import KroneckerPSGD
+
+OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
+"""From a model, a recipe and a seed to an optimiser in its initial state, over the trainable parameters of the model.
+What it draws depends on the seed alone. Its learning rate is set before every step, in all `param_groups`."""
+Schedule = Callable[[int, int], float]
+"""From a step (from 0) and the number of steps to the factor of the peak learning rate. As a schedule has no state,
+checkpoints need not hold it."""
+
+
+def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
+    """Return the maker of an optimiser of torch, with its own defaults besides learning rate and weight decay."""
+    arguments = inspect.signature(cls).parameters
+
+    def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+        settings = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+        accepted = {key: value for key, value in settings.items() if key in arguments}
+        optimizer: torch.optim.Optimizer = cls(model.parameters(), **accepted, **fixed)
+        return optimizer
+
+    make.__doc__ = (
+        f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
+    )
+    return make
+
+
+def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    """Preconditioned stochastic gradient descent with Kronecker products, by Hessian-vector products."""
+    rule, number = gradient_rule(recipe.gradient_norm)
+    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=number if rule == "rms" else None, seed=seed)
+
+
+def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
+    if not hasattr(torch.optim, "Muon"):
+        raise UsageError(
+            f"the optimizer 'muon' needs torch 2.9 or later, and this is {torch.__version__}"
+        )
+    return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
+
+
+_UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
+"""Classes of `torch.optim` that need more than gradients, or wait for a GPU."""
+OPTIMIZERS: dict[str, OptimizerMaker] = {
+    name.lower(): _torch_maker(cls)
+    for name, cls in vars(torch.optim).items()
+    if inspect.isclass(cls)
+    and issubclass(cls, torch.optim.Optimizer)
+    and name.lower() not in _UNSUITABLE
+} | {
+    "sgd": _torch_maker(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "muon": _muon,
+    "psgd": _psgd,
+}
+"""The optimisers of torch by their names in lower case, and those of milbench itself."""
+_ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-3, **_ONE_CYCLE},
+    "sgd": {"lr": 0.05, **_ONE_CYCLE},
+    "muon": {"lr": 2e-3, **_ONE_CYCLE},
+    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "gradient_norm": "rms:0.1"},
+}
+"""The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
+    peak = 0.3 * steps
+    start, end, fraction = 1 / 25, 1.0, step / peak
+    if step >= peak:
+        start, end, fraction = 1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1)
+    return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "one-cycle": _one_cycle,
+    "drop-at-half": lambda step, steps: 1.0 if 2 * step < steps else 0.1,
+    "drop-at-thirds": lambda step, steps: (
+        1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
+    ),
+    "constant": lambda step, steps: 1.0,  # noqa: ARG005
+}
+
+
+@cache
+def optimizers() -> Registry[OptimizerMaker]:
+    """Return the registry of optimisers."""
+    return Registry("optimizer", "optimizers", built_in_functions(OPTIMIZERS))
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise UsageError where the recipe names an unknown optimiser or schedule, or has a setting of no effect."""
+    optimizers().get(recipe.optimizer)
+    if recipe.schedule not in SCHEDULES:
+        raise unknown("schedule", recipe.schedule, SCHEDULES)
+    rule, number = gradient_rule(recipe.gradient_norm)
+    if rule == "rms" and recipe.optimizer != "psgd":
+        rule_text = f"recipe.gradient_norm = {recipe.gradient_norm}"
+        raise UsageError(
+            f"{rule_text} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?"
+        )
+    if recipe.weight_decay and recipe.optimizer == "psgd":
+        raise UsageError(
+            f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0"
+        )
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """Return the learning rate of one step (from 0) out of all steps of a training."""
+    return recipe.lr * SCHEDULES[recipe.schedule](step, steps)

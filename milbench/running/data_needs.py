@@ -1,0 +1,32 @@
+"""Which data sets of the catalogue a comparison reads, and which of them are missing."""
+
+from pathlib import Path
+
+from milbench.contracts.task import Task
+from milbench.data import catalog
+from milbench.data.catalog import Dataset
+from milbench.experiment.choosing import asked_tasks
+from milbench.experiment.spec import Spec
+
+
+def needed_datasets(spec: Spec) -> list[Dataset]:
+    """Return the data sets that the tasks of a spec read, each once.
+
+    The tasks of its marks count too. Raises UsageError where the spec is wrong.
+    """
+    needed: dict[str, Dataset] = {}
+    for asked in asked_tasks(spec):
+        for dataset in _datasets_of(asked.new()):
+            needed[dataset.name] = dataset
+    return list(needed.values())
+
+
+def missing_for(task: Task, data_dir: Path | None) -> list[Dataset]:
+    """Return the data sets that a task reads and that a data directory lacks, wholly or in part."""
+    root = catalog.data_dir(data_dir)
+    return [dataset for dataset in _datasets_of(task) if dataset.missing(root)]
+
+
+def _datasets_of(task: Task) -> list[Dataset]:
+    """Return the data sets of the catalogue that a task names."""
+    return [catalog.named(name) for name in task.datasets()]

@@ -1,0 +1,275 @@
+"""The display of a launch: bars on a terminal, lines elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+from milbench._utils.console import console, plain, table_of, write_line
+from milbench._utils.words import counted, readable
+from milbench.contracts.metric_info import describe
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
+from milbench.store.cell_folder import State
+from milbench.store.folders import Root
+
+FOLLOW_INTERVAL = 0.5  # seconds between two readings of the progress of the cells
+LINE_INTERVALS = (5.0, 60.0, 300.0)
+"""Seconds until the first, the second and every further line about the progress where there are no bars."""
+LEAST_SHARE = 0.2
+"""The share of a running cell that must be done before its speed counts: its first steps are slow."""
+LONG_CELL = 120.0
+LEAST_SHARE_OF_LONG = 0.02
+"""The share that is enough where it took `LONG_CELL` seconds."""
+BAR_WIDTH = 15
+
+
+class OneLine(ProgressColumn):
+    """A field of a bar, on one line; on a narrow terminal its end is cut off, so that bar and times stay whole."""
+
+    def __init__(self, field: str) -> None:
+        # Only columns that may wrap are made narrower.
+        super().__init__(table_column=Column(no_wrap=False))
+        self.field = field
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the field."""
+        text = task.description if self.field == "description" else task.fields[self.field]
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+class Display:
+    """Shows a launch: tables, lines, and bars on a terminal; if `quiet`, only failures, on standard error."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        states: Mapping[str, State],
+        to_run: Sequence[Cell],
+        root: Root,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.console = Console(quiet=True, force_terminal=False) if quiet else console
+        self.plan, self.states, self.root, self.quiet = plan, states, root, quiet
+        self.to_run = {cell.id: cell for cell in to_run}
+        self.ended_cells: set[str] = set()
+        self.begun = time.monotonic()
+        self.bars: dict[str, Any] = {}
+        self.first_seen: dict[str, float] = {}  # when each cell was first seen at work
+        self.starts: dict[str, float] = {}  # the share of each that was done before this launch
+        self.seconds_of_done = 0.0
+        self.work_of_done = 0.0  # in cells
+        columns = (
+            SpinnerColumn(table_column=Column(no_wrap=True)),
+            OneLine("description"),
+            BarColumn(BAR_WIDTH, table_column=Column(no_wrap=True)),
+            OneLine("state"),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        )
+        hidden = not self.console.is_terminal
+        self.progress = Progress(*columns, console=self.console, transient=True, disable=hidden)
+
+    def print_plan(self, notes: Sequence[str]) -> None:
+        """Print the plan: a row for each task, loss, network and recipe, and notes below."""
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.plan.cells:
+            groups.setdefault(self.plan.labels[cell.id], []).append(cell)
+        rows = []
+        for key, cells in groups.items():
+            skipped = [cell for cell in cells if cell.id not in self.to_run]
+            undone = [cell for cell in skipped if self.states[cell.id].status != "done"]
+            listed = ", ".join(
+                f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone
+            )
+            counts = len(cells), len(skipped) - len(undone), len(cells) - len(skipped)
+            rows.append((*map(readable, key), *map(str, counts), listed))
+        title = (
+            f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
+        )
+        headings = ("task", "loss", "network", "recipe", "seeds", "done", "to run", "other")
+        self.console.print(table_of(title, headings, rows), markup=False)
+        for note in (*self.plan.for_use, *notes):
+            self.print_line(note)
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Show the progress of the cells until the block ends."""
+        stop = threading.Event()
+        self.total = self.progress.add_task("cells", total=len(self.to_run), state="")
+        follower = threading.Thread(target=self._follow, args=(stop,), daemon=True)
+        with self.progress:
+            follower.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                follower.join()
+
+    def print_end(self, cell_id: str, state: State) -> None:
+        """Print the state in which a cell ended."""
+        cell = self.to_run[cell_id]
+        self.ended_cells.add(cell.id)
+        if state.status == "done":
+            first_seen = self.first_seen.get(cell.id, self.begun)
+            self.seconds_of_done += time.monotonic() - first_seen
+            self.work_of_done += 1.0 - self.starts.get(cell.id, 0.0)
+            colour, detail = (
+                "green",
+                errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id,
+            )
+        else:
+            colour, detail = "red", state.reason
+            if self.quiet:
+                write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {detail}"))
+        line = Text.assemble(
+            (f"{state.status:10}", colour), plain(f"{self.plan.label(cell)}: {detail}")
+        )
+        self.progress.print(line, highlight=False, soft_wrap=True)
+        self.progress.advance(self.total)
+
+    def print_line(self, line: str) -> None:
+        """Print a line."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _follow(self, stop: threading.Event) -> None:
+        intervals = [*LINE_INTERVALS]
+        due = time.monotonic() + intervals[0]
+        while not stop.wait(FOLLOW_INTERVAL):
+            running = self._running()
+            self.observe(running)
+            if self.console.is_terminal:
+                self._show(running)
+            elif time.monotonic() > due:
+                intervals = intervals[1:] or intervals
+                due = time.monotonic() + intervals[0]
+                self._print_progress(running)
+
+    def _running(self) -> dict[str, Mapping[str, Any]]:
+        """Return the progress of the cells of this launch that are running."""
+        states = self.root.states(
+            cell for cell_id, cell in self.to_run.items() if cell_id not in self.ended_cells
+        )
+        return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
+
+    def observe(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note when cells were first seen, and how much of each was done before this launch."""
+        for cell, progress in running.items():
+            self.first_seen.setdefault(cell, time.monotonic())
+            if "epoch" in progress:  # else it still reads data
+                self.starts.setdefault(cell, progress.get("at", 0.0))
+
+    def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
+        """Estimate the time left from the cells so far, "" while that is unknown; all cells count alike."""
+        if not running and not self.ended_cells:
+            return f"starting, {duration(time.monotonic() - self.begun)}"
+        seconds, worked = self.seconds_of_done, self.work_of_done
+        shares = {cell: share_done(progress) for cell, progress in running.items()}
+        for cell, progress in running.items():
+            share = shares[cell] - self.starts.get(cell, shares[cell])
+            trained_for = time.time() - progress.get("begun", time.time())
+            if _is_telling(share, trained_for):
+                seconds += trained_for
+                worked += share
+        if not worked:
+            return ""
+        left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
+        at_a_time = max(1, len(running))
+        return f"about {duration(seconds / worked * left / at_a_time)} left"
+
+    def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Draw one bar for each cell that is being computed."""
+        self.progress.update(self.total, state=self.time_left(running))
+        for cell_id in set(self.bars) - set(running):
+            self.progress.remove_task(self.bars.pop(cell_id))
+        for cell_id, progress in running.items():
+            cell = self.to_run[cell_id]
+            if cell_id not in self.bars:
+                name = plain(self._name_of_bar(cell))
+                self.bars[cell_id] = self.progress.add_task(name, total=1.0, state="")
+            state = f"{describe_progress(progress)} {errors(self.plan, cell, progress.get('errors', {}))}"
+            self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
+
+    def _name_of_bar(self, cell: Cell) -> str:
+        """Return the label of a cell; without the task where there is only one, since a bar has little room."""
+        label = self.plan.label(cell)
+        if len(self.plan.tasks) > 1:
+            return label
+        return label.removeprefix(f"{self.plan.labels[cell.id].task}, ")
+
+    def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Print in one line how many cells have ended, which are running, and the time left."""
+        examples = [
+            f"{self.plan.label(self.to_run[cell])}: {describe_progress(p)}"
+            for cell, p in running.items()
+        ][:2]
+        ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
+        parts = ended, self.time_left(running), "; ".join(examples)
+        self.progress.print(
+            plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True
+        )
+
+
+def _is_telling(share: float, seconds: float) -> bool:
+    """Return whether a cell has trained enough to tell how long it takes."""
+    return share >= LEAST_SHARE or (seconds >= LONG_CELL and share >= LEAST_SHARE_OF_LONG)
+
+
+def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
+    """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
+    names = dict.fromkeys([plan.info(cell).primary, "set_error"])
+    values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
+    return ", ".join(
+        f"{describe(name).label} {value_text(name, value)}" for name, value in values.items()
+    )
+
+
+def share_done(progress: Mapping[str, Any]) -> float:
+    """Return how much of a cell's training is done, from 0 to 1."""
+    steps = progress.get("steps") or 0
+    done = max(progress.get("epoch", 1) - 1, 0) + (
+        progress.get("step", 0) / steps if steps else 0.0
+    )
+    return float(min(done / max(progress.get("epochs", 1), 1), 1.0))
+
+
+def describe_progress(progress: Mapping[str, Any]) -> str:
+    """Describe the progress of a cell."""
+    if "epoch" not in progress:
+        return str(progress.get("doing", ""))
+    loss = progress.get("loss")
+    doing = (
+        f"{progress['step']} of {progress['steps']} steps"
+        if progress["doing"] == "training"
+        else progress["doing"]
+    )
+    return f"epoch {progress['epoch']} of {progress['epochs']}, {doing}" + (
+        f", loss {loss:.4g}" if loss else ""
+    )
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in the largest unit of which it has at least two."""
+    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return counted(max(1, round(seconds)), "second")
+
+
+def value_text(name: str, value: float) -> str:
+    """Format a value of a metric, a share in percent."""
+    return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"

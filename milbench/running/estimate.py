@@ -1,0 +1,219 @@
+"""What a dry run prints below the plan: published figures, recipes, steps and the estimated time."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import mean
+from typing import Any, NamedTuple
+
+from milbench._utils.process import process_as_before
+from milbench._utils.words import counted
+from milbench.contracts.metric_info import describe
+from milbench.contracts.published import Published
+from milbench.errors import UsageError, message
+from milbench.experiment.cell import Cell
+from milbench.experiment.labels import Label
+from milbench.experiment.launch_settings import Execution
+from milbench.experiment.plan import Plan
+from milbench.running.display import duration, value_text
+from milbench.store.folders import Root
+
+MEASURED_STEPS = 3
+"""How many training steps of a variant are measured."""
+BUDGET = 20.0
+"""Seconds after which no further variant is measured."""
+
+
+def published(plan: Plan) -> list[str]:
+    """Return a line for every published figure that the report will show beside the results."""
+    places_by_line: dict[str, dict[str, None]] = {}
+    for cell in plan.cells:
+        label = plan.labels[cell.id]
+        for figure in plan.info(cell).published:
+            is_of_loss = figure.loss in (cell.loss.name, label.loss)
+            if not figure.method and not is_of_loss:
+                continue
+            line = _published_line(figure, plan.params(cell))
+            places_by_line.setdefault(line, {})[_place(figure, cell, label)] = None
+    return [f"published on {', '.join(places)}: {line}" for line, places in places_by_line.items()]
+
+
+def _place(figure: Published, cell: Cell, label: Label) -> str:
+    """Return the task that a figure was measured on, or its data where those of the cell are others."""
+    if figure.loss and not cell.task.data.startswith(figure.data):
+        return f"other data ({figure.data.strip(' ,')})"
+    return label.task
+
+
+def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
+    """Return the text of a published figure, and whether it was measured with other settings than a cell."""
+    value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}"
+    if figure.deviation is not None:
+        value += f" ± {value_text(figure.metric, figure.deviation)}"
+    if figure.loss and figure.deviations(params):
+        value += ", with other settings"
+    return f"{figure.method or figure.loss}, {value} ({figure.source})"
+
+
+def outlook(
+    plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, execution: Execution
+) -> list[str]:
+    """Describe the recipes of a plan, with their steps, and estimate how long its cells take, `workers` at a time.
+
+    The estimate is the time of finished cells of the same loss, task and recipe; else it is extrapolated from a few
+    training steps, and from a batch for the evaluations. Raises UsageError where a launch would, too.
+    """
+    finished = _seconds_of_finished_cells(plan, root)
+    measured = _measure_variants(plan, to_run, finished.keys(), threads, execution)
+    lines = _recipe_lines(plan, measured)
+    lines += dict.fromkeys(measured.obstacles.values())
+    seconds = finished | measured.seconds
+    if not to_run or not seconds:
+        return lines
+    typical = mean(seconds.values())
+    total = sum(seconds.get(plan.labels[cell.id], typical) for cell in to_run) / max(workers, 1)
+    basis = f"extrapolated from {MEASURED_STEPS} steps per loss on the CPU"
+    if finished.keys() >= {plan.labels[cell.id] for cell in to_run}:
+        basis = "as long as finished cells of these kinds took"
+    at_a_time = "one cell" if workers == 1 else f"{workers} cells"
+    lines.append(f"about {duration(total)}, {at_a_time} at a time; {basis}")
+    return lines
+
+
+def _seconds_of_finished_cells(plan: Plan, root: Root) -> dict[Label, float]:
+    """Return how long the finished cells of each variant took, on average."""
+    seconds: dict[Label, list[float]] = {}
+    for cell in plan.cells:
+        folder = root.cell(cell.id)
+        if folder.is_done and folder.result().get("seconds"):
+            seconds.setdefault(plan.labels[cell.id], []).append(folder.result()["seconds"])
+    return {label: mean(values) for label, values in seconds.items()}
+
+
+class _Recipe(NamedTuple):
+    """What a line says of the recipe on a task, around the learning rates."""
+
+    task_and_optimizer: str
+    rest: str
+
+
+@dataclass
+class _Measured:
+    """What a dry run has measured of the variants of a plan: loss, task, network and recipe."""
+
+    seconds: dict[Label, float] = field(default_factory=dict)
+    """How long a cell takes."""
+    details: dict[_Recipe, str] = field(default_factory=dict)
+    """How many steps there are by a recipe, and how long evaluations take."""
+    obstacles: dict[Label, str] = field(default_factory=dict)
+    """Why a variant was not measured."""
+
+
+def _recipe_lines(plan: Plan, measured: _Measured) -> list[str]:
+    """Return a line for each recipe of a plan, with its learning rates."""
+    rates: dict[_Recipe, set[float]] = {}
+    for cell in plan.cells:
+        rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe.lr)
+    lines = []
+    for recipe, of_recipe in rates.items():
+        ends = sorted({min(of_recipe), max(of_recipe)})
+        rate = " to ".join(f"{value:g}" for value in ends)
+        detail = measured.details.get(recipe, "")
+        lines.append(f"{recipe.task_and_optimizer}, lr {rate}, {recipe.rest}{detail}")
+    return lines
+
+
+def _recipe(plan: Plan, cell: Cell) -> _Recipe:
+    """Describe the task and the recipe of a cell."""
+    recipe = cell.recipe
+    length = counted(recipe.epochs, "epoch")
+    if recipe.steps_per_epoch:
+        length += f" of at most {counted(recipe.steps_per_epoch, 'step')}"
+    task = plan.labels[cell.id].task
+    return _Recipe(
+        f"{task}: {recipe.optimizer}", f"{recipe.schedule}, {length}, {recipe.precision}"
+    )
+
+
+def _measure_variants(
+    plan: Plan,
+    to_run: Sequence[Cell],
+    known: Collection[Label],
+    threads: int,
+    execution: Execution,
+) -> _Measured:
+    """Measure a cell of every variant that is not known yet, as many as the time allows."""
+    measured = _Measured()
+    begun = time.monotonic()
+    for cell in to_run:
+        variant = plan.labels[cell.id]
+        is_tried = variant in measured.seconds or variant in measured.obstacles
+        if variant in known or is_tried:
+            continue
+        if time.monotonic() - begun > BUDGET:
+            break
+        _measure_variant(plan, cell, measured, threads, execution)
+    return measured
+
+
+def _measure_variant(
+    plan: Plan, cell: Cell, measured: _Measured, threads: int, execution: Execution
+) -> None:
+    """Measure a cell, or note why that cannot be done."""
+    from milbench.running.data_needs import missing_for
+    from milbench.training.training_setup import task_for
+
+    variant = plan.labels[cell.id]
+    missing = missing_for(task_for(cell), execution.data_dir)
+    if missing:
+        names = ", ".join(dataset.name for dataset in missing)
+        measured.obstacles[variant] = f"no estimate of the time for {variant.task} without {names}"
+        return
+    try:
+        with process_as_before():
+            steps, training, evaluation = _measure(cell, threads, execution)
+    except UsageError as error:
+        raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
+        text = f"{plan.label(cell)} fails at once: {type(error).__name__}: {message(error)}"
+        measured.obstacles[variant] = " ".join(text.split())
+        return
+    measured.seconds[variant] = training + evaluation
+    detail = f", {counted(steps, 'step')} an epoch"
+    if evaluation:
+        detail += f", {duration(evaluation)} of evaluations"
+    measured.details[_recipe(plan, cell)] = detail
+
+
+def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float, float]:
+    """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
+    import torch
+
+    from milbench.running.worker import set_torch_defaults
+    from milbench.training.epoch_evaluation import score_function
+    from milbench.training.train import train_step
+    from milbench.training.training_setup import set_up
+
+    set_torch_defaults(threads)
+    setup = set_up(
+        cell, torch.device("cpu"), execution.data_dir, threads_by_work=execution.threads is None
+    )
+    batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
+    seconds_of_steps = []
+    for step, bags in enumerate(batches):
+        seconds_of_steps.append(_seconds(train_step, setup, bags, step))
+    score = score_function(setup)
+    seconds_of_bags = [_seconds(score, bags) / len(bags) for bags in batches]
+    evaluations = len(setup.recipe.evaluated_epochs())
+    evaluated_bags = evaluations * setup.problem.evaluation_size
+    # The least of a few times is the one that other work has disturbed least.
+    training = setup.all_steps * min(seconds_of_steps)
+    return setup.steps, training, evaluated_bags * min(seconds_of_bags)
+
+
+def _seconds(compute: Callable[..., object], *arguments: object) -> float:
+    """Return how long a function takes."""
+    begun = time.perf_counter()
+    compute(*arguments)
+    return time.perf_counter() - begun

@@ -1,0 +1,300 @@
+"""The check of a launch: every loss on the first batch of every task, before any cell is computed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from milbench._utils.process import process_as_before
+from milbench._utils.seeding import generator
+from milbench.contracts.bags import Bags
+from milbench.contracts.criterion import bag_losses, score
+from milbench.contracts.loss import Loss
+from milbench.contracts.loss_checks import fault
+from milbench.contracts.network import Network
+from milbench.contracts.problem import Problem
+from milbench.contracts.registry import tasks
+from milbench.contracts.resolver import resolve
+from milbench.contracts.targets import make_target
+from milbench.contracts.task import Task
+from milbench.errors import UsageError
+from milbench.experiment.choices import to_json
+from milbench.networks.bag_network import BagNetwork
+from milbench.networks.known_networks import suitable_networks
+from milbench.processes.fresh import FreshProcesses, ProcessDied
+from milbench.processes.host import announce_limit
+from milbench.running.cells_in_processes import apply
+from milbench.running.worker import Job, describe_error, register, set_torch_defaults
+from milbench.training.training_setup import (
+    check_max_labels,
+    loss_for,
+    multiplications,
+    network_for,
+    typical_positions,
+)
+
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a position may add up in single precision."""
+MANY_POSITIONS = 1024
+"""More positions than these make self-attention slow enough to say so."""
+LIMIT = 120.0
+"""Seconds after which a check is given up."""
+
+
+def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
+    """Try every loss on the first batch of every task, in fresh processes; return the warnings.
+
+    Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
+    other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
+    """
+    distinct = _distinct(jobs)
+    result_of: dict[str, tuple[str, list[str]]] = {}
+    if distinct[0].execution.in_process:
+        for job in distinct:
+            result_of[job.cell.id] = check(job)
+    else:
+        for end in apply(_check_group, _groups(distinct), processes, at_once):
+            # Where the process died, the cells will show why.
+            if not isinstance(end.outcome, ProcessDied):
+                result_of |= end.outcome
+    # In the order of the plan, in which messages are easier to read.
+    results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
+    for error, _ in results:
+        if error:
+            raise UsageError(error)
+    all_warnings = [warning for _, warnings in results for warning in warnings]
+    # What a network costs on a task is the same for each of several losses.
+    return list(dict.fromkeys(all_warnings))
+
+
+def _distinct(jobs: Sequence[Job]) -> list[Job]:
+    """Return one job of those that differ in nothing but the seed, fold or recipe."""
+    by_settings: dict[str, Job] = {}
+    for job in jobs:
+        loss = job.cell.loss
+        network = job.cell.network
+        settings = to_json(
+            [loss.name, loss.params, network.name, network.params, job.cell.task.key]
+        )
+        by_settings[settings] = job
+    return list(by_settings.values())
+
+
+def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return the jobs that one process checks: those of a task, which it prepares once.
+
+    A plug-in has a process of its own, so that nothing it does there makes another check fail.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        has_plugin = job.cell.plugin_files or job.notebook_plugins
+        key = job.cell.id if has_plugin else job.cell.task.key
+        groups.setdefault(key, []).append(job)
+    return list(groups.values())
+
+
+def _check_group(jobs: Sequence[Job]) -> dict[str, tuple[str, list[str]]]:
+    """Check jobs in this process, which is killed where that takes too long; return the results by cell id."""
+    results: dict[str, tuple[str, list[str]]] = {}
+    for job in jobs:
+        announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
+        results[job.cell.id] = check(job)
+    return results
+
+
+def check(job: Job) -> tuple[str, list[str]]:
+    """Check the loss of a cell on the first batch of its task.
+
+    Returns an error in a line, "" for none, and the warnings, each in a line.
+    """
+    cell = job.cell
+    subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
+    set_torch_defaults(job.threads)
+    try:
+        with process_as_before():
+            warning, cost = _try_first_batch(job)
+    except UsageError as error:
+        return f"{subject}: {error}", []
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
+            # The user has pressed Ctrl-C.
+            raise
+        return "", []
+    warnings = [cost] if cost else []
+    if warning:
+        warnings.append(f"{subject}: {warning}")
+    return "", warnings
+
+
+def _try_first_batch(job: Job) -> tuple[str, str]:
+    """Return a warning about the loss of a cell and one about the cost of its network, "" for none.
+
+    Raises UsageError where training cannot use the loss or the network.
+    """
+    cell = job.cell
+    register(job)
+    task, problem, bags = _first_batch(
+        cell.task.reference,
+        to_json(cell.task.params),
+        cell.seed,
+        job.execution.data_dir,
+        cell.task.revision,
+        cell.task.data,
+    )
+    if job.is_draw and "validation" not in problem.splits:
+        raise UsageError(
+            "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
+        )
+    check_max_labels(problem, bags)
+    # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
+    counts = bags.labels.bool().sum(dim=0), len(bags.labels)
+    loss = loss_for(cell).build(
+        problem.format.num_classes,
+        cell.seed,
+        max_labels=problem.max_labels,
+        class_counts=counts,
+    )
+    try:
+        network = network_for(cell, task, problem.format, loss, job.execution.data_dir)
+        positions = _typical_positions(network, task, problem, loss)
+        if cell.recipe.head_init == "prior" and loss.head != "class":
+            network.start_at_prior(positions)
+        with torch.no_grad():
+            logits = network.logits_of(bags).float()
+    except UsageError:
+        raise
+    except Exception as error:
+        # A network that fails on the first batch fails in every cell.
+        raise UsageError(f"the network fails: {describe_error(error, job)}") from error
+    _check_positions(bags, logits)
+    warning = _check_training(loss, network, bags, logits)
+    bags = replace(bags, mask=network.mask_of(bags))
+    with torch.no_grad():
+        _check_scores(loss, bags, logits)
+    cost = _attention_cost(network, problem, positions)
+    if cost:
+        cost = f"{cell.network} on {cell.task} {cost}"
+    return warning, cost
+
+
+def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:
+    """Return the positions in a typical bag. Raises UsageError, which lists the networks that suit."""
+    try:
+        return typical_positions(network, problem)
+    except UsageError as error:
+        suitable = ", ".join(suitable_networks(task, loss.head))
+        raise UsageError(f"{error} (there are: {suitable})") from error
+
+
+def _check_positions(bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where a bag has more classes than positions that could show them."""
+    classes = int(bags.labels.sum(dim=1).max())
+    positions = logits.shape[2:].numel()
+    if classes > positions:
+        shape = tuple(bags.instances.shape[1:])
+        raise UsageError(
+            f"a bag has {classes} classes, and the network {positions} positions in {shape}: "
+            "choose larger bags, another network or a smaller network.stride"
+        )
+
+
+def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
+    """Say what self-attention costs among the positions of a typical bag, "" where these are few."""
+    if not isinstance(network, BagNetwork) or positions <= MANY_POSITIONS:
+        return ""
+    attention = network.self_attention
+    if attention is None:
+        return ""
+    bags = problem.batch_bags
+    pairs = bags * positions**2
+    # A pair of positions costs one product of queries and keys, and one of weights and values.
+    layer = f"{2 * pairs * attention.width / 1e9:,.3g} billion multiplications"
+    encoder = ""
+    if network.encoder is not None:
+        whole = bags * multiplications(network.encoder, problem)
+        encoder = f" (all of its encoder: {whole / 1e9:,.3g} billion)"
+    # A fused kernel keeps no weight of a pair; psgd needs derivatives that it lacks.
+    weights = f"{4 * pairs * attention.heads / 1e6:,.0f} MB"
+    return (
+        f"attends among {positions:,} positions: {layer} a layer for a batch of {bags}{encoder}, "
+        f"and at least {weights} of memory where torch cannot fuse them, as for the optimiser psgd; both grow "
+        "with the square of the positions"
+    )
+
+
+def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
+    """Return a warning where the first batch teaches nothing, "" elsewhere.
+
+    Raises UsageError where the loss or its gradient is not finite, or there is no gradient.
+    """
+    method = "target_loss" if loss.takes_target else "bag_loss"
+    target = make_target(loss, bags, logits, network)
+    logits = logits.clone().requires_grad_()
+    mask = network.mask_of(bags)
+    values = bag_losses(loss, logits, bags.labels, mask, target, check_values=True)
+    _check_finite(loss, method, "finite values", values)
+    (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
+    if gradient is None:
+        raise fault(
+            loss, method, "values with a gradient", "values that do not depend on the logits"
+        )
+    _check_finite(loss, method, "values with a finite gradient", gradient)
+    # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
+    if bags.labels.any() and not bags.labels.all() and not gradient.any():
+        return f"{method} has a gradient of 0 for all of the {len(bags)} bags before training"
+    return ""
+
+
+def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
+    """Raise UsageError, which counts the bags, where a value is not finite."""
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        bags = int(bad.reshape(len(bad), -1).any(dim=1).sum())
+        raise fault(
+            loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags"
+        )
+
+
+def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where scores cannot be compared, or a posterior is no probability."""
+    scores = score(loss, logits, bags.mask, check_values=True)
+    compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
+    for method, values in compared.items():
+        if values.isnan().any():
+            raise fault(loss, method, "values that can be compared", "nan")
+    probs = scores.instances
+    if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
+        raise fault(
+            loss,
+            "posterior",
+            "probabilities",
+            f"values from {probs.min():.3g} to {probs.max():.3g}",
+        )
+    sums = probs.sum(dim=1)
+    if (sums - 1).abs().max() > SUM_TOLERANCE:
+        span = f"{sums.min():.3g} to {sums.max():.3g}"
+        raise fault(
+            loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}"
+        )
+
+
+@lru_cache(maxsize=1)
+def _first_batch(
+    name: str,
+    params: str,
+    seed: int,
+    data_dir: Path | None,
+    *version: str,  # noqa: ARG001
+) -> tuple[Task, Problem, Bags]:
+    """Return a task, its problem and the first batch, which are kept for the next call.
+
+    `version` is the revision of the task and of its data: with another one the data are loaded anew.
+    """
+    task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
+    problem = task.load(data_dir, seed)
+    batches = problem.train_batches(0, generator("bags", problem.task_name, seed, 0))
+    return task, problem, next(iter(batches))

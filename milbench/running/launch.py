@@ -1,0 +1,430 @@
+"""Run a comparison: from a spec to the folders of its cells, with the search of settings that it asks for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from milbench._utils import locks
+from milbench._utils.console import plain, write_line
+from milbench._utils.words import counted
+from milbench.contracts.resolver import local_object
+from milbench.errors import INTERRUPTED, UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.plan import Plan
+from milbench.experiment.stages import Stage, Stages
+from milbench.plugins.record import ImportRecord
+from milbench.store.folders import Root, damaged
+from milbench.store.late_notes import late_import_notes
+
+if TYPE_CHECKING:
+    from milbench.processes.fresh import FreshProcesses
+    from milbench.running.display import Display
+    from milbench.running.worker import Job
+    from milbench.store.cell_folder import State, Status
+
+RERUN = {
+    "missing": ("missing",),
+    "failed": ("missing", "failed"),
+    "all": ("missing", "failed", "done"),
+}
+"""The states of the cells that each value of `--rerun` runs."""
+
+
+def run_comparison(stages: Stages, launch: Launch) -> int:
+    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of a root.
+
+    What follows a stage of a search depends on all of its cells, so the launch ends with the first stage that has
+    unfinished ones. The same command goes on from any point, since it finds out from the cells which are finished.
+
+    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
+    spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
+    """
+    # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    runner = _Runner(stages.name, launch)
+    stage = runner.first_stage(stages)
+    while stage.is_search:
+        code = runner.run_search(stage)
+        if code == INTERRUPTED or not runner.is_finished(stage):
+            return code
+        stage = runner.stage_after(stage, stages)
+    return runner.run(stage)
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """Which cells of a stage this launch runs, and how many of them at a time."""
+
+    stage: Stage
+    cells: list[Cell]
+    """Those of the stage that are in the shard of this launch."""
+    to_run: list[Cell]
+    """Those of them that are still to be computed."""
+    states: dict[str, State]
+    """Cell id -> its state, of all cells of the plan."""
+    workers: int
+    """How many cells are computed at a time."""
+    slots: int
+    """How many cells at most are computed on a GPU at a time."""
+    threads: int
+    """The threads of PyTorch for each cell."""
+
+
+class _Runner:
+    """Runs the stages of a comparison on the devices of this machine, or on a cluster."""
+
+    def __init__(self, name: str, launch: Launch) -> None:
+        from milbench._utils.devices import resolve_all, unusable_gpu
+
+        self.name = name
+        self.launch = launch
+        self.root = Root(launch.root)
+        self.execution = launch.execution
+        _check_execution(self.execution)
+        if self.execution.cluster is None:
+            self.devices = resolve_all(self.execution.device)
+        else:
+            # Each worker of the cluster finds its own devices.
+            self.devices = [self.execution.device]
+        self.unusable_gpu = ""
+        if self.execution.device == "auto" and self.devices == ["cpu"]:
+            self.unusable_gpu = unusable_gpu()
+
+    def first_stage(self, stages: Stages) -> Stage:
+        """Return the first stage of the comparison; it may download data."""
+        from milbench.data import catalog
+
+        earlier = self._earlier_plan()
+        precision = earlier.precision if earlier else ""
+        with catalog.downloads(not self.launch.dry_run):
+            return stages.first(self._planning_device(), precision)
+
+    def stage_after(self, stage: Stage, stages: Stages) -> Stage:
+        """Return the stage that follows a finished one of the search."""
+        from milbench.data import catalog
+
+        values = self._search_values(stage.plan)
+        with catalog.downloads(not self.launch.dry_run):
+            return stages.after(stage, values, self._planning_device())
+
+    def _planning_device(self) -> str:
+        """Return the device that decides what the precision `auto` is."""
+        from milbench._utils.devices import resolve
+
+        if self.execution.cluster:
+            return str(resolve(self.execution.device))
+        return self.devices[0]
+
+    def _search_values(self, plan: Plan) -> dict[str, float]:
+        """Return cell id -> the metric that a search chooses by, for the cells that are done and have it."""
+        if plan.search is None:
+            return {}
+        values: dict[str, float] = {}
+        for cell in plan.cells:
+            folder = self.root.cell(cell.id)
+            if not folder.is_done:
+                continue
+            value = folder.last_metrics().get(plan.search.metric)
+            if value is not None:
+                values[cell.id] = value
+        return values
+
+    def run_search(self, stage: Stage) -> int:
+        """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
+        if self.launch.dry_run and self.is_finished(stage):
+            return 0
+        return self.run(stage)
+
+    def is_finished(self, stage: Stage) -> bool:
+        """Return whether every cell of a stage is done or has failed."""
+        states = self.root.states(stage.cells).values()
+        return all(state.status in ("done", "failed") for state in states)
+
+    def _earlier_plan(self) -> Plan | None:
+        """Return the plan of earlier launches with this name and origin, None if there are none."""
+        self.root.check_place(self.name)
+        if self.name not in self.root.names():
+            return None
+        earlier = self.root.plan(self.name)
+        return earlier if earlier.origin == self.launch.origin else None
+
+    def _save_plan(self, plan: Plan) -> Plan:
+        """Join the plan with that of other launches with its name and origin, write it and return it."""
+        self.root.make()
+        plan = replace(
+            plan,
+            command=self.launch.command,
+            launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        )
+        with locks.lock(self.root.runs / f"{plan.name}.lock"):
+            # A process that was killed while it wrote the plan has left a temporary file.
+            for leftover in self.root.runs.glob(f".{plan.name}.json.*"):
+                leftover.unlink(missing_ok=True)
+            earlier = self._earlier_plan()
+            if earlier:
+                plan = plan.joined(earlier)
+            self.root.save(plan)
+        return plan
+
+    def run(self, stage: Stage) -> int:
+        """Print the plan of a stage, run its missing cells and return the exit code."""
+        schedule = self._make_schedule(stage)
+        if self.launch.dry_run:
+            return self._show_outlook(schedule)
+        display = self._display(schedule)
+        # The notes of the spec, which come first, are for the report and a dry run.
+        notes = stage.plan.notes[len(stage.plan.spec.notes) :]
+        display.print_plan([*notes, *self._warnings(schedule)])
+        if self.launch.quiet:
+            self._print_unreadable(schedule)
+        return self._compute(schedule, display)
+
+    def _print_unreadable(self, schedule: _Schedule) -> None:
+        """Say on standard error which cells cannot be read: they are why the exit code will be 1."""
+        ids = {cell.id for cell in schedule.cells}
+        states = {
+            cell_id: state
+            for cell_id, state in schedule.states.items()
+            if cell_id in ids and state.status == "unreadable"
+        }
+        for line in damaged(schedule.stage.plan, states):
+            write_line(sys.stderr, plain(line))
+
+    def _make_schedule(self, stage: Stage) -> _Schedule:
+        """Decide which cells of a stage this launch runs, and how many at a time."""
+        from milbench.running.cells_in_processes import shard, worker_count
+
+        cores = os.cpu_count() or 1
+        if self.execution.cluster is None:
+            # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
+            count = len(stage.plan.cells)
+            workers, slots = worker_count(self.devices, count, self.execution.jobs)
+        else:
+            # The cluster decides how many cells it computes at a time. Each has one thread by default.
+            workers = cores
+            slots = 1
+        threads = self.execution.threads or max(1, cores // workers)
+        cells = shard(stage.cells, self.execution.shard)
+        states = self.root.states(stage.plan.cells) | self.root.states(cells, weights=True)
+        statuses_to_run = RERUN[self.execution.rerun]
+        return _Schedule(
+            stage=stage,
+            cells=cells,
+            to_run=[cell for cell in cells if states[cell.id].status in statuses_to_run],
+            states=states,
+            workers=workers,
+            slots=slots,
+            threads=threads,
+        )
+
+    def _display(self, schedule: _Schedule) -> Display:
+        from milbench.running.display import Display
+
+        plan = schedule.stage.plan
+        return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.launch.quiet)
+
+    def _warnings(self, schedule: _Schedule) -> list[str]:
+        """Return lines about late imports, a GPU that cannot be used, and cells that are damaged or unreadable."""
+        cells = schedule.stage.plan.cells
+        warnings = late_import_notes(cells, self.root.imported_later(cells))
+        if self.unusable_gpu and schedule.to_run:
+            warnings.append(self.unusable_gpu)
+        states = {cell.id: schedule.states[cell.id] for cell in schedule.to_run}
+        for cell in schedule.cells:
+            if schedule.states[cell.id].status == "unreadable":
+                states[cell.id] = schedule.states[cell.id]
+        return warnings + damaged(schedule.stage.plan, states)
+
+    def _show_outlook(self, schedule: _Schedule) -> int:
+        """Print the plan of a stage, an estimate of its time and what follows it. Start nothing."""
+        from milbench.data import catalog
+        from milbench.running.estimate import outlook, published
+
+        stage = schedule.stage
+        display = self._display(schedule)
+        display.print_plan([*stage.plan.notes, *published(stage.plan)])
+        with catalog.downloads(allowed=False):
+            lines = outlook(
+                stage.plan,
+                schedule.to_run,
+                self.root,
+                schedule.workers,
+                schedule.threads,
+                self.execution,
+            )
+        if stage.then:
+            lines.append(stage.then)
+        lines += self._warnings(schedule)
+        lines.append("dry run: nothing was started; next: the same without --dry-run")
+        for line in lines:
+            display.print_line(line)
+        return 0
+
+    def _compute(self, schedule: _Schedule, display: Display) -> int:
+        """Check the losses, save the plan, run the missing cells and return the exit code."""
+        from milbench.processes.fresh import shared_processes
+
+        jobs = [self._job(schedule, cell) for cell in schedule.to_run]
+        processes = shared_processes(schedule.threads)
+        try:
+            with display.live() if jobs else nullcontext():
+                if jobs:
+                    self._check(schedule, jobs, display, processes)
+                self._tidy(schedule)
+                plan = self._save_plan(schedule.stage.plan)
+                stage = replace(schedule.stage, plan=plan)
+                return self._run_jobs(replace(schedule, stage=stage), jobs, display, processes)
+        finally:
+            processes.shutdown()
+
+    def _check(
+        self, schedule: _Schedule, jobs: list[Job], display: Display, processes: FreshProcesses
+    ) -> None:
+        """Try every loss on every task before any cell is computed, and print the warnings."""
+        from milbench.running.first_batch_check import check_all
+
+        for warning in check_all(jobs, processes, schedule.workers):
+            display.print_line(warning)
+
+    def _tidy(self, schedule: _Schedule) -> None:
+        """Tidy the folders of the cells, except of those that failed and are not run again, or cannot be read."""
+        ids_to_run = {cell.id for cell in schedule.to_run}
+        for cell in schedule.cells:
+            status = schedule.states[cell.id].status
+            if cell.id in ids_to_run or status not in ("failed", "unreadable"):
+                self.root.cell(cell.id).tidy()
+
+    def _job(self, schedule: _Schedule, cell: Cell) -> Job:
+        from milbench.running.worker import Job
+
+        plan = schedule.stage.plan
+        return Job(
+            cell=cell,
+            label=plan.label(cell),
+            folder=self.root.cell(cell.id),
+            execution=self.execution,
+            threads=schedule.threads,
+            devices=self.devices,
+            slots=schedule.slots,
+            is_draw=plan.is_searching,
+            notebook_plugins=_notebook_plugins(cell),
+            records=_records(cell),
+        )
+
+    def _run_jobs(
+        self, schedule: _Schedule, jobs: list[Job], display: Display, processes: FreshProcesses
+    ) -> int:
+        """Run cells, bring MLflow up to date, print how the stage ended and return the exit code."""
+        from milbench.running.cells_in_processes import run_cells
+        from milbench.running.cluster import ClusterLost
+        from milbench.store.mirror import Mirror
+
+        stage = schedule.stage
+        if self.execution.rerun == "all":
+            for job in jobs:
+                job.folder.remove()
+        # MLflow also gets what earlier launches of this plan have finished.
+        mirror = Mirror(self.root, stage.plan, log_models=self.execution.log_models)
+        mirror.start()
+        code = 0
+        stopped = ""
+        try:
+            ends = run_cells(jobs, processes, schedule.workers, self.execution.cluster)
+            with closing(ends) as finished_cells:
+                for cell_id, state in finished_cells:
+                    display.print_end(cell_id, state)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            stopped = "interrupted"
+        except ClusterLost:
+            code = 1
+            stopped = "the cluster was lost"
+        warning = mirror.finish()
+        if warning:
+            display.print_line(warning)
+        # Of the cells of this shard alone: other launches tell of theirs.
+        statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
+        display.print_line(_describe_end(statuses, stopped, stage.end, self.execution.rerun))
+        if code == 0 and statuses["done"] < len(schedule.cells):
+            return 1
+        return code
+
+
+def _check_execution(execution: Execution) -> None:
+    """Raise UsageError where settings exclude each other, or the cluster cannot be used."""
+    from milbench.running.cluster import check_cluster
+
+    if execution.in_process and (execution.timeout or execution.cluster):
+        raise UsageError(
+            "run.in_process excludes run.timeout and --cluster, which run cells in other processes"
+        )
+    if execution.cluster is None:
+        return
+    if execution.jobs:
+        raise UsageError(
+            "--jobs is for the devices of this machine; a cluster has as many jobs as workers"
+        )
+    check_cluster(execution.cluster)
+
+
+def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
+    """Return kind and class (or function) of the plug-ins of a cell that a notebook or a script defines.
+
+    They are sent to the workers, which cannot import them.
+    """
+    from milbench.networks.known_networks import registries
+
+    found: list[tuple[str, Any]] = []
+    for kind, registry in registries().items():
+        plugin = local_object(registry, cell.choices[kind].name)
+        if plugin:
+            found.append((kind, plugin))
+    return tuple(found)
+
+
+def _records(cell: Cell) -> dict[str, ImportRecord]:
+    """Return the records of the plug-ins of a cell, by their kinds: loss, task or network."""
+    from milbench.networks.known_networks import registries
+
+    records: dict[str, ImportRecord] = {}
+    for kind, registry in registries().items():
+        # A network that belongs to a task has no entry.
+        entry = registry.entries.get(cell.choices[kind].name)
+        if entry and entry.origin != "milbench":
+            records[kind] = entry.record
+    return records
+
+
+def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
+    """Say in one line how the launch ended. A finished stage of a search has its own words, `search_end`."""
+    total = sum(statuses.values())
+    done = statuses["done"]
+    if stopped:
+        return f"{stopped}: {done} of {counted(total, 'cell')} done; the same command continues"
+    if done == total:
+        if search_end:
+            return search_end
+        cells = "the cell is" if total == 1 else f"all {total:,} cells are"
+        return f"{cells} done"
+    words: dict[Status, str] = {
+        "failed": "failed",
+        "missing": "unfinished",
+        "running": "running in another launch",
+        "unreadable": "not readable and left alone",
+    }
+    parts = [
+        f"{counted(statuses[status], 'cell')} {word}"
+        for status, word in words.items()
+        if statuses[status]
+    ]
+    has_failed = statuses["failed"] and rerun == "missing" and not search_end
+    again = "to try again, add --rerun failed" if has_failed else "the same command continues"
+    return f"{', '.join(parts)}; {again}"

@@ -1,0 +1,363 @@
+"""The worker: computes one cell in this process, under the lock of its folder."""
+
+import faulthandler
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from milbench._utils import locks
+from milbench._utils.files import Unreadable
+from milbench._utils.process import process_as_before
+from milbench._version import __version__
+from milbench.errors import UsageError, disk_failure, in_one_line, message
+from milbench.experiment.cell import Cell
+from milbench.experiment.launch_settings import Execution
+from milbench.plugins.late import LateImports
+from milbench.plugins.planned import keep_planned
+from milbench.plugins.record import ImportRecord
+from milbench.processes.fresh import ProcessDied, TookTooLong
+from milbench.processes.host import announce_limit
+from milbench.store.cell_folder import CellFolder, Incomplete, State
+
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
+"""The distributions whose versions are recorded."""
+
+GRACE = 5.0
+"""Seconds after the time limit of a cell at which its process is killed, if it has not ended itself."""
+
+SIGNS_OF_LITTLE_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+)
+"""What errors say of PyTorch's allocators on a GPU and on Linux, and of NVIDIA's libraries."""
+ADVICE_ON_MEMORY = (
+    "smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell to compute, as it is sent to the process that computes it."""
+
+    cell: Cell
+    label: str
+    """The name of the cell, with the settings in which cells of its comparison differ."""
+    folder: CellFolder
+    execution: Execution
+    threads: int
+    """The threads of PyTorch."""
+    devices: Sequence[str]
+    """The worker takes a free one. On a cluster they are as the user gave them, such as ["auto"]."""
+    slots: int
+    """How many cells may be computed on a GPU at once."""
+    is_draw: bool = False
+    """Whether the cell is a draw of a search, for which validation bags choose."""
+    notebook_plugins: tuple[tuple[str, Any], ...] = ()
+    """Kind and class (or function) of each plug-in that was defined in a notebook or script."""
+    records: Mapping[str, ImportRecord] = field(default_factory=dict)
+    """Kind -> what the import of the plug-in brought in when the cell was planned."""
+
+
+def run_cell(job: Job) -> tuple[str, State]:
+    """Compute the cell of a job; return its id and its state. An error of a plug-in is recorded in its folder."""
+    try:
+        with job.folder.lock() as acquired:
+            if not acquired:
+                state = State("running", "another process is computing this cell")
+            else:
+                state = job.folder.state(weights=True)
+                if state.status not in ("done", "unreadable"):
+                    with free_device(job.devices, job.slots) as device:
+                        state = train_cell(job, job.folder, device)
+    except (OSError, UsageError) as error:
+        # The disk is full, or has no locks. Nothing is recorded.
+        state = State("missing", disk_failure(error) or str(error))
+    return job.cell.id, state
+
+
+def train_cell(job: Job, folder: CellFolder, device: str) -> State:
+    """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
+    set_torch_defaults(job.threads, tf32=job.cell.recipe.precision == "tf32")
+    register(job)
+    folder.begin(job.cell, job.label, provenance(device))
+    # The time of day may be set back meanwhile, this clock may not.
+    start = time.monotonic()
+    try:
+        result = _train_here(job, folder, device)
+        seconds = time.monotonic() - start
+        folder.finish(result | {"seconds": seconds, "finished": time.time()})
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
+            # The user has pressed Ctrl-C.
+            raise
+        return _record_error(job, folder, error)
+    return State("done")
+
+
+def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
+    """Train in this process, which belongs to the cell alone unless the user wants cells in the launching process."""
+    import torch
+
+    from milbench.training.train import train
+
+    threads_by_work = job.execution.threads is None
+    in_process = job.execution.in_process
+    # Gradients below 1e-38 make some CPUs ten times slower.
+    torch.set_flush_denormal(not in_process)
+    output = nullcontext() if in_process else _output_to(folder.output)
+    late_imports = LateImports(job.records, job.cell.plugin_files)
+    with (
+        process_as_before(),
+        output,
+        _time_limit(job.execution.timeout, folder.hang),
+        late_imports.watched(),
+    ):
+        result = train(
+            job.cell,
+            folder,
+            torch.device(device),
+            job.execution.data_dir,
+            threads_by_work=threads_by_work,
+        )
+    late = late_imports.found()
+    if late:
+        result["imported_later"] = late
+    return result
+
+
+def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
+    """Record why a cell failed and return its state.
+
+    A full disk is no failure, nor is a file that was removed or cannot be read: the same command goes on.
+    """
+    if isinstance(error, Unreadable):
+        return State("unreadable", f"not readable: {error}; it is left alone")
+    was_removed = isinstance(error, FileNotFoundError) and not folder.is_described()
+    if isinstance(error, Incomplete) or was_removed:
+        # A checkpoint without the epochs before it could never become a finished cell.
+        folder.start_anew()
+        why = error if isinstance(error, Incomplete) else "its folder was removed meanwhile"
+        return State("missing", f"not finished: {why}; the same milbench run computes it again")
+    failure = disk_failure(error) or disk_failure(error.__cause__)
+    if failure:
+        return State("missing", failure)
+    reason = describe_error(error, job)
+    folder.fail(reason, "".join(traceback.format_exception(error)))
+    # From its checkpoint the cell would fail again. A UsageError is about other data or code.
+    if not isinstance(error, UsageError):
+        folder.checkpoint.unlink(missing_ok=True)
+    return State("failed", reason)
+
+
+def provenance(device: str) -> dict[str, str]:
+    """Return the code, the machine and the libraries that compute a cell on a device, such as "cpu" or "cuda:0"."""
+    from milbench._utils.devices import device_name, processor
+
+    return {
+        "version": __version__,
+        "code": code_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "machine": processor(),
+        "device": device,
+        "device_name": device_name(device),
+        "pid": str(os.getpid()),
+        **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
+    }  # fmt: skip
+
+
+@cache
+def code_version() -> str:
+    """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench.
+
+    It is that of the first call in this process: later edits do not reach what is imported.
+    """
+    package = Path(__file__).resolve().parents[1]
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
+            # milbench is installed into the checkout of another project.
+            return ""
+        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
+        revision = git("rev-parse", "HEAD")
+        return f"{revision} with changes" if dirty else revision
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def register(job: Job) -> None:
+    """Let this process know the plug-ins of a cell: their records, and those that a notebook defines."""
+    from milbench.contracts.resolver import add_object
+    from milbench.networks.known_networks import registries
+
+    of_notebook = dict(job.notebook_plugins)
+    for kind, record in job.records.items():
+        if kind in of_notebook:
+            add_object(registries()[kind], of_notebook[kind], record)
+        elif not job.execution.in_process:
+            keep_planned(kind, job.cell.choices[kind].reference, record)
+
+
+def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
+    """Give PyTorch the settings that all cells share, whatever they were in this process."""
+    import torch
+
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.autograd.set_detect_anomaly(False)
+    # To set it imports PyTorch's compiler, which takes more than a second.
+    if torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(False)
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
+    # TF32 reads only 11 significant bits of a float32 number. A cell has it only where it asks for it.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+@contextmanager
+def free_device(names: Sequence[str], slots: int) -> Iterator[str]:
+    """Hold a slot of one of the devices for the block. All processes of a user share the slots; the CPU has none."""
+    devices = _devices_of_this_machine(names)
+    if devices == ["cpu"]:
+        yield "cpu"
+        return
+    folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
+    while True:
+        # First a slot of every device, so that the cells are spread over the devices.
+        for slot in range(slots):
+            for device in devices:
+                lock = folder / f"{device.replace(':', '-')}.{slot}.lock"
+                with locks.try_lock(lock) as acquired:
+                    if acquired:
+                        _make_current(device)
+                        yield device
+                        return
+        time.sleep(0.1)
+
+
+def _devices_of_this_machine(names: Sequence[str]) -> list[str]:
+    """Return the devices that names such as "auto" stand for on this machine."""
+    from milbench._utils.devices import resolve_all
+
+    devices: list[str] = []
+    for name in names:
+        if name in ("auto", "cuda"):
+            devices += resolve_all(name)
+        else:
+            devices.append(name)
+    return devices
+
+
+def _make_current(device: str) -> None:
+    """Let "cuda" stand for a GPU in this process, which a plug-in may use by that name."""
+    if device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(device)
+
+
+@contextmanager
+def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
+    """End this process if the block takes longer, and write its traceback to a file."""
+    if seconds is None:
+        yield
+        return
+    with trace.open("w") as file:
+        # The timer of faulthandler fires even while other code holds the interpreter's lock.
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+        # A process that is stopped, or whose plug-in has cancelled the timer, is killed by its host.
+        announce_limit(seconds + GRACE)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    trace.unlink(missing_ok=True)
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Write what this process prints from now on to a file, which is removed if it stays empty."""
+    with path.open("ab") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            # A plug-in may have put anything in its place.
+            with suppress(Exception):
+                stream.flush()
+        if path.exists() and not path.stat().st_size:
+            path.unlink()
+
+
+def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
+    """Record how the process of a cell died; return the cell's id and state."""
+    folder = job.folder
+    reason = folder.failure()
+    if reason:
+        # It has recorded an error before it died.
+        return job.cell.id, State("failed", reason)
+    trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
+    if trace or isinstance(death, TookTooLong):
+        place = _last_place(trace, job.cell.plugin_files)
+        reason = f"it took longer than {job.execution.timeout:g} seconds{place}"
+    else:
+        reason = f"its process died: {death}"
+        if "SIGKILL" in str(death):
+            reason += ", perhaps because memory ran out"
+    folder.fail(reason, trace)
+    folder.checkpoint.unlink(missing_ok=True)
+    return job.cell.id, State("failed", reason)
+
+
+def _last_place(trace: str, plugin_files: Collection[str]) -> str:
+    """Return where the main thread was by a trace of faulthandler: in a plug-in, if it was in one; "" for no trace."""
+    # faulthandler writes the main thread last, and the innermost frame of a thread first.
+    main_thread = trace.rpartition("Thread 0x")[2]
+    frames = re.findall(r'File "(.+)", line (\d+) in', main_thread)
+    plugin_frames = [(file, line) for file, line in frames if file in plugin_files]
+    innermost = plugin_frames or frames
+    if not innermost:
+        return ""
+    file, line = innermost[0]
+    return f", in {Path(file).name}:{line}"
+
+
+def describe_error(error: BaseException, job: Job) -> str:
+    """Describe an error in one line: its type, its message and the place in the plug-in that raised it."""
+    text = f"{type(error).__name__}: {in_one_line(message(error))}".removesuffix(": ")
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, UsageError) or not frames:
+        return text
+    plugin_frames = [frame for frame in frames if frame.filename in job.cell.plugin_files]
+    frame = (plugin_frames or frames)[-1]
+    described = f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+    if isinstance(error, MemoryError) or any(sign in text for sign in SIGNS_OF_LITTLE_MEMORY):
+        described += f"; {ADVICE_ON_MEMORY}"
+    return described

@@ -1,0 +1,302 @@
+"""The runs of a comparison in MLflow, and its networks as MLflow's models. Importing MLflow takes seconds."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+
+from milbench._utils.addresses import address_digest
+from milbench._utils.files import file_and_member
+from milbench._version import __version__
+from milbench.contracts.resolver import resolve
+from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
+from milbench.experiment.plan import Plan
+from milbench.networks.known_networks import registries
+from milbench.store import gallery
+from milbench.store.cell_folder import CellFolder, Row, Status
+from milbench.store.folders import Root
+from milbench.store.mirror import database_of
+
+STATUSES: dict[Status, str] = {
+    "done": "FINISHED",
+    "failed": "FAILED",
+    "running": "RUNNING",
+    "missing": "KILLED",
+    "unreadable": "KILLED",
+}
+ATTEMPT = "milbench.attempt"
+"""The tag of a run that tells it from earlier runs of the same cell, which was computed again."""
+MOST_METRICS = 900
+"""Metrics that are sent at once. A server takes 1,000."""
+DIGEST_LENGTH = 36
+"""Characters that MLflow keeps of the digest of a data set."""
+
+# The mirror reports errors in one line. What these libraries log or warn of may quote an address with a password.
+for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
+# Older versions of MLflow set the level of this logger anew.
+logging.getLogger("alembic.runtime.migration").addFilter(lambda _: False)
+
+
+class Runs:
+    """The runs of the cells of a plan, in the MLflow at an address, which are made where there are none."""
+
+    def __init__(self, root: Root, plan: Plan, uri: str) -> None:
+        self.root = root
+        self.plan = plan
+        self.uri = uri
+        self.server = address_digest(uri)
+        self.is_local = uri.startswith("sqlite:")
+        database = database_of(uri)
+        if database is not None and not database.exists():
+            # A database that was killed while MLflow made its tables would never be opened again.
+            scratch = database.with_name(f".{database.name}.{os.getpid()}")
+            address = uri.replace(database.name, scratch.name)
+            mlflow.MlflowClient(address).search_experiments(max_results=1)
+            # Another launch may have made the database in the meantime, and removed this one.
+            with suppress(FileNotFoundError):
+                scratch.replace(database)
+        self.client: Any = mlflow.MlflowClient(uri)
+
+    def forget_lost(self) -> None:
+        """Let folders forget runs that MLflow does not know any more, as after its database was deleted."""
+        for cell in self.plan.cells:
+            folder = self.root.cell(cell.id)
+            record = folder.mirrored()
+            if record.get("server") != self.server:
+                continue
+            try:
+                self.client.get_run(record["run"])
+            except Exception as error:
+                # The classes of errors differ between stores. Any other error ends the loop: if a server is away, each
+                # cell would wait for it.
+                if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
+                    raise
+                folder.keep_mirrored({})
+
+    def experiment(self) -> str:
+        """Return the id of the experiment of the comparison; create it if there is none."""
+        existing = self.client.get_experiment_by_name(self.plan.name)
+        if existing is None:
+            # The tag lets MLflow's pages open on runs, not on traces of language models.
+            tags = {"mlflow.experimentKind": "custom_model_development"}
+            # An address in whichever folder MLflow's server serves stays true when a root is moved.
+            place = "mlflow-artifacts:/" if self.is_local else None
+            return str(
+                self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags)
+            )
+        if existing.lifecycle_stage == "deleted":
+            self.client.restore_experiment(existing.experiment_id)
+        return str(existing.experiment_id)
+
+    def update(self, experiment: str, cell: Cell, log_models: bool) -> None:
+        """Log the changes of a cell; an interrupted call can be repeated."""
+        folder = self.root.cell(cell.id)
+        state = folder.state(weights=True)
+        if state.problem:
+            raise UsageError(f"cell {cell.id} ({self.plan.label(cell)}) is {state.problem}")
+        status = state.status
+        record = folder.mirrored()
+        if record.get("server") != self.server:
+            record = self._create_run(experiment, cell, folder)
+        if record.get("status") not in ("running", status):
+            # The cell was stopped, and goes on.
+            self.client.update_run(record["run"], status="RUNNING")
+        history = folder.history()
+        ends = _ends_of_epochs(history, record["start"])
+        new = [
+            Metric(name, value, ends[epoch], epoch)
+            for epoch, name, value in history[record["rows"] :]
+        ]
+        for start in range(0, len(new), MOST_METRICS):
+            self.client.log_batch(record["run"], metrics=new[start : start + MOST_METRICS])
+        record = record | {"rows": len(history)}
+        folder.keep_mirrored(record)
+        if status != "running":
+            self._log_end(cell, folder, record["run"], status, log_models)
+        folder.keep_mirrored(record | {"status": status, "model": log_models and status == "done"})
+
+    def _create_run(self, experiment: str, cell: Cell, folder: CellFolder) -> dict[str, Any]:
+        """Create the run of a cell unless an earlier try has; return the record that its folder keeps."""
+        about = folder.about()
+        tags = {f"milbench.{key}": value for key, value in about["provenance"].items()}
+        tags |= {"milbench.cell": cell.id, ATTEMPT: about["attempt"]}
+        code = tags.get("milbench.code")
+        if code:
+            tags["mlflow.source.git.commit"] = code
+        begun = folder.begun or folder.result().get("finished", time.time())
+        start = int(1000 * begun)
+        existing = self.client.search_runs(
+            [experiment], f"tags.`{ATTEMPT}` = '{about['attempt']}'", max_results=1
+        )
+        if existing:
+            run = existing[0]
+        else:
+            name = self.plan.label(cell)
+            run = self.client.create_run(experiment, start, tags, run_name=name)
+        params = [Param(key, str(value)) for key, value in cell.params().items()]
+        self.client.log_batch(run.info.run_id, params=params)
+        record = {
+            "server": self.server,
+            "run": run.info.run_id,
+            "start": run.info.start_time,
+            "status": "running",
+            "rows": 0,
+        }
+        folder.keep_mirrored(record)
+        return record
+
+    def _log_end(
+        self, cell: Cell, folder: CellFolder, run_id: str, status: Status, log_models: bool
+    ) -> None:
+        """Log the costs, the data, the files and the end of a cell that is not running."""
+        result = folder.result()
+        end = int(1000 * time.time())
+        if result:
+            end = int(1000 * result["finished"])
+            self._log_costs(run_id, folder, result["costs"], end, cell.recipe.epochs)
+        # The name before the SHA-256 could fill the characters that are kept.
+        task = cell.task
+        sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
+        digest = sha256[1] if sha256 else task.data
+        source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
+        context = InputTag("mlflow.data.context", "training and evaluation")
+        data = Dataset(task.name, digest[:DIGEST_LENGTH], "code", source)
+        self.client.log_inputs(run_id, [DatasetInput(data, [context])])
+        reason = folder.failure()
+        if reason:
+            self.client.set_tag(run_id, "milbench.reason", reason[:4000])
+        for path in folder.artifacts():
+            self._log_file(run_id, path)
+        if result and log_models:
+            with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
+                write_model(Path(scratch) / "model", folder, cell, result)
+                self._log_file(run_id, Path(scratch) / "model")
+        self.client.set_terminated(run_id, STATUSES[status], end)
+
+    def _log_costs(
+        self, run_id: str, folder: CellFolder, costs: Mapping[str, float], end: int, epochs: int
+    ) -> None:
+        """Log the costs of the whole training, but for those that were logged by epoch under the same name."""
+        by_epoch = {name for _, name, _ in folder.history()}
+        metrics = []
+        for cost, value in costs.items():
+            name = f"cost/{cost}"
+            if name not in by_epoch:
+                metrics.append(Metric(name, value, end, epochs))
+        self.client.log_batch(run_id, metrics=metrics)
+
+    def _log_file(self, run_id: str, path: Path) -> None:
+        """Store a file or a folder as an artifact; in the root's own, files are links where the disk can link."""
+        place = self.root.artifacts / run_id / "artifacts" / path.name
+        if not self.is_local:
+            self.client.log_artifact(run_id, str(path))
+        elif path.is_dir():
+            shutil.copytree(path, place, dirs_exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            try:
+                os.link(path, place)
+            except OSError:
+                shutil.copyfile(path, place)
+
+
+def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
+    """Return when each epoch ended, by the seconds of training since `start`; evaluations are left out.
+
+    Times are in milliseconds since 1970.
+    """
+    ends = {}
+    now = float(start)
+    for epoch, name, value in history:
+        if name == "cost/train_seconds":
+            now += 1000 * value
+        ends[epoch] = int(now)
+    return ends
+
+
+def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
+    """Write a new folder that `mlflow.pyfunc.load_model` loads where milbench is, without the folder of the cell."""
+    from mlflow import pyfunc
+    from mlflow.models import ModelSignature
+
+    test_bags = gallery.load(folder.gallery)
+    example = test_bags.one_bag()
+    with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
+        data = Path(scratch) / "network"
+        data.mkdir()
+        for path in (folder.weights, folder.memory):
+            if path.exists():
+                shutil.copyfile(path, data / path.name)
+        packed: dict[str, str] = {}
+        copies: dict[Path, Path] = {}
+        for kind, choice in cell.choices.items():
+            file, member = file_and_member(choice.source)
+            if not file:
+                continue
+            place_of_file = data / kind / Path(file).name
+            copies[place_of_file] = Path(file)
+            reference = f"{kind}/{Path(file).name}"
+            packed[kind] = f"{reference}:{member}" if member else reference
+            entry = registries()[kind].entry(resolve(registries()[kind], choice.source))
+            for used in map(Path, entry.record.files):
+                for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
+                    copies[copy] = used
+        CellFolder(data).begin(cell.with_sources(packed), folder.about()["label"], provenance={})
+        CellFolder(data).write_result(result)
+        for copy, original in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(original, copy)
+        # These are the columns that milbench.inference.saved_model returns.
+        columns = [("labels", "string"), ("probability", "double")]
+        columns += [(f"presence {name}", "double") for name in result["classes"]]
+        inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
+        outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
+        code_paths = [str(path) for path in (Path(scratch) / "code").glob("*")]
+        pyfunc.save_model(
+            place,
+            loader_module="milbench.inference.saved_model",
+            data_path=str(data),
+            input_example=example,
+            signature=ModelSignature(inputs, outputs),
+            pip_requirements=[f"milbench=={__version__}"],
+            code_paths=code_paths or None,
+        )
+
+
+def _places_of_used(
+    used: Path, plugin: Path, copy_of_plugin: Path, scratch: Path
+) -> Iterator[Path]:
+    """Yield where a model keeps a file that a plug-in uses, so that its copy finds it.
+
+    What lies in the folder of the plug-in is copied beside it, and modules from elsewhere below the
+    folder from which Python imports them.
+    """
+    folder = plugin.parent
+    is_beside = used.is_relative_to(folder)
+    if is_beside:
+        yield copy_of_plugin.parent / used.relative_to(folder)
+    places = {Path(place).resolve() for place in sys.path}
+    roots = [place for place in places if used.is_relative_to(place)]
+    if not roots:
+        return
+    nearest = max(roots, key=lambda root: len(root.parts))
+    # Below a folder inside that of the plug-in, a module has another name than its path from there.
+    if not is_beside or len(nearest.parts) > len(folder.parts):
+        yield scratch / "code" / used.relative_to(nearest)

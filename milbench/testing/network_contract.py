@@ -1,0 +1,144 @@
+"""What every network must do, as tests to inherit."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from milbench import Bags, Network, load_network
+from milbench.contracts.network import BagKind
+from milbench.contracts.parameters import check_values, network_parameters
+from milbench.networks.known_networks import general_maker
+from milbench.testing import common
+
+SIZES: dict[BagKind, tuple[int, ...]] = {"images": (32, 44), "sequences": (30,), "sets": (5,)}
+
+
+class NetworkContract:
+    """The contract tests of a network. A test file inherits them:
+
+        class TestMine(NetworkContract):
+            network = "mine.py"
+            bag_kind = "sets"
+
+    They give it random bags. What it cannot meet by its nature is overridden, with a docstring that says why.
+    """  # noqa: D400 what follows is an example
+
+    network: ClassVar[str]
+    """The name of the network, or its file, FILE.py or FILE.py:NAME, relative to the file of the test class."""
+    params: ClassVar[dict[str, Any]] = {}
+    bag_kind: ClassVar[BagKind] = "images"
+    inputs: ClassVar[int] = 3  # the channels of an image, or the features of a frame or an instance
+    num_classes: ClassVar[int] = 4
+    size: ClassVar[tuple[int, ...]] = ()
+    """Of bags that are not too small: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
+
+    @classmethod
+    def make(cls, seed: int = 0) -> Network:
+        """Return the network, made anew, on the CPU."""
+        return load_network(
+            common.reference_to(cls, cls.network), cls.inputs, cls.num_classes, seed, **cls.params
+        )
+
+    def bags(self, more: int = 0) -> Bags:
+        """Return three random bags, larger by `more`, of which the second one is padded if it is no image."""
+        size, rng = (
+            [side + more for side in self.size or SIZES[self.bag_kind]],
+            torch.Generator().manual_seed(more),
+        )
+        shape = (*size, self.inputs) if self.bag_kind == "sets" else (self.inputs, *size)
+        instances, labels = (
+            torch.rand(3, *shape, generator=rng),
+            torch.zeros(3, self.num_classes, dtype=torch.bool),
+        )
+        if self.bag_kind == "images":
+            return Bags(instances, labels)
+        mask = torch.arange(size[0]) < torch.tensor([[size[0]], [max(1, size[0] // 2)], [size[0]]])
+        if self.bag_kind == "sequences":
+            instances = instances.masked_fill(~mask.unsqueeze(1), torch.nan)
+        return Bags(instances, labels, mask)
+
+    def test_there_are_positions_in_bags_of_any_size(self) -> None:
+        network = self.make()
+        for bags in (self.bags(), self.bags(more=7)):
+            logits, mask = common.checked_logits(network, bags, self.num_classes)
+            assert mask.flatten(1).any(dim=1).all()
+            if self.bag_kind == "sets":
+                assert logits.shape[2:] == bags.instances.shape[1:2], (
+                    "a position for every instance"
+                )
+
+    def test_a_bag_has_the_same_logits_alone_and_padded_among_others(self) -> None:
+        common.assert_padding_has_no_part(self.make(), self.bags(), self.bag_kind, self.num_classes)
+
+    @torch.no_grad()
+    def test_the_order_of_a_set_has_no_part(self) -> None:
+        """An instance has the same logits wherever it stands in its bag."""
+        if self.bag_kind != "sets":
+            pytest.skip("positions of images and sequences have an order")
+        network, bags = self.make().eval(), self.bags()
+        size = bags.instances.shape[1]
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
+        mask = None if bags.mask is None else bags.mask[:, order]
+        shuffled = replace(bags, instances=bags.instances[:, order], mask=mask)
+        logits, there = common.checked_logits(network, bags, self.num_classes)
+        moved, _ = common.checked_logits(network, shuffled, self.num_classes)
+        logits, there = logits[:, :, order].movedim(1, -1), there[:, order]
+        assert_close(moved.movedim(1, -1)[there], logits[there], rtol=1e-4, atol=1e-5)
+
+    @torch.no_grad()
+    def test_a_set_of_one_instance_has_logits(self) -> None:
+        if self.bag_kind != "sets":
+            pytest.skip("how small an image or a sequence may be is up to the network")
+        bags = self.bags()
+        one = replace(bags, instances=bags.instances[:, :1], mask=None)
+        logits, _ = common.checked_logits(self.make().eval(), one, self.num_classes)
+        assert logits.shape == (len(bags), self.num_classes + 1, 1)
+
+    def test_initial_weights_depend_on_the_seed_alone(self) -> None:
+        common.assert_weights_depend_on_the_seed_alone(self.make)
+
+    def test_every_weight_gets_a_finite_gradient(self) -> None:
+        network = self.make()
+        logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
+        logits.movedim(1, -1)[mask].logsumexp(dim=1).sum().backward()
+        common.assert_gradients(network)
+
+    def test_half_precision_changes_little(self) -> None:
+        network, bags = self.make().eval(), self.bags()
+        with torch.no_grad():
+            exact, mask = common.checked_logits(network, bags, self.num_classes)
+            with torch.autocast("cpu", torch.bfloat16):
+                half, _ = common.checked_logits(network, bags, self.num_classes)
+        exact, half = (logits.movedim(1, -1)[mask] for logits in (exact, half))
+        assert_close(half, exact, rtol=0.1, atol=0.1 * float(exact.abs().max()))
+
+    def test_training_starts_at_the_bag_prior(self) -> None:
+        """By the biases of the head, which alone make the logits where its weights are 0."""
+        network = self.make()
+        network.start_at_prior(50)
+        assert network.head.get_parameter("bias").shape == (self.num_classes + 1,)
+        if type(network).start_at_prior is not Network.start_at_prior:
+            pytest.skip("the network has a start of its own")
+        nn.init.zeros_(network.head.get_parameter("weight"))
+        logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
+        logits = logits.movedim(1, -1)[mask]
+        assert_close(
+            logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits)
+        )
+
+    def test_parameters_are_checked_and_can_be_stored(self) -> None:
+        parameters = network_parameters(
+            general_maker(common.reference_to(type(self), self.network))
+        )
+        for name, parameter in parameters.items():
+            assert parameter.empty not in (parameter.annotation, parameter.default), (
+                f"{name} needs an annotation and a default"
+            )
+        complete = check_values("the network", parameters, self.params)
+        assert json.loads(json.dumps(complete)) == complete

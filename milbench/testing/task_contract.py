@@ -1,0 +1,511 @@
+"""What every task must do, as tests to inherit."""
+
+import hashlib
+import json
+import math
+import pickle
+import random
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from milbench import (
+    BagFormat,
+    Bags,
+    Evaluation,
+    Network,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    UsageError,
+    generator,
+    load_loss,
+    load_task,
+)
+from milbench.contracts.bags import label_matrix
+from milbench.contracts.loss import Head
+from milbench.contracts.parameters import check_params, constructor_parameters
+from milbench.contracts.problem import ScoreFunction
+from milbench.experiment.choosing import changed_recipe
+from milbench.networks.known_networks import make_network
+from milbench.testing import common
+from milbench.training.training_setup import typical_positions
+
+LIMIT = 8  # bags of each kind that are evaluated on
+MANY = 300  # bags of each kind that are looked for in other splits
+FEW = 4  # bags that networks are tried on
+SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
+"""The dimensions of a batch, that of channels or features, and that of instances or frames."""
+MOST_SHOWN = 64  # a gallery of more bags would fill a report
+
+
+class TaskContract:
+    """The contract tests of a task and of the problem that it loads. A test file inherits them:
+
+        class TestMine(TaskContract):
+            task = "mine.py"
+            params = {"bags_per_epoch": 64}  # few, since an epoch is drawn several times
+
+    They draw batches, make the networks and evaluate the first one untrained. A task whose data are files overrides the
+    fixture `data_dir` and returns a folder with small ones. What a task cannot meet by its nature is overridden, with a
+    docstring that says why.
+    """  # noqa: D400 what follows is an example
+
+    task: ClassVar[str]
+    """The name of the task, or the path of its file, relative to the file of the test class."""
+    params: ClassVar[dict[str, Any]] = {}  # arguments of its constructor
+
+    @pytest.fixture
+    def data_dir(self) -> Path | None:
+        """Return the folder of the data; None: the default one."""
+        return None
+
+    # What the tests of a class look at and none changes is kept until those of another class ask.
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _loaded(cls, data_dir: Path | None) -> Problem:
+        return cls().load(data_dir)
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _drawn(cls, data_dir: Path | None) -> list[Bags]:
+        return list(cls._loaded(data_dir).train_batches(0, generator("contract")))
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _evaluated(cls, data_dir: Path | None) -> Evaluation:
+        problem = cls._loaded(data_dir)
+        return problem.evaluate(untrained_scores(cls().describe(), problem))
+
+    @pytest.fixture
+    def described(self) -> Task:
+        return self.describe()
+
+    @pytest.fixture
+    def problem(self, data_dir: Path | None) -> Problem:
+        return self._loaded(data_dir)
+
+    @pytest.fixture
+    def batches(self, data_dir: Path | None) -> list[Bags]:
+        return self._drawn(data_dir)
+
+    @pytest.fixture
+    def evaluation(self, data_dir: Path | None) -> Evaluation:
+        return self._evaluated(data_dir)
+
+    def describe(self) -> Task:
+        """Return the task, made anew."""
+        return load_task(common.reference_to(type(self), self.task), **self.params)
+
+    def load(self, data_dir: Path | None, *, seed: int = 0, limit: int = LIMIT) -> Problem:
+        """Return the problem of a seed, loaded anew, with at most `limit` bags of each kind to evaluate on."""
+        return self.describe().load(data_dir, seed, limit=limit)
+
+    def test_it_says_what_it_is(self, described: Task, problem: Problem) -> None:
+        assert described.networks, "a network that suits the task, the first by default"
+        assert (type(described).__doc__ or "").strip(), (
+            "milbench list tasks shows the first line of its docstring"
+        )
+        recipe = described.recipe()
+        assert changed_recipe(recipe, {}) == recipe, "the recipe is valid"
+        assert problem.task_name == described.name
+        assert problem.batch_bags >= 1
+        assert described.is_tested == ("test" in problem.splits)
+
+    def test_its_format_says_what_bags_are_like(self, problem: Problem) -> None:
+        assert problem.format.inputs >= 1
+        assert problem.format.num_classes >= 1
+        assert isinstance(problem.format.class_names, tuple)
+        assert all(isinstance(name, str) for name in problem.format.class_names)
+
+    def test_a_task_does_not_change(self, data_dir: Path | None) -> None:
+        """Whatever is asked of it, and whatever is loaded: a problem holds what is known of the data."""
+        task = self.describe()
+        before = dict(vars(task))
+        task.check_data(data_dir)
+        task.folds(data_dir)
+        task.overlap(data_dir)
+        task.remarks(data_dir, [0])
+        task.recipe()
+        task.datasets()
+        problem = task.load(data_dir, limit=LIMIT)
+        next(iter(problem.train_batches(0, generator("contract"))))
+        problem.gallery()
+        task.format_from(problem.format.memory())
+        after = vars(task)
+        assert after.keys() == before.keys()
+        assert all(after[name] is before[name] for name in before)
+
+    def test_one_task_loads_problems_of_several_seeds(self, data_dir: Path | None) -> None:
+        """To load another seed changes nothing of a problem that was loaded before."""
+        task = self.describe()
+        first = task.load(data_dir, 0, limit=LIMIT)
+        batch = _first_batch(first)
+        gallery = first.gallery()
+        second = task.load(data_dir, 1, limit=LIMIT)
+        assert (first.seed, second.seed) == (0, 1)
+        assert_same(_first_batch(first), batch)
+        assert_same(first.gallery(), gallery)
+
+    def test_one_seed_gives_one_problem(self, data_dir: Path | None, problem: Problem) -> None:
+        again = self.load(data_dir)
+        assert_same_format(again.format, problem.format)
+        assert again.typical_shape == problem.typical_shape
+        assert again.batch_bags == problem.batch_bags
+        assert again.max_labels == problem.max_labels
+        assert again.steps_per_epoch == problem.steps_per_epoch
+        assert evaluated_digests(again) == evaluated_digests(problem)
+
+    def test_parameters_can_be_stored_and_sent(self, described: Task) -> None:
+        """A plan keeps parameters as JSON, and workers in other processes make the task from them."""
+        complete = check_params("the task", type(described), self.params)
+        assert json.loads(json.dumps(complete)) == complete
+        assert pickle.loads(pickle.dumps(complete)) == complete
+
+    def test_a_wrong_parameter_is_one_line_that_names_it(self, described: Task) -> None:
+        parameters = constructor_parameters(type(described))
+        for name, parameter in parameters.items():
+            assert parameter.annotation is not parameter.empty, (
+                f"{name} has no annotation to be checked against"
+            )
+        for name in (*parameters, "no_such_parameter"):
+            with pytest.raises(UsageError) as error:
+                load_task(
+                    common.reference_to(type(self), self.task), **{**self.params, name: object()}
+                )
+            assert name in str(error.value)
+            assert "\n" not in str(error.value)
+
+    def test_the_digest_of_the_data_is_one_line_and_always_the_same(
+        self, data_dir: Path | None
+    ) -> None:
+        first, again = (self.describe().check_data(data_dir) for _ in range(2))
+        assert first == again
+        assert first.strip()
+        assert "\n" not in first
+
+    def test_batches_depend_on_the_generator_alone(
+        self, data_dir: Path | None, batches: list[Bags]
+    ) -> None:
+        """All losses are compared on the same bags: nothing else that draws may have a part in them."""
+        torch.manual_seed(12345)
+        np.random.seed(12345)  # noqa: NPY002 the generator of the whole process is meant
+        random.seed(12345)
+        again = list(self.load(data_dir).train_batches(0, generator("contract")))
+        assert len(again) == len(batches)
+        for first, second in zip(batches, again, strict=True):
+            assert_same(first, second)
+
+    def test_an_earlier_epoch_does_not_matter(
+        self, data_dir: Path | None, batches: list[Bags]
+    ) -> None:
+        """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
+        problem = self.load(data_dir)
+        next(iter(problem.train_batches(3, generator("another"))))
+        assert_same(_first_batch(problem), batches[0])
+
+    def test_another_seed_or_epoch_gives_other_batches(
+        self, problem: Problem, batches: list[Bags]
+    ) -> None:
+        others = problem.train_batches(0, generator("another"))
+        assert any(
+            bag_digests(first) != bag_digests(second)
+            for first, second in zip(batches, others, strict=False)
+        )
+
+    def test_batches_fit_together(
+        self, described: Task, problem: Problem, batches: list[Bags]
+    ) -> None:
+        assert len(batches) == problem.steps_per_epoch
+        classes = problem.format.num_classes
+        dimensions, channel, place = SHAPES[described.bag_kind]
+        assert len(problem.typical_shape) == dimensions - 1
+        assert problem.typical_shape[channel - 1] == problem.format.inputs
+        for bags in batches:
+            count = len(bags)
+            assert count >= 1
+            assert bags.instances.is_floating_point()
+            assert bags.instances.ndim == dimensions, f"the bags are {described.bag_kind}"
+            assert bags.instances.shape[channel] == problem.format.inputs
+            finite = bags.instances.isfinite()
+            if bags.mask is not None and described.bag_kind == "sequences":
+                # Frames that a shorter sequence has not are NaN.
+                finite |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()
+            assert finite.all()
+            assert bags.labels.shape == (count, classes)
+            assert bags.labels.dtype == torch.bool
+            largest = int(bags.labels.sum(dim=1).max())
+            assert problem.max_labels is None or largest <= problem.max_labels <= classes
+            if bags.mask is not None:
+                assert bags.mask.dtype == torch.bool
+                assert bags.mask.shape == (count, bags.instances.shape[place]), (
+                    "whether there is an instance"
+                )
+
+    def test_label_sets_agree_with_the_truth(self, problem: Problem, batches: list[Bags]) -> None:
+        pairs = [
+            (bags, bags.truth) for bags in (*batches, problem.gallery()) if bags.truth is not None
+        ]
+        if not pairs:
+            pytest.skip(
+                "the task has no instance truth: losses are ranked by the error of label sets"
+            )
+        background = problem.format.num_classes
+        for bags, truth in pairs:
+            assert ((truth.classes >= -1) & (truth.classes < background)).all(), (
+                "classes are 0 to C-1, and -1 for none"
+            )
+            assert torch.equal(label_matrix(truth.classes, background), bags.labels)
+            if truth.boxes is not None:
+                assert truth.boxes.shape == (*truth.classes.shape, 4)
+            classes = truth.position_classes
+            if classes is not None:
+                assert ((classes >= 0) & (classes <= background)).all(), (
+                    "position_classes are 0 to C-1, C: background"
+                )
+                present = (
+                    torch.ones_like(classes, dtype=torch.bool) if bags.mask is None else bags.mask
+                )
+                things = classes.masked_fill(~present | (classes == background), -1).flatten(1)
+                assert torch.equal(label_matrix(things, background), bags.labels)
+
+    def test_every_network_fits_the_bags(
+        self, described: Task, problem: Problem, batches: list[Bags]
+    ) -> None:
+        classes = problem.format.num_classes
+        for network in networks_of(described, problem.format):
+            for bags in (batches[0].parts(FEW)[0], problem.gallery().parts(FEW)[0]):
+                _, mask = common.checked_logits(network, bags, classes)
+                assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), (
+                    "an instance for every class"
+                )
+            typical = typical_positions(network, problem)
+            network.start_at_prior(typical)
+            bias = network.head.get_parameter("bias").tolist()
+            assert bias == pytest.approx([-math.log(typical)] * classes + [0])
+        for network in networks_of(described, problem.format, head="class"):
+            logits = network.logits_of(batches[0].parts(FEW)[0]).float()
+            assert logits.flatten(2).shape[1:] == (classes + 1, 1), "a classifier has one position"
+
+    def test_padding_does_not_reach_the_logits(
+        self, described: Task, problem: Problem, batches: list[Bags]
+    ) -> None:
+        """Where bags are sets: a network that is given no mask sees the padding of a batch as instances."""
+        bags = batches[0].parts(FEW)[0]
+        if bags.mask is None or described.bag_kind != "sets" or bags.mask.all():
+            pytest.skip("no bag of the task is a set that is padded")
+        for network in networks_of(described, problem.format):
+            common.assert_padding_has_no_part(network, bags, "sets", problem.format.num_classes)
+
+    def test_initial_weights_depend_on_the_seed_alone(
+        self, described: Task, problem: Problem
+    ) -> None:
+        for name in described.networks:
+            make = partial(network_of, described, problem.format, name)
+            common.assert_weights_depend_on_the_seed_alone(make)
+
+    def test_the_exact_loss_has_a_gradient_in_every_weight(
+        self, described: Task, problem: Problem, batches: list[Bags]
+    ) -> None:
+        bags = next(bags.parts(FEW)[0] for bags in batches if bags.labels[:FEW].any())
+        for network in networks_of(described, problem.format):
+            value = load_loss("exact")(
+                network.logits_of(bags).float(), bags.labels, network.mask_of(bags)
+            ).mean()
+            value.backward()
+            assert value.isfinite()
+            common.assert_gradients(network)
+
+    def test_a_trained_network_can_be_used_where_the_data_are_not(
+        self, problem: Problem, batches: list[Bags]
+    ) -> None:
+        """From what is remembered of the format, with the trained weights, comes the same network."""
+        elsewhere = self.describe()
+        remembered = elsewhere.format_from(json.loads(json.dumps(problem.format.memory())))
+        assert_same_format(remembered, problem.format)
+        bags = batches[0].parts(FEW)[0]
+        heads: tuple[Head, ...] = ("softmax", "class")
+        pairs = [
+            zip(
+                networks_of(self.describe(), problem.format, 0, head),
+                networks_of(elsewhere, remembered, 1, head),
+                strict=True,
+            )
+            for head in heads
+        ]
+        for trained, loaded in chain(*pairs):
+            loaded.load_state_dict(trained.state_dict())
+            with torch.no_grad():
+                assert_close(loaded.eval().logits_of(bags), trained.eval().logits_of(bags))
+
+    def test_evaluations_are_always_the_same(
+        self, data_dir: Path | None, described: Task, evaluation: Evaluation
+    ) -> None:
+        torch.manual_seed(7)
+        again = self.load(data_dir)
+        repeated = again.evaluate(untrained_scores(described, again))
+        assert repeated.metrics == evaluation.metrics
+        assert repeated.decoder == evaluation.decoder
+
+    def test_the_metric_that_losses_are_ranked_by_is_measured(
+        self, described: Task, evaluation: Evaluation
+    ) -> None:
+        assert f"test/{described.primary}" in evaluation.metrics
+        assert all(
+            isinstance(value, float) and not math.isnan(value)
+            for value in evaluation.metrics.values()
+        )
+
+    def test_who_knows_the_label_sets_makes_no_set_error(
+        self, described: Task, problem: Problem
+    ) -> None:
+        scores = untrained_scores(described, problem, knows_labels=True)
+        metrics = problem.evaluate(scores).metrics
+        if "test/set_error" not in metrics:
+            pytest.skip("the task does not measure the set error")
+        assert metrics["test/set_error"] == 0
+
+    def test_no_bag_is_in_two_splits(self, data_dir: Path | None, batches: list[Bags]) -> None:
+        """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
+        splits = [*evaluated_digests(self.load(data_dir, limit=MANY)).values()]
+        splits.append({digest for bags in batches for digest in bag_digests(bags)})
+        assert sum(map(len, splits)) == len(set().union(*splits))
+
+    def test_origins_tell_evaluated_bags_apart(self, problem: Problem) -> None:
+        """A task may say nothing of where its bags come from: they then count as independent."""
+        for split in problem.splits.values():
+            for batches in (split.bags, split.single_instance):
+                assert_origins_tell_bags_apart([batches[n] for n in range(len(batches))])
+
+    def test_the_task_says_where_seeds_split_the_same_bags(
+        self, data_dir: Path | None, described: Task, batches: list[Bags]
+    ) -> None:
+        """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
+        other = self.load(data_dir, seed=1, limit=MANY)
+        trained_on = {digest for bags in batches for digest in bag_digests(bags)}
+        if trained_on & evaluated_digests(other)["test"]:
+            assert described.overlap(data_dir) > 0, (
+                "what one seed trains on another one is tested on"
+            )
+
+    def test_the_gallery_is_a_few_bags_always_the_same(
+        self, data_dir: Path | None, problem: Problem
+    ) -> None:
+        gallery = problem.gallery()
+        assert 1 <= len(gallery) <= MOST_SHOWN
+        assert gallery.labels.shape == (len(gallery), problem.format.num_classes)
+        assert_same(gallery, self.load(data_dir).gallery())
+
+    def test_pictures_are_read_as_bags_are(self, described: Task, problem: Problem) -> None:
+        instances = problem.gallery().instances[0]
+        try:
+            picture = described.picture_from(instances)
+        except UsageError:
+            pytest.skip("the task has no pictures")
+        two_levels = 1 / 128  # of 256
+        assert_close(described.instances_from(picture), instances, rtol=0, atol=two_levels)
+
+
+def _first_batch(problem: Problem) -> Bags:
+    return next(iter(problem.train_batches(0, generator("contract"))))
+
+
+def network_of(
+    task: Task, bag_format: BagFormat, name: str, seed: int = 0, head: Head = "softmax"
+) -> Network:
+    """Return a network of a task for losses with this head, as a cell of this seed makes it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make_network(task, bag_format, name, {}, seed, head)
+
+
+def networks_of(
+    task: Task, bag_format: BagFormat, seed: int = 0, head: Head = "softmax"
+) -> list[Network]:
+    """Return the networks of a task for losses with this head."""
+    makers = task.classifiers if head == "class" else task.networks
+    return [network_of(task, bag_format, name, seed, head) for name in makers]
+
+
+def evaluated_digests(problem: Problem) -> dict[Split, set[str]]:
+    """Return the digests of the bags of each split."""
+    digests: dict[Split, set[str]] = {}
+    for name, split in problem.splits.items():
+        digests[name] = set()
+        for number in range(len(split.bags)):
+            digests[name].update(bag_digests(split.bags[number]))
+    return digests
+
+
+def untrained_scores(task: Task, problem: Problem, *, knows_labels: bool = False) -> ScoreFunction:
+    """Return the scores of an untrained network, by the largest probability of each class, or by the label set."""
+    network = network_of(task, problem.format, next(iter(task.networks)))
+
+    @torch.no_grad()
+    def score(bags: Bags) -> Scores:
+        probs = network.logits_of(bags).float().softmax(dim=1)
+        mask = network.mask_of(bags)
+        present = torch.ones_like(probs[:, 0], dtype=torch.bool) if mask is None else mask
+        highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
+        presence = bags.labels.float() if knows_labels else highest
+        return Scores(presence, presence, probs, mask=mask, centres=network.centres_in(bags))
+
+    return score
+
+
+def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
+    """Assert that two formats say the same of bags."""
+    assert bag_format.inputs == other.inputs
+    assert bag_format.class_names == other.class_names
+    assert bag_format.frames_per_second == other.frames_per_second
+    assert bag_format.memory() == other.memory()
+
+
+def assert_same(bags: Bags, other: Bags) -> None:
+    """Assert that two batches are the same, to the bit."""
+    for name in ("instances", "labels", "mask"):
+        first, second = getattr(bags, name), getattr(other, name)
+        assert (first is None) == (second is None), name
+        if first is not None:  # a sequence has NaN where another of its batch is longer
+            torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def assert_origins_tell_bags_apart(batches: Sequence[Bags]) -> None:
+    """Assert that origins have a row a bag, and that no two bags of a split have one number."""
+    numbers: list[int] = []
+    for bags in batches:
+        origin = bags.origin
+        if origin is None:
+            continue
+        assert origin.bag.shape == (len(bags),)
+        numbers += origin.bag.tolist()
+        if origin.group is not None:
+            assert origin.group.shape == (len(bags),)
+        if origin.items is not None:
+            assert origin.items.ndim == 2
+            assert len(origin.items) == len(bags)
+            assert (origin.items >= -1).all(), "-1 stands where a bag has fewer items"
+    assert len(set(numbers)) == len(numbers), "two bags of a split have the same number"
+
+
+def bag_digests(bags: Bags) -> list[str]:
+    """Return a digest of the instances of every bag, without its padding, which depends on the others of its batch."""
+    hashes = []
+    for i, instances in enumerate(bags.instances.cpu()):
+        mask = None if bags.mask is None else bags.mask[i].cpu()
+        padded_set = (
+            mask is not None and mask.shape == instances.shape[:1] and not instances.isnan().any()
+        )
+        values = (
+            instances[mask] if padded_set else instances[~instances.isnan()]
+        )  # sequences are padded with NaN
+        hashes.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
+    return hashes

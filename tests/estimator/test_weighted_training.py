@@ -1,0 +1,284 @@
+"""Loss curve, early stopping and warm start, against plain loops and scikit-learn's own."""
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neural_network import MLPClassifier
+
+from milbench import Recipe, UsageError
+from milbench.contracts.registry import RegistryEntry
+from milbench.estimator.weighted_training import Patience
+from milbench.losses import Exact, NoisyOr
+from milbench.optimizers.known_optimizers import optimizers
+
+from .examples import SGD, Line, drawn, named, short, standardised
+
+BAGS, LABELS = drawn(0)
+NEW, TRUTH = drawn(1)
+WEIGHTS = np.random.default_rng(2).uniform(0.1, 3, len(BAGS))
+STILL: dict[str, Any] = {"recipe": SGD, "lr": 1e-12, "network": Line}
+"""With these settings no weight moves."""
+CONSTANT = {"lr": 1e-2, "schedule": "constant"}
+
+
+class Watched(Line):
+    """It counts the bags that it is trained on."""
+
+    bags_trained_on = 0
+
+    def forward(self, instances: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            Watched.bags_trained_on += len(instances)
+        return super().forward(instances)
+
+
+def bag_losses(weights: Any = None) -> list[float]:
+    """Return the loss of every bag by the untrained `Line`, one by one."""
+    network = Line(3, 2)
+    found = []
+    for bag, labels in zip(standardised(BAGS, weights), LABELS, strict=True):
+        logits = network(bag.unsqueeze(0))
+        found.append(Exact()(logits, torch.from_numpy(labels).bool().unsqueeze(0)).item())
+    return found
+
+
+def epochs_by_a_loop(values: list[float], tol: float, patience: int) -> int:
+    """Return after how many epochs training ends, where larger values are better."""
+    best = -np.inf
+    without_improvement = 0
+    for epoch, value in enumerate(values, 1):
+        if value >= best + tol:
+            without_improvement = 0
+        else:
+            without_improvement += 1
+        best = max(best, value)
+        if without_improvement > patience:
+            return epoch
+    return len(values)
+
+
+def test_the_loss_curve_is_the_mean_over_bags() -> None:
+    """The last batch of an epoch is smaller than the others."""
+    fitted = short(**STILL, epochs=2, batch_bags=7).fit(BAGS, LABELS)
+    np.testing.assert_allclose(fitted.loss_curve_, [np.mean(bag_losses())] * 2, rtol=1e-5)
+
+
+def test_the_loss_curve_counts_bags_by_their_weights() -> None:
+    fitted = short(**STILL, epochs=1, batch_bags=7).fit(BAGS, LABELS, sample_weight=WEIGHTS)
+    expected = np.average(bag_losses(WEIGHTS), weights=WEIGHTS)
+    np.testing.assert_allclose(fitted.loss_curve_, [expected], rtol=1e-5)
+
+
+def test_without_early_stopping_all_epochs_are_trained() -> None:
+    fitted = short(**STILL, epochs=30).fit(BAGS, LABELS)
+    assert fitted.n_iter_ == 30
+    assert fitted.best_loss_ == min(fitted.loss_curve_)
+    assert fitted.validation_scores_ is None
+
+
+def test_training_ends_where_the_loss_stands_still() -> None:
+    """The first epoch improves on nothing at all, and four more do not improve."""
+    fitted = short(**STILL, epochs=30, n_iter_no_change=3).fit(BAGS, LABELS)
+    assert fitted.n_iter_ == 5
+
+
+def test_verbose_prints_a_line_for_each_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    fitted = short(epochs=3, verbose=True).fit(BAGS, LABELS)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"epoch {number} of 3: loss {loss:.6g}" for number, loss in enumerate(fitted.loss_curve_, 1)
+    ]
+
+
+def test_verbose_says_why_training_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    short(**STILL, epochs=30, n_iter_no_change=3, verbose=True).fit(BAGS, LABELS)
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    assert last_line == "training ends: no better by 0.0001 in the last 4 epochs"
+
+
+def test_a_fit_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    short(epochs=1, early_stopping=True).fit(BAGS, LABELS)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_epochs_without_improvement_are_counted_as_by_scikit_learn(early_stopping: bool) -> None:
+    rng = np.random.default_rng(0)
+    features, y = rng.normal(size=(200, 5)), rng.integers(0, 2, 200)
+    settings: dict[str, Any] = {"n_iter_no_change": 4, "tol": 1e-2, "random_state": 0}
+    reference = MLPClassifier(early_stopping=early_stopping, max_iter=500, **settings)
+    with warnings.catch_warnings(action="ignore"):
+        reference.fit(features, y)
+    values = reference.validation_scores_ if early_stopping else -np.array(reference.loss_curve_)
+    patience = Patience(best=None, tol=1e-2, epochs=4)
+    ends = []
+    for value in values:
+        patience.look_at(value)
+        ends.append(patience.is_over)
+    assert len(ends) == reference.n_iter_ < 500
+    assert ends == [False] * (len(ends) - 1) + [True]
+
+
+def test_early_stopping_ends_where_the_validation_score_stands_still() -> None:
+    settings: dict[str, Any] = {"epochs": 60, "n_iter_no_change": 4, "tol": 0.01}
+    fitted = short(**settings, recipe=CONSTANT, early_stopping=True, validation_fraction=0.3)
+    fitted.fit(BAGS, LABELS)
+    scores = fitted.validation_scores_
+    assert scores is not None
+    assert fitted.n_iter_ < 60
+    assert fitted.n_iter_ == epochs_by_a_loop(scores, 0.01, 4)
+    assert len(scores) == len(fitted.loss_curve_) == fitted.n_iter_
+    assert fitted.best_validation_score_ == max(scores)
+
+
+def test_early_stopping_keeps_the_weights_of_the_best_epoch() -> None:
+    """A training that ends with that epoch has the same."""
+    settings: dict[str, Any] = {"recipe": CONSTANT, "early_stopping": True}
+    stopped = short(**settings, epochs=30).fit(BAGS, LABELS)
+    scores = stopped.validation_scores_
+    assert scores is not None
+    best_epoch = scores.index(max(scores)) + 1
+    assert best_epoch < stopped.n_iter_
+    ended = short(**settings, epochs=best_epoch).fit(BAGS, LABELS)
+    assert np.array_equal(stopped.decision_function(NEW), ended.decision_function(NEW))
+
+
+def test_bags_for_validation_are_not_trained_on() -> None:
+    Watched.bags_trained_on = 0
+    fitted = short(network=Watched, epochs=2, early_stopping=True, validation_fraction=0.25)
+    fitted.fit(BAGS, LABELS)
+    assert Watched.bags_trained_on == 2 * 45
+
+
+def test_of_two_values_both_are_set_aside() -> None:
+    """Four of forty bags have the class: a quarter of the bags has one of them."""
+    y = [1] * 4 + [0] * 36
+    never = short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
+    never.fit(BAGS[:40], y)
+    assert never.best_validation_score_ == 0.9
+
+
+def test_the_validation_score_counts_bags_by_their_weights() -> None:
+    y = [1] * 4 + [0] * 36
+    never = short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
+    never.fit(BAGS[:40], y, sample_weight=[3.0] * 4 + [1.0] * 36)
+    assert never.best_validation_score_ == 0.75
+
+
+def plain_sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=recipe.lr)
+
+
+def test_two_fits_with_a_warm_start_are_one_long_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an optimiser that remembers nothing."""
+    entry = RegistryEntry("plain-sgd", "here", lambda: plain_sgd, __name__)
+    monkeypatch.setitem(optimizers().entries, "plain-sgd", entry)
+    recipe = SGD | {"optimizer": "plain-sgd"}
+    settings: dict[str, Any] = {"recipe": recipe, "lr": 0.1, "loss": "attention"}
+    warm = short(**settings, epochs=3, warm_start=True).fit(BAGS, LABELS)
+    warm.set_params(epochs=4).fit(BAGS, LABELS)
+    long = short(**settings, epochs=7).fit(BAGS, LABELS)
+    assert np.array_equal(warm.decision_function(NEW), long.decision_function(NEW))
+    assert warm.loss_curve_ == long.loss_curve_
+    assert (warm.n_iter_, long.n_iter_) == (4, 7)
+
+
+def test_a_warm_start_keeps_the_standardisation() -> None:
+    warm = short(**STILL, epochs=1, warm_start=True).fit(BAGS, LABELS)
+    before = warm.decision_function(NEW) + warm.threshold_
+    warm.fit([100 * bag for bag in BAGS], LABELS)
+    np.testing.assert_allclose(warm.decision_function(NEW) + warm.threshold_, before, atol=1e-5)
+
+
+def test_without_a_warm_start_another_fit_begins_anew() -> None:
+    classifier = short().fit(NEW, TRUTH).fit(BAGS, LABELS)
+    assert np.array_equal(
+        classifier.decision_function(NEW), short().fit(BAGS, LABELS).decision_function(NEW)
+    )
+    assert len(classifier.loss_curve_) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "y", "naming"),
+    [
+        ({}, LABELS[:, 0], "zeros and ones with the classes 0, 1; got one label a bag"),
+        ({}, LABELS[:, [0, 1, 1]], "0, 1; got zeros and ones with the classes 0, 1, 2"),
+        ({}, named(LABELS), "got collections of classes with the classes owl, wren"),
+        ({"loss": "noisy-or"}, LABELS, "got noisy-or (head='sigmoid', weight=None, pos_weight=None)"),
+        ({"loss": Exact(rule="exact")}, LABELS, "got exact (divide_by='none', rule='exact'"),
+        ({"network": Line}, LABELS, "the network of the last fit, 'default'; got"),
+    ],
+    ids=["labels", "number of classes", "names", "loss", "argument", "network"],
+)  # fmt: skip
+def test_a_warm_start_with_something_else_is_one_line(
+    changes: dict[str, Any], y: Any, naming: str
+) -> None:
+    classifier = short(epochs=1, warm_start=True).fit(BAGS, LABELS).set_params(**changes)
+    with pytest.raises(UsageError) as error:
+        classifier.fit(BAGS, y)
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_fitted_classifier_with_everything_is_pickled() -> None:
+    classifier = short(
+        early_stopping=True, warm_start=True, class_weight="balanced", loss=NoisyOr("softmax")
+    )
+    fitted = classifier.fit(BAGS, LABELS, sample_weight=WEIGHTS)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict_proba(NEW), fitted.predict_proba(NEW))
+    assert again.fit(BAGS, LABELS).n_iter_ > 0
+
+
+@pytest.mark.parametrize(
+    ("params", "naming"),
+    [
+        ({"tol": -1.0}, "tol must be a number, 0 or more, got -1.0"),
+        ({"tol": "small"}, "tol must be a number, 0 or more, got 'small'"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change must be a whole number from 1 on, got 0"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be a number, above 0 and below 1"),
+        ({"validation_fraction": 0.001}, "sets 1 of 60 bags aside, expected at least 2"),
+        ({"validation_fraction": 0.999}, "early_stopping cannot set bags aside"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> None:
+    with pytest.raises(UsageError) as error:
+        short(early_stopping=True, **params).fit(BAGS, LABELS)
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_warm_start_balances_by_the_new_bags() -> None:
+    classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1, warm_start=True)
+    classifier.fit(BAGS, LABELS)
+    rare = [bag for bag, labels in enumerate(LABELS) if not labels[0]] + [
+        int(LABELS[:, 0].argmax())
+    ]
+    labels = torch.from_numpy(LABELS[rare])
+    classifier.fit([BAGS[bag] for bag in rare], LABELS[rare])
+    present = labels.sum(dim=0)
+    by_hand = NoisyOr(pos_weight=((len(labels) - present) / present).tolist())
+    logits = torch.randn(len(labels), labels.shape[1] + 1, 2)
+    torch.testing.assert_close(classifier.loss_(logits, labels), by_hand(logits, labels))
+
+
+def test_balanced_classes_and_weights_of_bags_go_together() -> None:
+    classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1)
+    assert np.isfinite(classifier.fit(BAGS, LABELS, sample_weight=WEIGHTS).loss_curve_).all()
+
+
+class Forgetful(NoisyOr):
+    """It does not keep its argument."""
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.other_name = margin
+
+
+def test_an_argument_that_a_loss_does_not_keep_is_named() -> None:
+    with pytest.raises(UsageError, match=r"takes margin and does not keep it: .* self\.margin"):
+        short(loss=Forgetful()).set_params(loss__margins=2.0)

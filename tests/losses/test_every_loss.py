@@ -1,0 +1,132 @@
+"""The contract tests of every built-in loss in every variant, and of a loss from a file of a third party."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import Loss
+from milbench.contracts.registry import losses
+from milbench.losses import OneVsRest
+from milbench.testing import LossContract, Variant
+from milbench.testing.loss_contract import (
+    MASK,
+    SIZES,
+    WEIGHTS,
+    B,
+    C,
+    K,
+    some_logits,
+    target_for,
+    value_and_gradient,
+)
+from tests._helpers.command_line import LOSS
+from tests._helpers.losses import BUILT_IN
+
+
+class TestBuiltIn(LossContract):
+    variants = BUILT_IN
+
+    @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
+    def test_first_and_second_derivatives(
+        self, loss: Loss, labels: Tensor, mask: Tensor | None
+    ) -> None:
+        """exact-em takes its targets as constants, though they change with the logits."""
+        if loss.name == "exact-em":
+            pytest.skip("test_exact_em.py tests its derivatives")
+        super().test_first_and_second_derivatives(loss, labels, mask)
+
+    @pytest.mark.parametrize("background", [-200.0, 0.0, 200.0])
+    def test_a_class_missed_everywhere_is_still_learnt(
+        self, loss: Loss, labels: Tensor, background: float
+    ) -> None:
+        """At logits of -200 probabilities are 0 in float32; a larger logit must lower the loss all the same."""
+        if loss.name == "superset":
+            pytest.skip("it cannot: test_exact.py asserts so")
+        if background == -200 and (
+            loss.name == "ctc" or getattr(loss, "normalization", "") == "position"
+        ):
+            pytest.skip(
+                "all channels are equal, and what is asked for is as likely with less of a class"
+            )
+        logits = torch.full((B, C + 1, K), -200.0)
+        logits[:, C] = background
+        classes = torch.where(labels, torch.arange(C), C).repeat(1, K // C)
+        targets = {"count": K // C * labels.long(), "position": classes}
+        target = targets.get(
+            loss.supervision if loss.takes_target else "set", target_for(loss, logits, labels)
+        )
+        leaf = logits.requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(leaf, labels, None, target).sum(), leaf)
+        assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
+
+    def test_presence_differs_however_sure_the_network_is(
+        self, loss: Loss, variant: Variant
+    ) -> None:
+        """A probability in float32 is 1 from a margin of 17 on, and no threshold tells such bags from one another."""
+        if loss.supervision != "set" or variant.one_class:
+            pytest.skip("its presence is a probability or an expected number of positions")
+        logits = torch.zeros(2, C + 1, 1)
+        logits[:, 0, 0] = torch.tensor([18.0, 60.0])
+        less, more = loss.score(logits).presence[:, 0].tolist()
+        assert less < more
+
+    def test_logits_of_zero_are_not_taken_for_padding(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
+        """Masked logits are zero; logits that are zero, or equal to others, beside them count as any."""
+        if loss.name == "hard-em":
+            pytest.skip("assignments that tie have different gradients, of which any is right")
+        if variant.depends_on_batch:
+            pytest.skip("its bags depend on one another")
+        logits, labels = some_logits(K).sign().clamp(max=0), labels & MASK[:, :C]
+        value, gradient = value_and_gradient(loss, logits, labels, MASK)
+        for i, size in enumerate(SIZES):
+            alone = logits[i : i + 1, :, :size].clone().requires_grad_()
+            own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
+            (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
+            assert_close((own[0], own_gradient[0]), (value[i], gradient[i, :, :size]))
+
+    def test_unchecked_classes_of_an_empty_bag_have_an_infinite_loss(
+        self, loss: Loss, labels: Tensor
+    ) -> None:
+        if loss.supervision == "position":
+            pytest.skip("its target is where the instances are, and there are none")
+        if loss.name == "superset":
+            pytest.skip("it asks of no class that it occurs")
+        loss.validate = False
+        logits = some_logits(K)
+        value = loss(
+            logits, labels, torch.zeros(B, K, dtype=torch.bool), target_for(loss, logits, labels)
+        )
+        assert (value[labels.any(dim=1)] == torch.inf).all()
+
+
+class TestThirdParty(LossContract):
+    variants = (Variant(str(LOSS)),)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda right, labels: right(~labels),
+        lambda right, labels: -right(labels),
+        lambda right, labels: right(torch.ones_like(labels)),
+    ],
+    ids=["learns the absent classes", "has the wrong sign", "does not look at the labels"],
+)
+def test_the_contract_finds_a_loss_that_learns_something_else(fault: Callable[..., Tensor]) -> None:
+    class Wrong(OneVsRest):
+        def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+            return fault(lambda given: OneVsRest.bag_loss(self, logits, given, mask), labels)
+
+    with pytest.raises(AssertionError):
+        LossContract().test_the_class_that_the_evidence_shows_costs_least(Wrong(reduction="none"))
+
+
+def test_every_built_in_loss_has_contract_tests() -> None:
+    assert {v.loss for v in BUILT_IN} == {
+        n for n, entry in losses().entries.items() if entry.origin == "milbench"
+    }

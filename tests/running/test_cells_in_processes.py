@@ -1,0 +1,339 @@
+"""Processes that compute cells: what kills one fails its own cell alone, and a cluster loses none."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import psutil
+import pytest
+
+from milbench.running.cells_in_processes import worker_count
+from milbench.running.worker import free_device
+from milbench.store.cell_folder import CellFolder, State
+from milbench.store.folders import Root, results
+from tests._helpers.command_line import HOSTILE, LOSS, TINY, Milbench, process, wait_for
+
+AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+"""The environment of a process whose MLflow is away."""
+
+REASONS = {
+    "exit 5": "SystemExit: 5 (hostile_loss.py:",
+    "odd": "OddError: <exception str() failed> (hostile_loss.py:",
+    "interrupt": "KeyboardInterrupt (hostile_loss.py:",
+    "assert": "RuntimeError: CUDA error: device-side assert triggered",
+    "kill": "its process died: it was killed by SIGKILL, perhaps because memory ran out",
+    "leave": "its process died: it ended with exit code 0",
+    "hang": "it took longer than 12 seconds, in hostile_loss.py:",
+    "hold": "it took longer than 12 seconds, in hostile_loss.py:",
+    "stop": "it took longer than 12 seconds",
+}
+"""What a plug-in does to its process -> how the reason of its cell begins."""
+
+
+def states_by_loss(root: Path) -> dict[str, State]:
+    """Return the state of each cell of the last comparison, by the label of its loss."""
+    place = Root(root)
+    plan = place.plan()
+    states = place.states(plan.cells)
+    return {plan.labels[cell.id].loss: states[cell.id] for cell in plan.cells}
+
+
+@pytest.fixture(scope="module")
+def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which a loss did to its process all that it can do, beside `exact` in the same launch."""
+    root = tmp_path_factory.mktemp("hostile") / "root"
+    hows = ",".join(REASONS)
+    ran = process(
+        "run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", f"loss.hostile.how={hows}",
+        "--jobs", "2", "-p", "run.timeout=12", "--root", str(root), env=AWAY,
+    )  # fmt: skip
+    out, err = ran.communicate(timeout=270)
+    assert ran.returncode == 1, (out, err)
+    assert "Traceback" not in out + err
+    assert f"{len(REASONS)} cells failed; to try again, add --rerun failed" in out
+    return root
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("how", REASONS)
+def test_what_a_plug_in_does_to_its_process_is_named(how: str, hostile_root: Path) -> None:
+    state = states_by_loss(hostile_root)[f"hostile how={how}"]
+    assert state.status == "failed"
+    assert state.reason.startswith(REASONS[how])
+
+
+@pytest.mark.timeout(280)
+def test_the_cells_beside_a_hostile_plug_in_are_done(hostile_root: Path) -> None:
+    assert states_by_loss(hostile_root)["exact"].status == "done"
+
+
+@pytest.mark.timeout(280)
+def test_a_process_that_a_plug_in_has_started_ends_with_its_cell(
+    milbench: Milbench, root: Path
+) -> None:
+    words = ["run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=child"]
+    milbench(*words, "--jobs", "1").done()
+    (output,) = Root(root).cells.glob("*/output.txt")
+    numbers = {int(line) for line in output.read_text().splitlines()}
+    assert numbers
+    assert not [number for number in numbers if psutil.pid_exists(number)]
+
+
+def test_what_a_plug_in_changes_does_not_reach_the_next_cell(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    words = ["run", "--task", TINY, "--loss"]
+    milbench(*words, "exact", "--root", str(tmp_path / "alone")).done()
+    (alone,) = Root(tmp_path / "alone").cells.glob("*/weights.safetensors")
+    beside = ["-p", "loss.hostile.how=change", "--jobs", "1"]
+    milbench(*words, f"{HOSTILE},exact", *beside)
+    same_cell = Root(root).cells / alone.parent.name / alone.name
+    assert same_cell.read_bytes() == alone.read_bytes()
+
+
+def test_what_a_plug_in_prints_is_kept_beside_its_cell(milbench: Milbench, root: Path) -> None:
+    milbench(
+        "run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=change", "--jobs", "1"
+    )
+    (output,) = Root(root).cells.glob("*/output.txt")
+    assert "printed in a step\n" in output.read_text()
+
+
+def test_a_cell_in_the_launching_process_leaves_it_as_it_was(
+    milbench: Milbench, root: Path
+) -> None:
+    def of_this_process() -> tuple[object, ...]:
+        return (
+            Path.cwd(),
+            dict(os.environ),
+            sys.path[0],
+            sys.getrecursionlimit(),
+            [*warnings.filters],
+        )
+
+    before = of_this_process()
+    words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", "loss.hostile.how=change"]
+    milbench(*words, "-p", "run.in_process=true")
+    assert of_this_process() == before
+    assert states_by_loss(root)["exact"].status == "done"
+
+
+LOUD = """
+import os
+print('loud')
+os.environ['LEFT_BEHIND'] = '1'
+os.chdir('/')
+"""
+"""The import of this code prints, and changes its process."""
+
+
+def test_what_an_import_does_is_not_seen_by_the_launch(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "loud_loss.py"
+    file.write_text(LOUD + LOSS.read_text())
+    folder = Path.cwd()
+    ran = milbench("run", "--loss", str(file), "--task", TINY, "--jobs", "1")
+    ran.done()
+    assert "loud\n" not in ran.out + ran.err
+    assert Path.cwd() == folder
+    assert "LEFT_BEHIND" not in os.environ
+    (output,) = Root(root).cells.glob("*/output.txt")
+    assert output.read_text() == "loud\n"
+
+
+def test_an_import_that_exits_is_one_line(milbench: Milbench, tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text("import os\nos._exit(0)\n")
+    complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
+    how = "it ended with exit code 0"
+    assert complaint == f"cannot import the loss file {file} in a process of its own: {how}"
+
+
+TELLS_TF32 = """
+import torch
+
+from milbench import Loss
+
+
+class Tells(Loss):
+    name = "tells"
+
+    def bag_loss(self, logits, labels, mask):
+        print(torch.backends.cudnn.allow_tf32)
+        return logits.square().mean(dim=(1, 2))
+
+    def scores(self, logits, mask):
+        return logits[:, :-1, 0]
+"""
+
+
+def test_only_cells_that_ask_for_tf32_get_it(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "tells.py"
+    file.write_text(TELLS_TF32)
+    precisions = ["-p", "recipe.precision=tf32,float32"]
+    milbench("run", "--loss", str(file), "--task", TINY, *precisions, "--jobs", "1").done()
+    said = {}
+    for cell in Root(root).plan().cells:
+        output = Root(root).cells / cell.id / "output.txt"
+        said[cell.recipe.precision] = set(output.read_text().split())
+    assert said == {"tf32": {"True"}, "float32": {"False"}}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root: Path) -> None:
+    # Under nohup what is started here would ignore it.
+    heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root)]
+    running = process(*words, env=AWAY)
+    signal.signal(signal.SIGHUP, heeded)
+    while not psutil.Process(running.pid).children():
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.01)
+    # As a terminal sends it.
+    os.killpg(running.pid, number)
+    _, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (130, "milbench: interrupted\n")
+
+
+def gated_words(gate: Path) -> list[str]:
+    """Return the command of a cell of three epochs, which waits for a file before the last one."""
+    epochs = ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]
+    return ["run", "--loss", "exact", "--task", TINY, *epochs, "--jobs", "1"]
+
+
+@pytest.mark.timeout(280)
+def test_an_interrupted_launch_says_how_far_it_came(root: Path, tmp_path: Path) -> None:
+    running = process(*gated_words(tmp_path / "gate"), "--root", str(root), env=AWAY)
+    wait_for(running, tmp_path, "gate.reached")
+    # As a terminal sends it.
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (out, err)
+    assert "0 of 1 cell done; the same command continues" in out
+    assert "Traceback" not in out + err
+    assert states_by_loss(root)["exact"].status == "missing"
+
+
+@pytest.mark.timeout(280)
+def test_the_next_command_goes_on_where_a_killed_launch_was(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    running = process(*gated_words(gate), "--root", str(root), env=AWAY)
+    wait_for(running, tmp_path, "gate.reached")
+    (path,) = Root(root).cells.glob("*/progress.json")
+    worker = psutil.Process(json.loads(path.read_text())["pid"])
+    os.kill(running.pid, signal.SIGKILL)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        worker.wait(timeout=20)
+    assert not worker.is_running()
+    folder = CellFolder(path.parent)
+    before = folder.history()
+    assert {epoch for epoch, _, _ in before} == {1, 2}
+    gate.touch()
+    milbench(*gated_words(gate)).done()
+    assert folder.history()[: len(before)] == before
+
+
+@pytest.mark.timeout(280)
+def test_a_cluster_survives_the_loss_of_a_worker(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    gate = tmp_path / "gate"
+    running = process(
+        "run", "--loss", "exact,noisy-or,one-vs-rest,max-pooling", "--task", TINY, "--cluster", "local:2", "--root",
+        str(root), "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.threads=1",
+        env=AWAY,
+    )  # fmt: skip
+    while len([*Root(root).cells.glob("*/history.csv")]) < 2:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    pids = {
+        json.loads(path.read_text())["pid"] for path in Root(root).cells.glob("*/progress.json")
+    }
+    assert len(pids) == 2, "two processes"
+    assert running.pid not in pids
+    os.kill(pids.pop(), signal.SIGKILL)
+    gate.touch()
+    out, err = running.communicate(timeout=240)
+    assert running.returncode == 0, (out, err)
+    assert {state.status for state in states_by_loss(root).values()} == {"done"}
+    assert "all 4 cells are done" in out
+
+
+@pytest.mark.timeout(600)
+def test_a_cell_that_kills_every_worker_fails_alone_on_a_cluster(
+    milbench: Milbench, root: Path
+) -> None:
+    pytest.importorskip("distributed")
+    words = ["run", "--loss", f"{HOSTILE},exact,noisy-or", "--task", TINY, "--cluster", "local:2"]
+    ran = milbench(*words, "-p", "loss.hostile.how=kill worker")
+    assert ran.code == 1
+    statuses = {label: state.status for label, state in states_by_loss(root).items()}
+    assert statuses == {"hostile": "failed", "exact": "done", "noisy-or": "done"}
+
+
+def test_shards_of_one_plan_end_with_what_one_process_computes(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    words = ["run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-2"]
+    for part in ("1/3", "2/3", "3/3"):
+        assert milbench(*words, "--shard", part).code == 0
+    assert milbench(*words, "--root", str(tmp_path / "whole")).code == 0
+    frames = [
+        results(place).frame.query("~metric.str.startswith('cost')")
+        for place in (root, tmp_path / "whole")
+    ]
+    assert len(frames[0]) > 0
+    order = ["cell", "metric", "epoch"]
+    by_shards, whole = (
+        frame.drop(columns="run").astype(str).sort_values(order) for frame in frames
+    )
+    assert by_shards.to_numpy().tolist() == whole.to_numpy().tolist()
+
+
+def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two devices with two slots each, which four cells hold at once; a fifth one waits until one of them ends."""
+    import torch
+
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(free_device(["cuda:0", "cuda:1"], 2)) for _ in range(4)]
+        assert sorted(held) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+        fifth: list[str] = []
+
+        def wait() -> None:
+            with free_device(["cuda:0", "cuda:1"], 2) as device:
+                fifth.append(device)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        time.sleep(0.3)
+        assert not fifth
+    waiting.join(10)
+    assert fifth
+
+
+@pytest.mark.parametrize(
+    ("devices", "cells", "jobs", "expected"),
+    [
+        (["cpu"], 1, None, (1, 1)),
+        (["cpu"], 99, 5, (5, 1)),
+        (["cuda:0", "cuda:1"], 9, None, (2, 1)),
+        (["cuda:0", "cuda:1"], 9, 6, (6, 3)),
+        (["cuda:0", "cuda:1"], 9, 3, (3, 2)),
+    ],
+)
+def test_as_many_cells_at_a_time_as_devices_have_slots(
+    devices: list[str], cells: int, jobs: int | None, expected: tuple[int, int]
+) -> None:
+    assert worker_count(devices, cells, jobs) == expected

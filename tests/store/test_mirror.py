@@ -1,0 +1,256 @@
+"""MLflow shows what folders hold: on SQLite, and on a server that is away, dies half way, comes back or refuses."""
+
+import http.server
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from milbench.store.folders import Root
+from milbench.store.mirror import address
+from tests._helpers.command_line import HOSTILE, TINY, Milbench, process
+from tests._helpers.mlflow_server import MlflowServer, free_port
+
+pytestmark = [pytest.mark.mirrored, pytest.mark.timeout(240)]
+WORDS = ["run", "--loss", f"exact,{HOSTILE}", "--task", TINY, "--seeds", "0-1"]
+
+
+def runs(root: Path, name: str = "tiny") -> list[Any]:
+    import mlflow
+
+    client = mlflow.MlflowClient(address(Root(root)))
+    experiment = client.get_experiment_by_name(name)
+    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+
+
+def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
+    """Check that MLflow has one run a cell with its parameters, values, data, artifacts and status."""
+    import mlflow
+
+    place, client = Root(root), mlflow.MlflowClient(address(Root(root)))
+    plan = place.plan()
+    mirrored = runs(root, plan.name)
+    assert len(mirrored) == len(plan.cells), "one run a cell"
+    by_cell = {run.data.tags["milbench.cell"]: run for run in mirrored}
+    for cell in plan.cells:
+        run, folder = by_cell[cell.id], place.cell(cell.id)
+        assert run.info.status == statuses[cell.loss.name], run.data.tags
+        assert run.info.run_name == plan.label(cell)
+        assert run.data.params["recipe.lr"] == str(cell.recipe.lr)
+        assert run.data.tags["milbench.machine"]
+        (data,) = run.inputs.dataset_inputs
+        assert data.dataset.name == "tiny"
+        for metric in {name for _, name, _ in folder.history()}:
+            values = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
+            assert sorted(values) == [
+                (epoch, value) for epoch, name, value in folder.history() if name == metric
+            ]
+        files = (
+            {file.path for file in client.list_artifacts(run.info.run_id)}
+            if "http" in address(place)
+            else set()
+        )
+        if address(place).startswith("sqlite:"):
+            files = {
+                path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()
+            }
+        assert files == {path.name for path in folder.artifacts()}
+        if statuses[cell.loss.name] == "FINISHED":
+            assert run.data.metrics["cost/step_seconds"] > 0
+
+
+def clear_connections() -> None:
+    """Let MLflow open databases anew: it keeps their connections."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.tracking._tracking_service import utils
+
+    utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
+    getattr(SqlAlchemyStore, "_engine_map", {}).clear()  # which older versions do not have
+
+
+DONE = {"exact": "FINISHED", "hostile": "FAILED"}
+
+
+def test_a_database_shows_all_and_comes_back_after_it_was_deleted(
+    milbench: Milbench, root: Path
+) -> None:
+    assert milbench(*WORDS).code == 1
+    check_mirrored(root, DONE)
+    assert milbench("sync").code == 0
+    cell = next(Root(root).cells.glob("*/mlflow.json"))
+    cell.unlink()  # as where a launch was killed before it was written, or a folder was copied without it
+    assert milbench("sync").code == 0
+    check_mirrored(root, DONE)  # nothing is doubled
+    (root / "runs/mlflow.db").unlink()
+    shutil.rmtree(root / "runs/artifacts")
+    again = process("sync", "--root", str(root))  # this process still holds the deleted file
+    out, err = again.communicate(timeout=100)
+    assert again.returncode == 0, (out, err)
+    assert "MLflow is up to date: tiny (" in out
+    clear_connections()
+    check_mirrored(root, DONE)
+
+
+def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_server: MlflowServer
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server.uri)
+    monkeypatch.setattr("milbench.store.mirror.PATIENCE", 3.0)
+
+    def die(*_: object) -> None:
+        mlflow_server.kill()
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.store.mlflow_runs.Runs._log_end", die)
+        ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", "half")
+    assert ran.code == 0, ran
+    assert "of 2 cells not in MLflow yet" in ran.out
+    assert "milbench sync catches up" in ran.out
+    assert "Traceback" not in ran.out + ran.err
+    mlflow_server.start()
+    assert milbench("sync").code == 0
+    mirrored = runs(root, "half")
+    assert [run.info.status for run in mirrored] == ["FINISHED"] * 2
+    check_mirrored(root, {"exact": "FINISHED"})
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """A server that answers every request in one way."""
+
+    answer: int | str = 403
+
+    def do_GET(self) -> None:
+        if self.answer == "silence":
+            time.sleep(60)
+        body = b"<html>no</html>"
+        self.send_response(self.answer if isinstance(self.answer, int) else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 http.server looks for this name
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class QuietServer(http.server.ThreadingHTTPServer):
+    """Says nothing of clients that hang up, which is what is tested."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None: ...
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    server = QuietServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://user:secret@127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.parametrize("answer", [401, "html", "silence", "away"])
+def test_a_server_that_refuses_costs_one_line_and_no_cell(
+    milbench: Milbench,
+    root: Path,
+    refusing: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: int | str,
+) -> None:
+    monkeypatch.setattr(Refusing, "answer", answer)
+    monkeypatch.setattr("milbench.store.mirror.PATIENCE", 3.0)
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing
+    )
+    ran = milbench("run", "--loss", "exact", "--task", TINY)
+    assert ran.code == 0, ran
+    (line,) = [line for line in ran.out.splitlines() if "not in MLflow yet" in line]
+    assert "1 of 1 cell not in MLflow yet" in line
+    assert "secret" not in ran.out + ran.err
+    assert "Traceback" not in ran.out + ran.err
+
+
+def test_a_cell_that_was_stopped_is_shown_as_killed_until_it_goes_on(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+
+        def stop(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("milbench.training.train.evaluate", stop)
+        assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
+    assert [run.info.status for run in runs(root)] == ["KILLED"]
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    check_mirrored(root, {"exact": "FINISHED"})
+
+
+def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Path) -> None:
+    import mlflow
+
+    assert milbench("run", "--loss", "exact", "--task", TINY, "--log-models").code == 0
+    (run,) = runs(root)
+    folder = root / "runs/artifacts" / run.info.run_id / "artifacts/model"
+    model = mlflow.pyfunc.load_model(str(folder))
+    predictions = model.predict(model.input_example)
+    assert list(predictions.columns)[:2] == ["labels", "probability"]
+
+
+def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:
+    newer = version("sqlalchemy") >= "2.1"  # before, an address ends at its first question mark
+    root = tmp_path / ("ä b#c?d%20e" if newer else "ä b#c%20e")
+    ran = milbench("run", "--loss", "exact", "--task", TINY, "--root", str(root))
+    assert ran.code == 0, ran
+    assert "not in MLflow" not in ran.out
+    assert (root / "runs/mlflow.db").exists()
+
+
+@pytest.fixture
+def pages(milbench: Milbench, root: Path) -> Iterator[str]:
+    """The address of MLflow's own pages, started by the command that `milbench sync` names."""
+    milbench("run", "--loss", "exact", "--task", TINY).done()
+    last = milbench("sync").done().splitlines()[-1]
+    command = shlex.split(last.removeprefix("next: "))
+    assert command[:2] == ["mlflow", "ui"]
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", *command, "--port", str(port), "--workers", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield f"http://127.0.0.1:{port}/api/2.0/mlflow"
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
+
+
+def test_the_pages_of_mlflow_show_a_run_and_its_files(pages: str, root: Path) -> None:
+    wait_until_it_answers(f"{pages}/experiments/search?max_results=1")
+    (run,) = runs(root)
+    address = f"{pages}/artifacts/list?run_id={run.info.run_id}"
+    with urlopen(address, timeout=60) as answer:
+        files = json.loads(answer.read())["files"]
+    assert "weights.safetensors" in {file["path"] for file in files}
+
+
+def wait_until_it_answers(address: str) -> None:
+    while True:
+        try:
+            urlopen(address, timeout=60).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return

@@ -1,0 +1,177 @@
+"""An address of MLflow may hold a password or a token: nothing that a run or a sync leaves or prints has it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milbench._utils.addresses import address_digest, hide_in, page_of, without_secrets
+from milbench.store.folders import Root
+from tests._helpers.command_line import TINY, Milbench, Ran
+
+WORDS = ("run", "--task", TINY, "--loss", "exact")
+SECRETS = ("s3cr", "t/x", "tok3n", "0wner")
+ADDRESSES = {
+    "slash and at": "http://0wner:s3cr@t/x@127.0.0.1:9/path?key=tok3n",
+    "plain": "http://0wner:s3cret@127.0.0.1:9",
+    "encoded at": "http://0wner%40home:s3cr%40t@127.0.0.1:9/path",
+    "token": "http://127.0.0.1:9/path?key=tok3n",
+    "fragment": "http://127.0.0.1:9/#tok3n",
+    "postgres": "postgresql://0wner:s3cret@127.0.0.1:9/db?password=tok3n",
+    "mysql": "mysql+pymysql://0wner:s3cr@t/x@127.0.0.1:9/db",
+    "sqlite": "sqlite:////dev/null/0wner:s3cret@disk/mlflow.db?key=tok3n",
+    "unknown scheme": "nothing://0wner:s3cret@127.0.0.1:9",
+    "no port": "http://0wner:s3cret@127.0.0.1:tok3n@/",
+}
+
+
+def check_no_secret(root: Path, *commands: Ran) -> None:
+    for ran in commands:
+        for secret in SECRETS:
+            assert secret not in ran.out + ran.err
+        assert "Traceback" not in ran.out + ran.err
+    for file in root.rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        for secret in SECRETS:
+            assert secret.encode() not in content, file
+            assert secret not in file.name
+
+
+@pytest.mark.mirrored
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("address", ADDRESSES.values(), ids=[*ADDRESSES])
+def test_no_run_and_no_sync_leaves_a_secret(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setattr("milbench.store.mirror.PATIENCE", 3.0)
+    ran = milbench(*WORDS)
+    synchronised = milbench("sync")
+    assert ran.code == 0
+    assert synchronised.code == 1
+    check_no_secret(root, ran, synchronised)
+
+
+ERRORS = {
+    "quotes it": lambda address: OSError(f"cannot reach {address}"),
+    "quotes a part": lambda address: RuntimeError("no host t, url /x@127.0.0.1, user 0wner:s3cr"),
+    "names a file": lambda address: FileNotFoundError(2, "No such file", address),
+    "is a cause": lambda address: ValueError(KeyError("tok3n")),
+    "is a value error": lambda address: ValueError(f"invalid literal: 's3cr@t/x' in {address}"),
+}
+
+
+@pytest.mark.mirrored
+@pytest.mark.parametrize("error", ERRORS.values(), ids=[*ERRORS])
+def test_no_message_of_a_library_tells_a_secret(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch, error: object
+) -> None:
+    address = ADDRESSES["slash and at"]
+
+    def fail(*_: object) -> None:
+        assert callable(error)
+        raise error(address)
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setattr("milbench.store.mlflow_runs.Runs.experiment", fail)
+    ran = milbench(*WORDS)
+    assert "1 of 1 cell not in MLflow yet" in ran.out
+    check_no_secret(root, ran)
+
+
+@pytest.mark.mirrored
+@pytest.mark.parametrize("put", [Path.mkdir, lambda path: path.write_bytes(b"x" * 5000)])
+def test_a_damaged_database_tells_no_secret_of_its_path(
+    milbench: Milbench,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    put: Callable[[Path], object],
+) -> None:
+    database = tmp_path / "0wner:s3cret@disk" / "mlflow.db"
+    database.parent.mkdir()
+    put(database)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    ran = milbench(*WORDS)
+    synchronised = milbench("sync")
+    assert "***@disk/mlflow.db is " in synchronised.out
+    check_no_secret(root, ran, synchronised)
+
+
+@pytest.mark.mirrored
+def test_a_refused_connection_is_said_in_words(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", ADDRESSES["plain"])
+    monkeypatch.setattr("milbench.store.mirror.PATIENCE", 10.0)
+    said = milbench(*WORDS).done()
+    assert "(http://***@127.0.0.1:9: Connection refused)" in said
+
+
+@pytest.mark.mirrored
+def test_a_record_with_an_address_is_understood_and_rewritten(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    milbench(*WORDS).done()
+    milbench("sync").done()
+    (file,) = Root(root).cells.glob("*/mlflow.json")
+    record = json.loads(file.read_text())
+    server = record.pop("server")
+    own = f"sqlite:///{Root(root).database}"
+    assert server == address_digest(own)
+    file.write_text(json.dumps(record | {"uri": own}))
+    milbench("sync").done()
+    assert json.loads(file.read_text()) == record | {"server": server}
+
+
+@pytest.mark.mirrored
+def test_a_record_of_another_server_loses_its_password(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    milbench(*WORDS).done()
+    (file,) = Root(root).cells.glob("*/mlflow.json")
+    record = json.loads(file.read_text())
+    del record["server"]
+    file.write_text(json.dumps(record | {"uri": ADDRESSES["plain"]}))
+    milbench("sync").done()
+    check_no_secret(root)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://user:s3cr@t/x@host:80/path?token=abc", "http://***@host:80/path?***"),
+        ("http://me%40home:pw@host", "http://***@host"),
+        ("http://host:80/path", "http://host:80/path"),
+        ("http://host/path?a=b@c", "http://***@c"),
+        ("http://user:p?w#d@host/", "http://***@host/"),
+        ("postgresql+psycopg2://u:p@h/db", "postgresql+psycopg2://***@h/db"),
+        ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+        ("user:password@host", "***@host"),
+        ("http://user:p%40w%40host/path", "http://***@host/path"),
+        ("http://host/path%3Ftoken=abc", "http://host/path***"),
+        ("http://host/path;token=abc", "http://host/path;***"),
+        ("http://host/?mail=me@home&token=abc", "http://***@home***"),
+    ],
+)
+def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown: str) -> None:
+    assert without_secrets(address) == shown
+
+
+def test_a_page_is_opened_without_password_and_query() -> None:
+    assert page_of("http://user:s3cr@t/x@host:80/path?token=abc") == "http://host:80/path"
+
+
+def test_a_password_with_quotes_is_hidden_in_a_text() -> None:
+    assert hide_in("no http://u:a 'b\" <c>@host/x here") == "no http://***@host/x here"
+
+
+def test_addresses_within_a_text_are_hidden() -> None:
+    assert hide_in("no http://u:p@host/x?y here") == "no http://***@host/x?*** here"
+
+
+def test_a_cluster_takes_no_password(milbench: Milbench) -> None:
+    complaint = milbench(*WORDS, "--cluster", "tcp://0wner:s3cr@t@host:1").complaint()
+    assert "tcp://***@host:1" in complaint
+    assert not [secret for secret in SECRETS if secret in complaint]

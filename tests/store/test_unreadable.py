@@ -1,0 +1,357 @@
+"""What cannot be read is named and left alone; what is no file stops nothing and nobody."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench.store.cell_folder import CellFolder, Incomplete
+from milbench.store.folders import Root
+from tests._helpers.command_line import TINY, Milbench
+from tests._helpers.damage import numbers
+
+WORDS = ("run", "--task", TINY, "--loss", "exact", "--seeds", "0-1", "-p", "recipe.epochs=3")
+NAMES = ("result.json", "cell.json", "history.csv", "predictions.npz", "weights.safetensors")
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def cell(milbench: Milbench, root: Path) -> CellFolder:
+    """The first of two finished cells."""
+    milbench(*WORDS).done()
+    return Root(root).cell(Root(root).plan().cells[0].id)
+
+
+class Refusal:
+    """Lets the system refuse to open a file, with an error."""
+
+    def __init__(self, path: Path, code: int, patch: pytest.MonkeyPatch) -> None:
+        self.path, self.code, self.open = str(path), code, os.open
+        patch.setattr(os, "open", self)
+
+    def __call__(self, path: object, *args: int, **named: int) -> int:
+        if str(path) == self.path:
+            raise OSError(self.code, os.strerror(self.code), self.path)
+        return self.open(path, *args, **named)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["EACCES", "EIO", "ESTALE", "EMFILE"])
+def code(request: pytest.FixtureRequest) -> int:
+    import errno
+
+    number = getattr(errno, request.param)
+    assert isinstance(number, int)
+    return number
+
+
+def content_of(folder: CellFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.path.iterdir()}
+
+
+def test_run_leaves_an_unreadable_cell_alone(
+    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    before = content_of(cell)
+    with monkeypatch.context() as patch:
+        Refusal(cell.path / "history.csv", code, patch)
+        ran = milbench(*WORDS)
+    assert ran.code == 1
+    line = f"{cell.path}/history.csv cannot be read: {os.strerror(code)}; it is left alone"
+    assert ran.out.count(line) == 1
+    assert content_of(cell) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_status_and_report_say_which_file(
+    milbench: Milbench,
+    cell: CellFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    command: str,
+) -> None:
+    Refusal(cell.path / name, 13, monkeypatch)
+    said = milbench(command).out
+    lines = [line for line in said.splitlines() if line.startswith(f"cell {cell.id}")]
+    assert len(lines) == 1
+    assert f"{cell.path / name} cannot be read: Permission denied" in lines[0]
+
+
+def test_rerun_of_all_leaves_an_unreadable_cell_alone(
+    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content_of(cell)
+    Refusal(cell.path / "result.json", 5, monkeypatch)
+    ran = milbench(*WORDS, "--rerun", "all", "--quiet")
+    assert ran.code == 1
+    assert "result.json cannot be read" in ran.err
+    assert content_of(cell) == before
+
+
+def test_an_unreadable_cell_is_done_when_it_can_be_read(
+    milbench: Milbench, root: Path, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = numbers(root)
+    with monkeypatch.context() as patch:
+        Refusal(cell.weights, 5, patch)
+        assert milbench(*WORDS).code == 1
+    assert ", 0 to run" in milbench(*WORDS).done()
+    assert numbers(root) == whole
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv", "cell.json", "error.txt"])
+def test_an_unfinished_cell_keeps_what_cannot_be_read(
+    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (cell.path / "result.json").unlink()
+    (cell.path / name).touch()
+    before = content_of(cell)
+    Refusal(cell.path / name, 5, monkeypatch)
+    assert milbench(*WORDS).code == 1
+    assert content_of(cell) == before
+
+
+def test_a_link_to_nothing_in_a_cell_is_left_alone(milbench: Milbench, cell: CellFolder) -> None:
+    cell.weights.unlink()
+    cell.weights.symlink_to("unmounted")
+    assert milbench(*WORDS).code == 1
+    assert cell.weights.is_symlink()
+    assert f"{cell.weights} cannot be read: it is a link to nothing" in milbench("status").out
+
+
+def put_socket(path: Path) -> None:
+    # The path of a socket may be long only from its own folder.
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def put_sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 8 << 30)
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "named pipe": os.mkfifo,
+    "socket": put_socket,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "8,589,934,592 bytes": put_sparse,
+}
+
+
+@pytest.mark.parametrize("name", ["result.json", "weights.safetensors"])
+@pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
+def test_a_cell_with_something_else_than_a_file_is_computed_again(
+    milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
+) -> None:
+    whole = numbers(root)
+    (cell.path / name).unlink()
+    put(cell.path / name)
+    assert f"cell {cell.id} (tiny, exact, seed 0) is damaged: " in milbench("status").out
+    milbench(*WORDS).done()
+    assert numbers(root) == whole
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv"])
+@pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
+def test_an_unfinished_cell_goes_on_without_what_is_no_file(
+    milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
+) -> None:
+    whole = numbers(root)
+    (cell.path / "result.json").unlink()
+    (cell.path / name).unlink(missing_ok=True)
+    put(cell.path / name)
+    assert milbench("status").code == 1
+    milbench(*WORDS).done()
+    assert numbers(root) == whole
+
+
+PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("nothing")}
+
+
+@pytest.mark.parametrize(("what", "put"), PLANS.items(), ids=[*PLANS])
+def test_what_is_no_plan_stops_no_other_comparison(
+    milbench: Milbench, root: Path, cell: CellFolder, what: str, put: Callable[[Path], object]
+) -> None:
+    plan = root / "runs/q.json"
+    put(plan)
+    lines = milbench("status").done().splitlines()
+    assert len([line for line in lines if str(plan) in line and what in line]) == 1
+    assert "2 of 2 cells done" in lines
+    assert what in milbench("status", "q").complaint()
+    assert what in milbench(*WORDS, "--name", "q").complaint()
+    assert ", 0 to run" in milbench(*WORDS).done()
+    assert "tiny" in milbench("list", "runs").done()
+
+
+def test_a_damaged_plan_hides_no_other_one_in_the_list(
+    milbench: Milbench, root: Path, cell: CellFolder
+) -> None:
+    (root / "runs/q.json").write_text("{")
+    said = milbench("list", "runs").done()
+    assert "q.json: the plan is damaged" in said
+    assert "tiny" in said
+
+
+def test_a_plan_that_may_not_be_read_is_left_alone(
+    milbench: Milbench, root: Path, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = root / "runs/tiny.json"
+    before = plan.read_bytes()
+    Refusal(plan, 13, monkeypatch)
+    for words in (["status"], ["report"], [*WORDS]):
+        complaint = milbench(*words).complaint()
+        assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
+    assert plan.read_bytes() == before
+
+
+def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from milbench.training.epoch_evaluation import evaluate
+
+    def lose(setup: Any, epoch: int, *args: Any) -> object:
+        if epoch == 2:
+            for folder in Root(root).folders():
+                shutil.rmtree(folder.path)
+        return evaluate(setup, epoch, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.training.train.evaluate", lose)
+        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+    assert ran.code == 1
+    assert "not finished: history.csv was removed while the cell was computed" in ran.out
+    assert "0 of 1 cell done, 1 missing" in milbench("status").out
+    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+
+
+def double(folder: Path) -> None:
+    history = folder / "history.csv"
+    text = history.read_text()
+    history.write_text(text + text.partition("\n")[2])
+
+
+def spoil(folder: Path) -> None:
+    history = folder / "history.csv"
+    history.write_bytes(history.read_bytes() + b"\xff\n")
+
+
+def change_epochs(folder: Path) -> None:
+    about = json.loads((folder / "cell.json").read_text())
+    about["cell"]["recipe"]["epochs"] = 1
+    (folder / "cell.json").write_text(json.dumps(about))
+
+
+CHANGES = {
+    "history.csv has an epoch twice": double,
+    "history.csv has a damaged line": spoil,
+    "cell.json is not that of this cell": change_epochs,
+}
+
+
+@pytest.mark.parametrize(("why", "change"), CHANGES.items(), ids=[*CHANGES])
+def test_a_cell_that_was_changed_meanwhile_is_missing(
+    milbench: Milbench,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    change: Callable[[Path], None],
+) -> None:
+    from milbench.training.epoch_evaluation import evaluate
+
+    def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
+        if epoch == 3:
+            for folder in Root(root).folders():
+                change(folder.path)
+        return evaluate(setup, epoch, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.training.train.evaluate", evaluate_changed)
+        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+    assert ran.code == 1
+    assert f"not finished: {why}" in ran.out
+    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+    assert "1 of 1 cell done" in milbench("status").out
+
+
+@pytest.mark.parametrize("name", ["cell.json", "history.csv"])
+def test_a_cell_is_not_finished_without_a_file(cell: CellFolder, name: str) -> None:
+    result = cell.result()
+    (cell.path / "result.json").unlink()
+    (cell.path / name).unlink()
+    with pytest.raises(Incomplete, match=f"{name} is gone"):
+        cell.finish(result)
+    assert not cell.is_done
+
+
+def without_first_epoch(cell: CellFolder) -> None:
+    path = cell.path / "history.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("1,")))
+
+
+def test_a_cell_is_not_finished_without_an_epoch(cell: CellFolder) -> None:
+    result = cell.result()
+    (cell.path / "result.json").unlink()
+    without_first_epoch(cell)
+    with pytest.raises(Incomplete, match=r"history.csv lacks epoch 1"):
+        cell.finish(result)
+    assert not cell.is_done
+
+
+def test_a_done_cell_that_lacks_an_epoch_is_damaged(
+    milbench: Milbench, root: Path, cell: CellFolder
+) -> None:
+    whole = numbers(root)
+    without_first_epoch(cell)
+    cell.write_result(cell.result())  # as an earlier version marked it as done
+    assert "is damaged: history.csv lacks epoch 1" in milbench("status").out
+    milbench(*WORDS).done()
+    assert numbers(root) == whole
+
+
+@pytest.mark.parametrize("progress", ['{"epoch": 3}', '{"epoch": [1], "epochs": null}', "[]"])
+def test_progress_that_is_damaged_stops_no_status(
+    milbench: Milbench, cell: CellFolder, progress: str
+) -> None:
+    (cell.path / "result.json").unlink()
+    (cell.path / "progress.json").write_text(progress)
+    assert "1 of 2 cells done, 1 missing" in milbench("status").out
+
+
+def test_an_epoch_beyond_every_number_of_the_frame_is_left_out(
+    milbench: Milbench, root: Path, cell: CellFolder, tmp_path: Path
+) -> None:
+    (cell.path / "result.json").unlink()
+    cell.fail("it failed")
+    (cell.path / "history.csv").write_text(f"epoch,metric,value\n1,a,0.5\n1{'0' * 30},a,0.5\n")
+    assert cell.history() == [(1, "a", 0.5)]
+    milbench("export", "--out", str(tmp_path / "frame.csv")).done()
+
+
+def test_cells_behind_a_link_to_nothing_are_not_missing(
+    milbench: Milbench, root: Path, cell: CellFolder
+) -> None:
+    folder = cell.path.parent
+    folder.rename(root / "elsewhere")
+    folder.symlink_to("unmounted")
+    assert f"{folder} cannot be read: it is a link to nothing" in milbench("status").complaint()
+
+
+def test_a_file_of_somebody_else_in_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
+    (cell.path / "notes").mkdir()
+    (cell.path / "notes/mine.txt").write_text("mine")
+    milbench(*WORDS).done()
+    assert (cell.path / "notes/mine.txt").read_text() == "mine"

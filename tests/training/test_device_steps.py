@@ -1,0 +1,152 @@
+"""Training on a GPU, tested without one: here raises what makes the host wait for it, or mixes it with the CPU."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from milbench import Bags, Problem, generator, load_task
+from milbench.contracts.registry import tasks
+from milbench.contracts.targets import make_target
+from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.planning import make_plan
+from milbench.experiment.spec_files import make_spec
+from milbench.testing import Variant
+from milbench.training.train import train_step
+from milbench.training.training_setup import network_logits, set_up
+from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
+from tests._helpers.losses import BUILT_IN
+from tests._helpers.small_data import PARAMS
+from tests._helpers.tasks import new_network
+from tests._helpers.training import NAMES
+
+META = torch.device("meta")
+WAITING = ("hard-em", "count")  # losses that wait for the device, as their docstrings say
+VARIANTS = [
+    *(v for v in BUILT_IN if v.loss not in WAITING),
+    *(Variant("exact", {"method": m}) for m in ("exact", "lower", "upper")),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_a_step_of_every_loss_needs_no_value_from_the_device(
+    variant: Variant, data_of_all: Path
+) -> None:
+    """Tensors on `meta` have no values: what the host would wait for raises. By psgd, with a second derivative too."""
+    ordered = variant.load().supervision == "order"
+    task = "cifar10" if variant.one_class else "svhn" if ordered else "extended-digits"
+    steps_on_meta(
+        variant, task, data_of_all, {"optimizer": "psgd", "precision": "float32"}, steps=1
+    )
+
+
+@pytest.mark.parametrize("optimizer", NAMES)
+def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str) -> None:
+    recipe = {"optimizer": optimizer, "gradient_norm": "rms:1" if optimizer == "psgd" else "max:1"}
+    steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
+
+
+def steps_on_meta(
+    variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int
+) -> None:
+    """Make steps of training on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
+    supervision = ["set", "count", "order", "position"]
+    spec = make_spec({
+        "name": "t", "losses": [variant.loss], "loss": {variant.loss: variant.params}, "tasks": [task],
+        "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe | {"evaluation_bags": 16},
+    })  # fmt: skip
+    (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
+    setup = set_up(cell, META, data)
+    batches = iter(setup.train_batches(0))
+    for done in range(
+        1, 1 + steps
+    ):  # the first step of all, number 0, checks values, also on a GPU
+        assert train_step(setup, next(batches), done).device == META
+    assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
+
+
+class OnGPU:
+    """Problems, networks and losses on a GPU of fake tensors."""
+
+    def __init__(self, data: Path) -> None:
+        self.data, self.gpu = data, FakeGPU()
+        self._problems: dict[str, Problem] = {}
+
+    def batch(self, name: str) -> tuple[Problem, Bags]:
+        """Return the problem of a task and a training batch; making it must not make the host wait."""
+        with self.gpu:
+            if name not in self._problems:
+                task = load_task(name, **PARAMS.get(name, {}))
+                self._problems[name] = task.load(self.data, 0, GPU, limit=8)
+            problem = self._problems[name]
+        with self.gpu, mock.patch("milbench.families.fixed_bags.prefetched", iter):  # no thread
+            bags = self.without_waiting(
+                lambda: next(iter(problem.train_batches(0, generator("bags"))))
+            )
+        assert bags.instances.device == bags.labels.device == GPU
+        return problem, bags
+
+    def moved(self, model: Any) -> Any:
+        """Return a loss or network with zeros on the GPU as weights; torch cannot move a model to fake tensors."""
+        for module in model.modules():
+            for name, weights in module.named_parameters(recurse=False):
+                with self.gpu:
+                    module.register_parameter(
+                        name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU))
+                    )
+        return model
+
+    def without_waiting(self, compute: Callable[[], Any]) -> Any:
+        with self.gpu:
+            self.gpu.waits.clear()
+            result = compute()
+            assert self.gpu.waits == []
+        return result
+
+
+@pytest.fixture(scope="module")
+def on_gpu(data_of_all: Path) -> OnGPU:
+    return OnGPU(data_of_all)
+
+
+@needs_fake_gpu
+# Sounds stand for spoken digits, which are the same kind of sequences; MNIST-bags choose images by classes beforehand.
+@pytest.mark.parametrize("task", sorted({*tasks().names()} - {"spoken-digits", "mnist-bags"}))
+def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu: OnGPU) -> None:
+    on_gpu.batch(task)
+
+
+@needs_fake_gpu
+@pytest.mark.parametrize(
+    ("variant", "task"),
+    [
+        (v, "cifar10" if v.one_class else "svhn" if v.loss == "ctc" else "synthetic-bags")
+        for v in VARIANTS
+    ],
+    ids=str,
+)
+def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
+    problem, bags = on_gpu.batch(task)
+    loss = variant.load().build(problem.format.num_classes, max_labels=problem.max_labels)
+    loss.validate = False
+    loss = on_gpu.moved(loss)
+    network = on_gpu.moved(new_network(problem, head=loss.head))
+    mask = network.mask_of(bags)
+
+    def value() -> torch.Tensor:
+        logits = network_logits(network, bags, GPU)
+        target = make_target(loss, bags, logits, network)
+        losses: torch.Tensor = loss(logits, bags.labels, mask, target)
+        return losses.mean()
+
+    assert on_gpu.without_waiting(value).device == GPU
+    with torch.no_grad():
+        logits = on_gpu.without_waiting(lambda: network_logits(network, bags, GPU))
+        scores = on_gpu.without_waiting(lambda: loss.score(logits, mask))
+        assert {
+            part.device
+            for part in (scores.classes, scores.presence, scores.instances, scores.evidence)
+        } == {GPU}
