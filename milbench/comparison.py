@@ -22,7 +22,6 @@ from milbench.contracts.resolver import add_object, read_edited, resolve
 from milbench.errors import INTERRUPTED, UsageError, unknown
 from milbench.experiment.flags import Flags, requested
 from milbench.experiment.plan import Plan
-from milbench.experiment.stages import Stages
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
 from milbench.report.study import Study, rows_of
@@ -297,7 +296,7 @@ def compare(
     spec, launch = requested(flags)
     command = f"milbench.compare({arguments})"
     launch = replace(launch, root=Path(root), command=command, quiet=not progress)
-    if run_comparison(Stages(spec, launch), launch) == INTERRUPTED:
+    if run_comparison(spec, launch) == INTERRUPTED:
         raise KeyboardInterrupt
     return results(root, spec.name)
 

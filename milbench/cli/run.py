@@ -13,7 +13,6 @@ from milbench.cli.report import write_report
 from milbench.errors import INTERRUPTED
 from milbench.experiment.flags import Flags, requested
 from milbench.experiment.spec_files import presets
-from milbench.experiment.stages import Stages
 from milbench.running.launch import run_comparison
 from milbench.store.folders import Root
 
@@ -81,7 +80,7 @@ def run(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
     fetch_missing(asked, launch, download=download)
-    code = run_comparison(Stages(asked, launch), launch)
+    code = run_comparison(asked, launch)
     if code != INTERRUPTED and not (quiet or dry_run):
         from milbench.report.render import sentence
         from milbench.store.folders import results
@@ -133,7 +132,7 @@ def reproduce(
             remark = "shown below" if name == asked.preset else ""
             rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
-    code = run_comparison(Stages(asked, launch), launch)
+    code = run_comparison(asked, launch)
     # A report is useful even if some cells failed.
     if code != INTERRUPTED and not dry_run:
         options.say(*_beside_published(asked.name, root))

@@ -55,7 +55,6 @@ class Stages:
     def __init__(self, spec: Spec, launch: Launch) -> None:
         self.spec = spec
         self.launch = launch
-        self.name = spec.name
 
     def first(self, device: str, precision: str) -> Stage:
         """Return the first stage; device and precision are those of `make_plan`. Raises UsageError for a wrong spec."""

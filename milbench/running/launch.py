@@ -19,12 +19,13 @@ from milbench.errors import INTERRUPTED, UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan
-from milbench.experiment.stages import Stage, Stages
 from milbench.plugins.record import ImportRecord
 from milbench.store.folders import Root, damaged
 from milbench.store.late_notes import late_import_notes
 
 if TYPE_CHECKING:
+    from milbench.experiment.spec import Spec
+    from milbench.experiment.stages import Stage, Stages
     from milbench.processes.fresh import FreshProcesses
     from milbench.running.display import Display
     from milbench.running.worker import Job
@@ -38,7 +39,7 @@ RERUN = {
 """The states of the cells that each value of `--rerun` runs."""
 
 
-def run_comparison(stages: Stages, launch: Launch) -> int:
+def run_comparison(spec: Spec, launch: Launch) -> int:
     """Print the plan of a comparison and run its missing cells, stage by stage, in the store of a root.
 
     What follows a stage of a search depends on all of its cells, so the launch ends with the first stage that has
@@ -47,9 +48,12 @@ def run_comparison(stages: Stages, launch: Launch) -> int:
     Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
     spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
     """
+    from milbench.experiment.stages import Stages
+
     # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    runner = _Runner(stages.name, launch)
+    stages = Stages(spec, launch)
+    runner = _Runner(spec.name, launch)
     stage = runner.first_stage(stages)
     while stage.is_search:
         code = runner.run_search(stage)

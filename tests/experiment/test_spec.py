@@ -262,6 +262,7 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
         monkeypatch.setattr(tasks().get(task), "check_data", lambda self, data_dir: "not looked at")
         monkeypatch.setattr(tasks().get(task), "overlap", lambda self, data_dir: 0.0)
         monkeypatch.setattr(tasks().get(task), "remarks", lambda self, data_dir, seeds: [])
+        monkeypatch.setattr(tasks().get(task), "folds", lambda self, data_dir: None)
     whole = make_plan(make_spec(values))
     alone = [
         cell
