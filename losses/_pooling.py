@@ -1,4 +1,9 @@
-"""The base of losses that pool independent detectors into one probability of presence for every class."""
+"""The base classes of losses that ask of every class separately whether it occurs in a bag.
+
+- `PresenceLoss`: the binary cross-entropy of each class, with class weights. Its `bag_loss` is the arithmetic of all of
+  these losses; a subclass writes `scores`, the log-odds that the class occurs. `noisy-or` and `attention` use it alone.
+- `PooledLoss`: the same for independent detectors; a subclass writes `log_odds`. All poolings use it, such as `mean`.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -120,10 +125,11 @@ class PooledLoss(PresenceLoss):
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c).
 
-    A subclass gives P_c by its log-odds, from which loss and presence are computed, since P_c itself rounds to 0 or 1.
-    The presence is 0 at even odds. Evidence and map are those of the detectors, z_{c,k}: within a bag and a class every
-    pooling ranks positions by them. The loss is +inf for a bag without instances whose label set is not empty, where it
-    is not rejected.
+    A subclass writes `log_odds`, the log-odds of P_c. Loss and presence are computed from these, since P_c itself
+    rounds to 0 or 1. The presence is 0 at even odds.
+
+    The evidence of a position is the logit of its detector, z_{c,k}: every pooling ranks the positions of a bag by it.
+    A bag without instances whose label set is not empty has a loss of +inf, where it is not rejected.
     """
 
     @abstractmethod

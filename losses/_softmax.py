@@ -1,6 +1,15 @@
-"""The bases of losses of the softmax over the channels of each position, and how these score a class."""
+"""The base classes of losses whose positions show one class or the background each, by a softmax.
 
-from abc import abstractmethod
+There are three, each for the losses that share what it says:
+
+- `SoftmaxLoss`: how a class scores. `ctc` and `position` use it alone.
+- `IndependentPositions`: how likely a class is to occur in a bag. `count` uses it alone.
+- `PerPosition`: the probability of a label set, and the parameter `divide_by`. `exact`, `exact-em`, `hard-em` and
+  `superset` use it.
+
+The arithmetic of a loss is in its own file, in `bag_loss` or `target_loss`.
+"""
+
 from typing import Literal, get_args
 
 from torch import Tensor
@@ -27,7 +36,7 @@ class SoftmaxLoss(Loss):
 
 
 class IndependentPositions(SoftmaxLoss):
-    """A class is present by its log-odds where positions, given P, are independent."""
+    """The presence of a class is the log-odds that some position shows it. Positions are independent given P."""
 
     presence_is_log_odds = True
 
@@ -37,10 +46,13 @@ class IndependentPositions(SoftmaxLoss):
 
 
 class PerPosition(IndependentPositions):
-    """A loss of all positions of a bag together; `divide_by` may divide it by their number, as in `exact`.
+    """A loss of a label set that may be divided by the number of positions.
 
-    By default a class scores by its expected number of positions, and is present by its log-odds when positions are
-    independent: that is what the softmax at every position says. So is the probability of a label set.
+    A subclass writes `bag_loss`, and ends it with `divided`. The probability of a label set is the exact one for
+    independent positions.
+
+    Args:
+        divide_by: what `divided` divides by; `exact` describes the choices.
     """
 
     def __init__(
@@ -53,27 +65,23 @@ class PerPosition(IndependentPositions):
         super().__init__(reduction=reduction, validate=validate)
         self.divide_by = one_of(f"divide_by of {self.name}", divide_by, get_args(DivideBy))
 
-    @abstractmethod
-    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the loss of every bag before it is divided."""
-
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        loss = self.total(logits, labels, mask)
+    def divided(self, losses: Tensor, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the losses (B,) of the bags, divided as `divide_by` says."""
         if self.divide_by == "none":
-            return loss
+            return losses
         sizes = bag_sizes(logits, mask)
         if self.divide_by == "bag":
-            return loss / sizes
+            return losses / sizes
         if mask is None:
-            # All bags have one size, which an empty batch has no mean of.
-            return loss / sizes
-        return loss / sizes.mean()
+            # All bags have the same size. An empty batch has no mean size.
+            return losses / sizes
+        return losses / sizes.mean()
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.
 
-        It is computed on the CPU, bag by bag, since sets are not bounded by those of training: on an accelerator the
-        memory would grow with 2^|L| for a whole batch.
+        It is computed on the CPU. The sets may be larger than those of training, and the memory for a batch grows with
+        2^|L|, which an accelerator may not have.
         """
         cpu_mask = None if mask is None else mask.cpu()
         log_prob = lower_log_prob(logits.cpu(), labels.cpu(), cpu_mask)
@@ -83,7 +91,8 @@ class PerPosition(IndependentPositions):
 def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
     is_large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
-    # Large label sets are replaced by the empty one here, and their values by those of the bound below.
+    # The exact likelihood is computed for all bags, with the empty set in place of a large one. The values for large
+    # sets are then replaced by a bound.
     small_sets = labels & ~is_large.unsqueeze(1)
     log_prob = bag_log_prob_from_logits(logits, small_sets, mask, validate=False)
     if not bool(is_large.any()):

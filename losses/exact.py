@@ -1,4 +1,7 @@
-"""The exact likelihood of the label set, or a certified bound of it."""
+"""The exact likelihood of the label set, or a certified bound of it.
+
+The likelihood itself is computed by `bag_log_prob_from_logits` in `milbench.likelihood`.
+"""
 
 from typing import Literal
 
@@ -58,25 +61,30 @@ class Exact(PerPosition):
         self.rule = one_of("rule of exact", rule, ("sum", "exact"))
         self.method = one_of("method of exact", method, ("auto", "exact", "upper", "lower"))
 
-    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        log_prob = self._log_prob(logits, labels, mask)
+        return self.divided(-log_prob, logits, mask)
+
+    def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), log Prb(L | P) or the bound of it that `method` asks for."""
         # Logits and labels were checked, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             log_probs = logits.log_softmax(dim=1)
             bounds = bag_log_prob_bounds(
                 log_probs, labels, mask, validate=False, max_labels=self.max_labels
             )
-            return -(bounds.upper if self.method == "upper" else bounds.lower)
+            return bounds.upper if self.method == "upper" else bounds.lower
         most_classes = labels.shape[1]
         if self.max_labels:
             most_classes = min(most_classes, self.max_labels)
         if most_classes <= EXACT_LABEL_LIMIT:
-            return -bag_log_prob_from_logits(
+            return bag_log_prob_from_logits(
                 logits, labels, mask, validate=False, max_labels=self.max_labels
             )
         # Some label set may be too large, so that each has to be looked at.
         if self.method == "exact":
             _check_sizes(labels)
-        return -lower_log_prob(logits, labels, mask)
+        return lower_log_prob(logits, labels, mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         if self.rule == "sum":

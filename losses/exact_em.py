@@ -61,10 +61,11 @@ class ExactEM(PerPosition):
                 f"{EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
             )
 
-    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         # The posterior is a constant. `detach` says so in every mode; `no_grad` would let tangents through.
         sharpened = (self.sharpness * logits.detach()).log_softmax(dim=1)
         posterior = instance_posterior(
             sharpened, labels, mask, validate=False, max_labels=self.max_labels
         )
-        return complete_data_cost(logits, posterior, labels, mask)
+        cost = complete_data_cost(logits, posterior, labels, mask)
+        return self.divided(cost, logits, mask)

@@ -45,9 +45,10 @@ class HardEM(PerPosition):
     # Its presence compares the best assignments alone, not all of them.
     presence_is_log_odds = False
 
-    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         assignment = best_assignment(logits.detach(), labels, mask)
-        return complete_data_cost(logits, assignment, labels, mask)
+        cost = complete_data_cost(logits, assignment, labels, mask)
+        return self.divided(cost, logits, mask)
 
     def predict(
         self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0

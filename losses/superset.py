@@ -37,7 +37,7 @@ class Superset(PerPosition):
 
     name = "superset"
 
-    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         # The channels of the label set, and the background.
         is_candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
         # The smallest number in place of -inf: with L all classes, no channel is left, and its derivatives stay finite.
@@ -46,4 +46,4 @@ class Superset(PerPosition):
         outside = logits.masked_fill(is_candidate, lowest).logsumexp(dim=1, keepdim=True)
         # -log of the candidates' probability, which is that of a sigmoid of the difference.
         cost = F.softplus(outside - allowed)
-        return sum_positions(cost, mask).squeeze(1)
+        return self.divided(sum_positions(cost, mask).squeeze(1), logits, mask)
