@@ -72,7 +72,10 @@ class PresenceLoss(Loss):
         class_counts: tuple[Tensor, int] | None = None,
     ) -> Self:
         if self.needs_class_counts:
-            balanced = None if class_counts is None else balanced_weights(*class_counts)
+            balanced = None
+            if class_counts is not None:
+                bags_with_class, bags = class_counts
+                balanced = balanced_weights(bags_with_class, bags)
             self._keep("pos_weight", balanced)
         return super().build(num_classes, seed, max_labels=max_labels)
 

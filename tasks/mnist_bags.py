@@ -81,7 +81,7 @@ class MNISTBags(Task):
     name = "mnist-bags"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"lenet": LeNet}
     format: BagFormat
-    amount = "train_bags"
+    amount_parameter = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
     published = tuple(
         Published(

@@ -37,7 +37,7 @@ class SoundEvents(SequencesInMemory):
     """
 
     name = "sound-events"
-    amount = "train_bags"
+    amount_parameter = "train_bags"
     format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     single_bags: ClassVar[dict[Split, int]] = {

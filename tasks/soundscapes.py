@@ -59,7 +59,7 @@ class Soundscapes(SequencesInMemory):
     """
 
     name = "soundscapes"
-    amount = "train_bags"
+    amount_parameter = "train_bags"
     format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 500}
 

@@ -50,7 +50,7 @@ class SpokenDigits(SequencesInMemory):
     """
 
     name = "spoken-digits"
-    amount = "train_bags"
+    amount_parameter = "train_bags"
     format = BagFormat(
         FRAMES.bands, tuple(str(digit) for digit in range(DIGITS)), FRAMES.frames_per_second
     )

@@ -110,7 +110,7 @@ class SyntheticBags(Task):
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     format: BagFormat
-    amount = "training_bags"
+    amount_parameter = "training_bags"
     added: ClassVar[Mapping[str, Any]] = {"noise_in": "training"}
     """Parameters that came later: at these values they are left out of the id of a cell."""
 

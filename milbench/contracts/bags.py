@@ -18,40 +18,40 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class OfBags:
-    """What has a row a bag in each of its tensors."""
+class PerBag:
+    """A dataclass whose fields are tensors with one row for each bag, or such dataclasses, or None."""
 
     __slots__ = ()
 
     def to(self, device: torch.device) -> Self:
-        """Return the same on `device`."""
-        return self.changed(lambda part: to_device(part, device))
+        """Return a copy on a device."""
+        return self.map_tensors(lambda tensor: to_device(tensor, device))
 
     def selected(self, selection: slice | Tensor) -> Self:
-        """Return what belongs to the bags of a slice, or of some numbers (n,) int64, on the same device."""
-        return self.changed(lambda part: part[selection])
+        """Return the rows of some bags: those of a slice, or of numbers (n,) int64 on the same device."""
+        return self.map_tensors(lambda tensor: tensor[selection])
 
-    def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Return the same with a function applied to each tensor, also to those of the truth in bags."""
-        parts = {member.name: getattr(self, member.name) for member in fields(self)}  # type: ignore[arg-type]
-        changes: dict[str, Any] = {
-            name: change(part) for name, part in parts.items() if isinstance(part, Tensor)
-        }
-        changes |= {
-            name: part.changed(change) for name, part in parts.items() if isinstance(part, OfBags)
-        }
-        return replace(self, **changes)  # type: ignore[type-var]
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return a copy with a function applied to every tensor, also inside of fields such as `Bags.truth`."""
+        mapped: dict[str, Any] = {}
+        for member in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, member.name)
+            if isinstance(value, Tensor):
+                mapped[member.name] = function(value)
+            elif isinstance(value, PerBag):
+                mapped[member.name] = value.map_tensors(function)
+        return replace(self, **mapped)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth(OfBags):
-    """Instance-level truth about a batch of bags, which a loss under set supervision is never given.
+class Truth(PerBag):
+    """Instance-level truth about a batch of bags. A loss with set supervision is never given it.
 
     Args:
-        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M; in the order of
-            reading or of time where the task says `instances_are_ordered`, else in any order.
-        boxes: (B, M, 4) float, in images left, top, right and bottom of the instances in pixels, right and bottom
-            exclusive; in sequences (start, 0, end, F) in frames and features.
+        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M. They are in the order
+            of reading or of time where the task says `instances_are_ordered`, else in any order.
+        boxes: (B, M, 4) float, where each instance is. In images left, top, right and bottom in pixels, right and
+            bottom exclusive; in sequences (start, 0, end, F) in frames and features.
         position_classes: of sets, (B, K) int64, the class of the instance at each position, C for background.
     """
 
@@ -61,11 +61,11 @@ class Truth(OfBags):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin(OfBags):
-    """What the bags of an evaluation are made of: statistics ask which of them share something.
+class Origin(PerBag):
+    """What the bags of an evaluation are made of. Statistics need it: bags that share something are not independent.
 
-    Two bags that share an item, such as a recording that both of them contain, are not independent
-    test items, and neither are two bags of one group, such as two images of one word.
+    Bags may share an item, such as a recording that both of them contain, or a group, such as two
+    images of one word.
 
     Args:
         bag: (B,) int64, the number of each bag: its place in the split, or its row in the data.
@@ -80,7 +80,7 @@ class Origin(OfBags):
 
 
 @dataclass(frozen=True, slots=True)
-class Bags(OfBags):
+class Bags(PerBag):
     """A batch of bags with their label sets.
 
     Args:
@@ -114,19 +114,23 @@ class Bags(OfBags):
 class NamedBags:
     """A batch of bags whose label sets are not known, read from a file of the user."""
 
-    kind: str  # the column that names a bag in the task's tables, such as "bag" or "image"
+    kind: str
+    """The column that names a bag in the task's tables, such as "bag" or "image"."""
     names: list[str]
-    bags: Bags  # whose labels are all False
+    """The name of each bag."""
+    bags: Bags
+    """The bags, with label sets that are all empty."""
     places: dict[str, Tensor] = field(default_factory=dict)
     """Where the positions are, by the name of a column such as "instance", "x" or "start": each (B, *positions), in the
     units of what was read (instances from 0, pixels of the image, seconds)."""
-    files: Sequence[Path] = ()  # of bags that are images, to draw on them
+    files: Sequence[Path] = ()
+    """The files of bags that are images, to draw on them."""
 
 
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
-    """Return the label sets (B, C) bool of bags, by the class of every instance (B, M) int64.
+    """Return the label sets (B, C) bool of bags from the classes of their instances (B, M) int64.
 
-    It is -1 where a bag has fewer than M; `num_classes` is C, the background not counted.
+    A class is -1 where a bag has fewer than M instances; `num_classes` is C, the background not counted.
 
     Examples:
         >>> import torch
@@ -139,10 +143,10 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
 
 
 def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
-    """Return bags (K_i, *instance) of different sizes as one batch (B, K, *instance), with zeros after smaller ones.
+    """Return bags (K_i, *instance) of different sizes as one batch (B, K, *instance), and its mask (B, K).
 
-    Return with it the mask (B, K), True where there is an instance; K is the size of the largest bag. Raises UsageError
-    where there is no bag, or instances are not of one shape.
+    K is the size of the largest bag. Smaller ones are padded with zeros at the end; the mask is True where there is an
+    instance. Raises UsageError where there is no bag, or instances are not of one shape.
 
     Examples:
         >>> instances, mask = pad_bags([torch.ones(3, 2), torch.ones(1, 2)])

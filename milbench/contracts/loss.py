@@ -1,13 +1,22 @@
 """The contract of a loss: what a subclass writes, and what it can be asked.
 
-A loss is arithmetic over the logits of a batch. What checks the arguments, flattens positions, checks what the
-arithmetic returned and reduces over the batch is in `milbench.contracts.criterion`.
+A loss is arithmetic over the logits of a batch. The function in the middle column is in `milbench.contracts.criterion`:
+it checks the arguments, flattens positions, calls the methods on the right, and checks what they returned.
+
+    a user calls          which calls in criterion     which calls what a subclass writes
+    --------------------  ---------------------------  --------------------------------------------------
+    loss(...), `forward`  `bag_losses`, then `reduced`  `bag_loss` after `check_bags`; with more supervision
+                                                       `target_loss` after `check_target`
+    `score`               `score`                      `scores`, `presence`, `posterior`, `evidence`
+    `predict`             `score`, `label_sets_by`     those of `score`
+    `label_log_prob`      `label_log_prob`             `set_log_prob`
+    `build`                                            `make_weights`
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
@@ -24,13 +33,21 @@ from milbench.errors import UsageError, closest, one_of
 Head = Literal["softmax", "sigmoid", "class"]
 Reduction = Literal["none", "mean", "sum"]
 
-ClassCounts = tuple[Tensor, int]
-"""How many of some bags have each class, (C,) integers, and how many bags these are."""
+
+class ClassCounts(NamedTuple):
+    """How often each class occurs in the training bags."""
+
+    bags_with_class: Tensor
+    """(C,) integers, how many of the bags have each class."""
+    bags: int
+    """How many bags there are."""
+
 
 NO_CLASS_WEIGHTS = (
     "it is no sum over classes that could be weighted; such sums are noisy-or, one-vs-rest and the poolings, for "
     "example"
 )
+"""Why a loss takes no weights of classes."""
 
 
 class Loss(torch.nn.Module, ABC):
@@ -51,9 +68,9 @@ class Loss(torch.nn.Module, ABC):
     A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
     depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
 
-    The parameters of its constructor are those of a cell, but for the two below, which milbench does not use: it trains
-    on the mean of the losses of the bags, and decides for each step whether to check values. A loss keeps each argument
-    as an attribute of the same name, which `repr` shows and `BagClassifier` copies.
+    The parameters of its constructor are those of a cell, except the two below: milbench itself trains on the mean of
+    the losses of the bags, and decides for each step whether to check values. A loss keeps each argument as an
+    attribute of the same name, which `repr` shows and `BagClassifier` copies.
 
     Args:
         reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, (B,).
@@ -66,10 +83,9 @@ class Loss(torch.nn.Module, ABC):
     supervision: ClassVar[Supervision] = "set"
     """What the loss is given, or presumes, of each bag in training."""
     revision: ClassVar[int] = 1
-    """To be raised when the loss computes something else than before: older results are then not reused."""
+    """Raise it when the loss computes something else than before: older results are then not reused."""
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
-    value a parameter changes no cell's id; the default may be another value."""
+    """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is one of `Task.classifiers`.
@@ -80,18 +96,19 @@ class Loss(torch.nn.Module, ABC):
     needs_class_counts: bool = False
     """Whether the loss cannot be trained before `build` has got `class_counts`, which are costly to count."""
 
-    no_parameters: ClassVar[tuple[str, ...]] = ("reduction", "validate")
-    """The arguments of constructors that are no parameters of a cell."""
+    call_arguments: ClassVar[tuple[str, ...]] = ("reduction", "validate")
+    """The arguments of the constructor that only say how a user's call behaves. A cell does not have them: in training
+    milbench decides both."""
     unknown_parameters: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"weight": NO_CLASS_WEIGHTS, "pos_weight": NO_CLASS_WEIGHTS}
     )
-    """Why a loss has no parameter of such a name, where it has none."""
+    """By the name of a parameter, what a user is told who sets it where the loss does not have it."""
 
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
     max_labels: int | None = None
-    """An upper bound of |L| in the training bags, which `build` was given. A loss that needs the largest |L| takes this
-    in its place on an accelerator, and need not wait for it."""
+    """The largest |L| in the training bags, or more, as `build` was told. With it a loss need not wait for an
+    accelerator to learn the largest |L| of a batch."""
 
     def __init__(self, *, reduction: Reduction = "mean", validate: bool = True) -> None:
         super().__init__()
@@ -105,11 +122,12 @@ class Loss(torch.nn.Module, ABC):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
-        name = type(self).__name__
-        own_names = [name for name in vars(type(self)) if not name.startswith("__")]
+        # It is not abstract, since a loss may write `target_loss` instead. This one writes neither.
+        cls = type(self)
+        own_names = [member for member in vars(cls) if not member.startswith("__")]
         similar = closest("bag_loss", own_names)
         hint = f"; did you mean 'bag_loss' by {similar!r}?" if similar else ""
-        raise UsageError(f"{self.name}: its class {name} has no method 'bag_loss'{hint}")
+        raise UsageError(f"{self.name}: its class {cls.__name__} has no method 'bag_loss'{hint}")
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
@@ -126,7 +144,7 @@ class Loss(torch.nn.Module, ABC):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
 
-        They must go on to differ where the network becomes surer: values that round to one tell no bags apart.
+        Return values that do not round to 0 or 1, such as log-odds: the surest predictions must still be ranked.
         """
         return self.scores(logits, mask)
 
@@ -144,9 +162,11 @@ class Loss(torch.nn.Module, ABC):
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C, K), larger where a position speaks more strongly for the class, by the rule of this loss.
 
-        Values can be compared between the positions of one bag, within one class. The default is the probability of the
-        class by `posterior` (those that round to 1 tie, in float32 where a class leads by 17), or where `head` is
-        sigmoid the logit of its detector, which does not depend on other detectors.
+        Values can be compared between the positions of one bag, within one class.
+
+        The default is the probability of the class by `posterior`. Where `head` is sigmoid it is the logit of the
+        detector, which does not depend on other detectors. Probabilities that round to 1 are not ranked; in float32
+        this happens to a class whose logit is 17 above the others.
         """
         if self.head == "sigmoid":
             return logits[:, :-1]
@@ -183,14 +203,14 @@ class Loss(torch.nn.Module, ABC):
         """
 
     def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:
-        """Raise UsageError for a bag that this loss cannot be computed of, though another loss might.
+        """Raise UsageError for a bag that this loss cannot be computed of, though other losses might.
 
-        It is called before `bag_loss`, with the same arguments, where values are checked: here they may be looked at,
-        and a GPU may be waited for.
+        It is called before `bag_loss`, with the same arguments, and only where values are checked. So it may look at
+        values, which on a GPU means to wait.
         """
 
     def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
-        """Do what `check_bags` does before `target_loss`, with the arguments of that."""
+        """Do for `target_loss` what `check_bags` does for `bag_loss`, with the arguments of `target_loss`."""
 
     # What a loss is asked.
 
@@ -200,7 +220,7 @@ class Loss(torch.nn.Module, ABC):
         seed: int = 0,
         *,
         max_labels: int | None = None,
-        class_counts: ClassCounts | None = None,  # noqa: ARG002 taken by losses that are balanced
+        class_counts: ClassCounts | tuple[Tensor, int] | None = None,  # noqa: ARG002
     ) -> Self:
         """Take in what is known of the training bags, make the weights anew, and return the loss.
 
@@ -212,8 +232,8 @@ class Loss(torch.nn.Module, ABC):
             num_classes: C, without the background.
             seed: from it the weights are drawn.
             max_labels: an upper bound of the number of classes in a bag, so that a GPU need not wait; None: not known.
-            class_counts: how many of the training bags have each class, and how many there are, for a loss with
-                `needs_class_counts`, as with `pos_weight="balanced"`.
+            class_counts: how many of the training bags have each class, (C,), and how many bags there are. A loss
+                with `needs_class_counts` looks at them, as with `pos_weight="balanced"`.
         """
         self.num_classes = num_classes
         self.max_labels = max_labels
@@ -269,8 +289,10 @@ class Loss(torch.nn.Module, ABC):
     ) -> Tensor:
         """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
-        A class occurs where its presence is at least the threshold; None: even odds, which a presence that is no
-        log-odds has not (UsageError): its threshold is best chosen on bags that were not trained on.
+        A class occurs where its presence is at least the threshold. None: even odds, where presence is log-odds.
+
+        Raises UsageError without a threshold where presence is no log-odds. Choose one on bags that were not trained
+        on.
         """
         return criterion.label_sets_by(self, self.score(logits, mask), threshold)
 
@@ -304,7 +326,10 @@ class Loss(torch.nn.Module, ABC):
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1."""
+    """Return (B,), the number of positions of every bag, or 1 for a bag without any, in the dtype of the logits.
+
+    Logits are (B, C+1, K).
+    """
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)

@@ -18,6 +18,9 @@ from milbench.errors import UsageError
 BagKind = Literal["images", "sequences", "sets"]
 """What the instances of a bag are: images (B, N, H, W), sequences (B, F, T) in time, or sets (B, K, D)."""
 
+_LARGEST_SIDE_TRIED = 100_000
+"""In pixels. No network needs larger images to have a position."""
+
 
 class Network(nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
@@ -28,37 +31,40 @@ class Network(nn.Module, ABC):
     For torch's own initialisation the seed is not needed: milbench seeds torch's generator before it makes a network.
     `milbench new network NAME` writes an example.
 
-    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
-    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
-    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
+    The logits of a position must not depend on how far its bag was padded. In a set they depend on the instance at the
+    position alone; a network that looks at all instances of a set has `sees_mask`. In a sequence they depend on frames
+    that are numbers, since padding is NaN.
 
-    A network that works on the features of another one `takes_encoder`: on a task it is given the task's first network.
-    `BagNetwork` is the base class of such networks.
+    A network that works on the features of another one has `takes_encoder`; `BagNetwork` is the base class of such
+    networks.
     """
 
     name: ClassVar[str]
-    """By which a network in a file of one's own is known: lower case with hyphens. Others have that of the registry."""
+    """In lower case with hyphens. A network in a user's file needs it; others are named where they are registered."""
     revision: ClassVar[int] = 1
-    """To be raised when the network computes something else than before: older results are then not reused."""
+    """Raise it when the network computes something else than before: older results are then not reused."""
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
-    value a parameter changes no cell's id; the default may be another value."""
+    """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     head: nn.Conv1d | nn.Conv2d | nn.Linear
     """The last layer, with C+1 outputs and a bias."""
     sees_mask: ClassVar[bool] = False
+    """Whether `forward` takes the mask of the bags as a second argument."""
     takes_encoder: ClassVar[bool] = False
-    """Whether `with_encoder` gives it a task's first network, of whose outputs it then gets 64 as its `inputs`."""
+    """Whether it works on 64 outputs of a task's first network, which it is given by `with_encoder`."""
     loss_heads: ClassVar[tuple[Head, ...]] = ("softmax", "sigmoid")
     """The heads of the losses that it suits."""
     standardises: ClassVar[bool] = False
-    """Whether it brings its instances to a scale of its own, so that `BagFormat.standardise` is left out."""
+    """Whether it scales its instances itself, so that `BagFormat.standardise` is left out."""
 
     def logits_of(self, bags: Bags) -> Tensor:
         """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
         instances = bags.instances
         if instances.ndim == 4:
             instances = instances.contiguous(memory_format=torch.channels_last)
-        logits: Tensor = self(instances, self.mask_of(bags)) if self.sees_mask else self(instances)
+        arguments: list[Tensor | None] = [instances]
+        if self.sees_mask:
+            arguments.append(self.mask_of(bags))
+        logits: Tensor = self(*arguments)
         return logits
 
     def mask_of(self, bags: Bags) -> Tensor | None:
@@ -68,13 +74,18 @@ class Network(nn.Module, ABC):
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
-        Class biases become -log(positions) and the background's 0, by which a softmax, and a sigmoid, gives each class
-        a probability near 1/positions everywhere. With random biases a bag of K positions starts out with some
-        K C/(C+1) expected instances, nearly all label sets have a probability near 0, and training can stay where every
-        class is equally unlikely everywhere. UsageError: there is no `head` with a `bias`.
+        Class biases become -log(positions) and the background's 0. A softmax or a sigmoid then gives each class a
+        probability near 1/positions everywhere.
+
+        With random biases a bag of K positions starts with about K C/(C+1) expected instances. Nearly all label sets
+        then have a probability near 0, and training can stay where every class is equally unlikely everywhere.
+
+        Raises UsageError where there is no `head` with a `bias`.
         """
-        bias, name = getattr(getattr(self, "head", None), "bias", None), type(self).__name__
+        head = getattr(self, "head", None)
+        bias = getattr(head, "bias", None)
         if bias is None:
+            name = type(self).__name__
             raise UsageError(
                 f"the network {name} needs a `head`, its last layer, with a bias, or recipe.head_init=paper"
             )
@@ -90,7 +101,10 @@ class Network(nn.Module, ABC):
         )
 
     def move_to(self, device: torch.device) -> Self:
-        """Move to `device`, weights channels last, as images: faster on a CPU and in half precision on a GPU."""
+        """Move to `device`, with weights in the memory format "channels last", as images are in `logits_of`.
+
+        This is faster on a CPU, and in half precision on a GPU.
+        """
         return self.to(device).to(memory_format=torch.channels_last)
 
     @cached_property
@@ -101,25 +115,38 @@ class Network(nn.Module, ABC):
     def output_shape(self, height: int, width: int) -> tuple[int, int] | None:
         """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""
         layers = self.geometry
-        return None if layers is None else (output_size(layers, height), output_size(layers, width))
+        if layers is None:
+            return None
+        return output_size(layers, height), output_size(layers, width)
 
     def smallest_side(self) -> int:
         """Return the side in pixels of the smallest square image that has a position; 1 where that is not known."""
-        shapes = ((side, self.output_shape(side, side)) for side in range(1, 100_000))
-        return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
+        for side in range(1, _LARGEST_SIDE_TRIED):
+            shape = self.output_shape(side, side)
+            if shape is None or min(shape) > 0:
+                return side
+        return 1
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:
         """Return y of every row and x of every column of positions, the centres of receptive fields; None: not known.
 
         They are in pixels from the top and left edges of an image.
         """
-        return None if self.geometry is None else position_centres(self.geometry, height, width)
+        layers = self.geometry
+        if layers is None:
+            return None
+        return position_centres(layers, height, width)
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`, or of sequences in time; None: not known."""
-        return (
-            self.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
-        )
+        """Return `position_centres` for the images of `bags`; None: not known.
+
+        A network of sequences returns those of its positions in time.
+        """
+        are_images = bags.instances.ndim == 4
+        if not are_images:
+            return None
+        height, width = bags.instances.shape[-2:]
+        return self.position_centres(height, width)
 
 
 NetworkMaker = Callable[..., Network]

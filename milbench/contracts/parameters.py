@@ -1,8 +1,8 @@
-"""The parameters of a loss, a task or a network, those of its constructor, and values checked against them.
+"""The parameters of a loss, a task or a network, and values checked against them.
 
-A parameter that is added later must not change the ids of older cells. The class therefore lists it in `added` with its
-neutral value: the one that computes what was computed before, often not the default. Cells leave a parameter out at its
-neutral value (`without_neutral`). Whoever builds from a cell puts it back (`with_neutral`).
+A class may get a parameter when cells of it are already stored. It lists this parameter in `added`, with its neutral
+value: the value that gives the old behaviour, whatever the default is. A cell leaves the parameter out at this value
+(`without_neutral`), so that the ids of stored cells stay. What is built from a cell gets it back (`with_neutral`).
 """
 
 import inspect
@@ -16,7 +16,7 @@ from milbench.contracts.validation import validated
 from milbench.errors import UsageError, unknown
 
 ANNOTATION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
-"""What the evaluation of an annotation raises, for example of a name that the type checker alone imports."""
+"""What the evaluation of an annotation may raise. A NameError: the name is imported for the type checker alone."""
 
 
 def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -32,13 +32,12 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the parameters of the constructor of a loss or a task, by name.
+    """Return the parameters of a loss or a task that a cell has, by name.
 
-    If the class has a dataclass `Options`, they are those of its constructor. What the class names in `no_parameters`
-    is left out, such as the `reduction` of a loss: whoever calls the loss chooses it.
+    Those in `Loss.call_arguments` are left out.
     """
-    constructor = getattr(cls, "Options", cls).__init__  # type: ignore[misc]
-    left_out = ("self", *getattr(cls, "no_parameters", ()))
+    constructor = _with_parameters(cls).__init__
+    left_out = ("self", *getattr(cls, "call_arguments", ()))
     return {p.name: p for p in _parameters(constructor) if p.name not in left_out}
 
 
@@ -59,16 +58,16 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
 
 
 def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
-    """Return the parameters that were added to a class or function later, each with its neutral value.
+    """Return what `added` of a class or function lists: later parameters, each with its neutral value.
 
-    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError where an entry of the class's
-    own names a parameter that it does not have.
+    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError if the class itself lists a
+    parameter that it does not have.
     """
     maker = _unwrapped(maker)
     added: Mapping[str, Any] = getattr(maker, "added", {})
     if not added:
         return {}
-    names = inspect.signature(getattr(maker, "Options", maker)).parameters
+    names = inspect.signature(_with_parameters(maker)).parameters
     is_inherited = "added" not in vars(maker)
     neutral = {}
     for name, value in added.items():
@@ -80,7 +79,7 @@ def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
 
 
 def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return complete parameters as a cell keeps them: without those in `added` that have their neutral value."""
+    """Return complete parameters as a cell keeps them: without later ones that have their neutral value."""
     neutral = neutral_values(maker)
     return {
         name: value
@@ -90,13 +89,18 @@ def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dic
 
 
 def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a cell, and the neutral value of each one in `added` that it lacks."""
+    """Return the parameters of a cell, with the neutral value of every later one that it lacks."""
     return {**neutral_values(maker), **params}
 
 
 def _is_same(value: object, other: object) -> bool:
     """Return whether two values are equal. True and 1 are not."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _with_parameters(maker: Callable[..., Any]) -> Any:
+    """Return what takes the parameters: `Task.Options` where a task has it, else the class or function itself."""
+    return getattr(maker, "Options", None) or maker
 
 
 def _unwrapped(maker: Callable[..., Any]) -> Any:
@@ -139,7 +143,7 @@ def parsed(text: str, annotation: Any) -> Any:
             with suppress(ValidationError):
                 adapter.validate_python(candidate, strict=strict)
                 return candidate
-    # It does not suit the type: the check of all parameters will say so.
+    # No reading suits the type. The check of all parameters will say so.
     return text if isinstance(value, list) else value
 
 
@@ -190,7 +194,7 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
     Raises UsageError where `check_values` does, and where the constructor does.
     """
     parameters = constructor_parameters(cls)
-    # A class may say more of a parameter that it does not have than that it is unknown.
+    # Why the class has no such parameter is a better message than that the parameter is unknown.
     reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
     for name in params:
         if name in reasons and name not in parameters:

@@ -25,8 +25,8 @@ ScoreFunction = Callable[[Bags], Scores]
 class BagFormat:
     """What has to be known of bags to make a network for them, and to read new ones.
 
-    It is all that a trained network needs of a task's data: `memory` is stored with the network,
-    and `Task.format_from` makes the same format of it where the data are not.
+    A trained network needs nothing else of a task's data. `memory` is stored with the network, and where the data are
+    not, `Task.format_from` makes the same format of it.
     """
 
     inputs: int
@@ -54,21 +54,15 @@ class BagFormat:
 
 @dataclass(frozen=True, slots=True)
 class EvalSplit:
-    """The bags of a split, in batches.
-
-    Where the bags themselves hold one instance each, `single_instance` is the same object, and they
-    are scored once.
-    """
+    """The bags of a split, in batches."""
 
     single_instance: Sequence[Bags]
-    """Bags that hold one instance each, possibly none."""
+    """Further bags, of one instance each, possibly none."""
     bags: Sequence[Bags]
     """With their truth where it is known; without it, metrics of instances are left out."""
-
-    @property
-    def is_single_instance(self) -> bool:
-        """Whether the bags themselves hold one instance each."""
-        return self.single_instance is self.bags
+    is_single_instance: bool = False
+    """Whether `bags` themselves hold one instance each. There are no further ones then: all metrics are computed from
+    `bags`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +102,13 @@ class Problem(ABC):
     (F, T) of a sequence of T frames with F features, (K, D) of a set of K instances with D
     features. A network's positions in it decide the initial biases where `head_init` is `prior`."""
     batch_bags: int
-    """How many bags a training batch has, about. With the network it decides how many threads of a
-    CPU a step gets."""
+    """About how many bags a training batch has. It and the network decide how many threads of a CPU
+    a step gets."""
     splits: Mapping[Split, EvalSplit]
     """The bags to validate on and those to test on, where there are any."""
     max_labels: int | None = None
-    """The largest number of classes in a training bag's label set, or more. With it the exact
-    likelihood does not make the host wait for a GPU. Training refuses a bag with more. None: not
-    known."""
+    """A number of classes that no training bag's label set exceeds; None: not known. With it the
+    exact likelihood does not make the host wait for a GPU. Training refuses a bag with more."""
 
     @property
     @abstractmethod
@@ -144,5 +137,7 @@ class Problem(ABC):
 
 
 def count_bags(batches: Sequence[Bags]) -> int:
-    """Return about how many bags there are in batches, of which only the first one is made."""
-    return len(batches) * len(batches[0]) if len(batches) else 0
+    """Return about how many bags there are: all batches are taken to be as large as the first one."""
+    if len(batches) == 0:
+        return 0
+    return len(batches) * len(batches[0])

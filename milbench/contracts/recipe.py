@@ -7,28 +7,26 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-RULES = (
-    "unit",
-    "none",
-    "max",
-    "quantile",
-    "rms",
-)  # of the length of a gradient; the last three have a number
+PLAIN_RULES = ("unit", "none")
+"""The rules for the length of a gradient that are a name alone."""
+RULES_WITH_A_NUMBER = ("max", "quantile", "rms")
+"""Those that are a name, a colon and a number."""
 
 
 def gradient_rule(text: str) -> tuple[str, float]:
-    """Return a rule for the length of a gradient, one of RULES, and its number, 0 where it has none.
+    """Return the name and the number of a rule for the length of a gradient; 0 for a rule without a number.
 
     Raises ValueError for any other text.
     """
-    name, colon, value = text.partition(":")
-    if name in RULES[:2] and not colon:
-        return name, 0.0
+    if text in PLAIN_RULES:
+        return text, 0.0
+    name, _, value = text.partition(":")
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if name in RULES[2:] and 0 < number < (1 if name == "quantile" else math.inf):
+    upper_limit = 1 if name == "quantile" else math.inf
+    if name in RULES_WITH_A_NUMBER and 0 < number < upper_limit:
         return name, number
     raise ValueError(
         "expected unit, none, max:X, quantile:Q or rms:X, with X above 0 and Q between 0 and 1"
@@ -51,8 +49,7 @@ class Recipe(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The fields that it got later, each with the neutral value, at which training is what it was before. At that value
-    a field changes no cell's id; the default may be another value."""
+    """Fields that are newer than stored cells, see `milbench.contracts.parameters`."""
 
     optimizer: str = "adamw"
     """An optimiser that `milbench list optimizers` shows."""

@@ -55,14 +55,12 @@ REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
 
 @dataclass(frozen=True)
 class RegistryEntry(Generic[T]):
-    """The name and origin of what a registry holds, which may not be imported yet."""
+    """What a registry knows of a class or function, which may not be imported yet."""
 
     name: str
     origin: str
-    """"milbench", a package with its version, the file or module that a user has named, or `this session's NAME`.
-
-    Messages name it.
-    """
+    """Where it is from, for messages: "milbench", a package with its version, a file or module that a user has named,
+    or "this session's NAME" for one that was defined in a notebook or a script."""
     load: Callable[[], T]
     """Imports and returns the class or function."""
     module: str
@@ -70,15 +68,20 @@ class RegistryEntry(Generic[T]):
     source: str = ""
     """The file or module, perhaps with :MEMBER, by which a user has named it; "" for all others."""
     find_record: Callable[[], ImportRecord] = ImportRecord
-    """Returns what its import brings in, where it is not milbench's own."""
+    """Returns the record of its import: which files and packages it uses. That of milbench's own entries is empty."""
 
     @cached_property
     def record(self) -> ImportRecord:
-        """What its import brought in when this was first asked for.
-
-        Raises UsageError where the import fails.
-        """
+        """The record of its import, made when it is first asked for. Raises UsageError where the import fails."""
         return self.find_record()
+
+    def try_import(self) -> None:
+        """Make sure that it can be imported here. Raises UsageError where it cannot.
+
+        A first import runs in a process of its own: a broken plug-in may hang or crash.
+        """
+        # A record is made by such an import, unless the plug-in is known already.
+        _ = self.record
 
     def is_current(self) -> bool:
         """Whether the files of its record, if there is one yet, are as they were."""
@@ -102,7 +105,7 @@ class Registry(Generic[T]):
     """
 
     takes_functions = True
-    """Whether an entry may be a function that returns one, which goes by its name in Python."""
+    """Whether an entry may be a function. The name of a function is its name in Python, with hyphens."""
 
     def __init__(
         self,
@@ -140,8 +143,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
         entry = self.entry(name)
-        # To find the record imports a plug-in in a process of its own, where it may hang or crash.
-        _ = entry.record
+        entry.try_import()
         with importing(
             f"{self.kind} {name!r} from {entry.origin}",
             entry.module,
@@ -172,7 +174,7 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
-        # It came with the cell, from a plan that has made it here.
+        # It came with a cell, and its digest was made by this function when the cell was planned.
         return record
     digest = f"{INSTALLED}{origin}"
     package = normalised(point.dist.name) if point.dist else ""

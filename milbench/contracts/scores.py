@@ -7,20 +7,26 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of a batch of bags: the answer of `Loss.score`, to which an evaluation adds what it needs labels for.
+    """The scores of a batch of bags.
+
+    `Loss.score` returns the first five. An evaluation adds the others, for which it needs labels or the network.
 
     Args:
-        classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
-        presence: (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
-        instances: (B, C+1, *positions), the probability that a position shows each class, background last.
-        evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
-            positions of one bag within one class. Left out: the probabilities of the classes.
-        log_odds: (B, C), those of the presence, which do not round where a network is sure; None: it has none.
-        log_prob: (B,), of the true label set by the model of the loss, see `Loss.label_log_prob`; None: not known.
-        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more.
-        mask: (B, *positions) bool, True at positions that show an instance; None: all do.
-        centres: of images and sequences y of every row and x of every column of positions, see `Network.centres_in`;
-            None: not known, and the hit rate is left out.
+        classes: from `Loss.scores`. (B, C), the largest names the class of a bag that holds one; -inf in a whole row:
+            none is named.
+        presence: from `Loss.presence`. (B, C), larger where the class is more likely to occur in the bag, comparable
+            between bags.
+        instances: from `Loss.posterior`. (B, C+1, *positions), the probability that a position shows each class,
+            background last.
+        evidence: from `Loss.evidence`. (B, C, *positions), larger where a position speaks more strongly for a class,
+            comparable between the positions of one bag within one class. Left out: the probabilities of the classes.
+        log_odds: the presence once more, of a loss with `presence_is_log_odds`; None for any other loss.
+        log_prob: from `Loss.label_log_prob`, for the true label sets. (B,); None: not known.
+        even_odds_log_prob: from `Loss.label_log_prob`, for the label sets at even odds, the classes whose presence is
+            0 or more. (B,); None: not known.
+        mask: from `Network.mask_of`. (B, *positions) bool, True at positions that show an instance; None: all do.
+        centres: from `Network.centres_in`. y of every row and x of every column of positions; None: not known, and the
+            hit rate is left out.
     """
 
     classes: Tensor

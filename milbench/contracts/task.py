@@ -47,38 +47,44 @@ class Task(ABC):
     A subclass lives in a file of its own. It sets `name` (the file's name with hyphens) and
     `networks`, and writes `check_data`, `load` and `recipe`. Its constructor takes the task's
     parameters, all of them annotated (they are checked against the annotations), and reads no data.
+    A constructor with many parameters may take them as `**options` and name their dataclass in
+    `Options`.
 
     A task does not change after it was made: whatever depends on the data is returned by a method
     that is told where they are, and the bags themselves by `load`, as a `Problem`.
     """
 
     name: ClassVar[str]
+    Options: ClassVar[type[Any] | None] = None
+    """A dataclass that has the task's parameters as its fields, for a constructor that takes `**options`. None: the
+    constructor itself names them."""
     revision: ClassVar[int] = 1
-    """To be raised when the same parameters give other bags than before: older results are then not reused."""
+    """Raise it when the same parameters give other bags than before: older results are then not reused."""
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The parameters that it got later, each with the neutral value, at which it computes what it did before. At that
-    value a parameter changes no cell's id; the default may be another value."""
+    """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     bag_kind: ClassVar[BagKind] = "sets"
-    """What the instances of a bag are, which says what networks may suit."""
+    """What the instances of a bag are: only networks for this kind suit."""
     format: BagFormat | None = None
-    """What its bags are like, set in the class or in the constructor. None: the data decide it, and `format_from`
-    makes it again from what is stored with a trained network."""
+    """What its bags are like, set in the class or in the constructor. None: the data decide it. Where the data are not,
+    `format_from` makes it from what is stored with a trained network."""
     networks: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
     """The networks that suit the task by name, the first by default."""
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
-    """Likewise of networks with one position, for losses that name one class of a bag."""
+    """The networks with one position, by name, for losses whose `head` is class."""
     primary: str = "set_error"
     """The metric that losses are ranked by, without its split. The default needs label sets alone."""
     chance: float | None = None
-    """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
+    """The value of the primary metric without any skill, where it is known. Reports show it as the line of no skill
+    where none was measured."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
     is_tested: bool = True
-    """Whether there are bags to test on; without, networks are trained for use alone."""
-    amount: ClassVar[str] = ""
-    """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
+    """Whether there are bags to test on. Without them networks are trained for use, and losses are not compared."""
+    amount_parameter: ClassVar[str] = ""
+    """The name of the task's parameter that says how many training bags there are; reports draw the error against it.
+    "": there is none."""
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:  # noqa: ARG002
         """Return what its bags were like when a network was trained on them, without the data.
@@ -113,16 +119,16 @@ class Task(ABC):
         """
 
     def folds(self, data_dir: Path | None) -> Folds | None:  # noqa: ARG002
-        """Return the folds of a cross-validation, which seeds number; None: it is none.
+        """Return the folds of a cross-validation; None: the task is none.
 
-        A run without seeds takes all folds.
+        The seed is the number of the fold. A run that names no seeds takes all folds.
         """
         return None
 
     def overlap(self, data_dir: Path | None) -> float:
-        """Return how many bags are tested on for each that is trained on, where seeds split the same bags differently.
+        """Return the number of test bags divided by that of training bags, where each seed splits the same bags anew.
 
-        Intervals are corrected by it for the bags that seeds share (C. Nadeau and Y. Bengio, "Inference for the
+        Intervals are widened by it, since seeds then share training bags (C. Nadeau and Y. Bengio, "Inference for the
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
         """
         folds = self.folds(data_dir)

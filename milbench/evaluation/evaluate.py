@@ -252,11 +252,11 @@ def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict
     """Return each split with the first `limit` bags of each kind; None: all of them."""
     limited = {}
     for name, split in splits.items():
-        bags = first_bags(split.bags, limit)
-        single = bags
-        if not split.is_single_instance:
-            single = first_bags(split.single_instance, limit)
-        limited[name] = EvalSplit(single, bags)
+        limited[name] = replace(
+            split,
+            single_instance=first_bags(split.single_instance, limit),
+            bags=first_bags(split.bags, limit),
+        )
     return limited
 
 

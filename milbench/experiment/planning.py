@@ -165,7 +165,7 @@ def _task_choice(asked: AskedTask, task: Task, data_dir: Path | None) -> TaskCho
 def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> TaskInfo:
     """Return what a report has to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
-    # What guessing reaches is known for the task's own metric alone.
+    # The task knows the value without skill for its own metric alone.
     chance = task.chance if primary == task.primary else None
     folds = task.folds(data_dir)
     overlap = task.overlap(data_dir)
@@ -180,7 +180,7 @@ def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> 
     return TaskInfo(
         primary=primary,
         chance=chance,
-        amount=task.amount,
+        amount=task.amount_parameter,
         published=published,
         folds=None if folds is None else (folds.count, folds.repeats or 0),
         overlap=overlap or 0.0,

@@ -131,10 +131,7 @@ class OneInstanceImages(ImageTask):
 
         splits = {}
         for split, evaluated in images.evaluated.items():
-            # Each bag holds one instance: the same batches serve the metrics of instances and those
-            # of label sets.
-            batches = batches_of(evaluated)
-            splits[split] = EvalSplit(batches, batches)
+            splits[split] = EvalSplit((), batches_of(evaluated), is_single_instance=True)
         calibration = None
         if not self.validation:
             calibration = batches_of(images.train[:CALIBRATION_IMAGES])

@@ -13,7 +13,7 @@ from milbench._utils.process import process_as_before
 from milbench._utils.seeding import generator
 from milbench.contracts.bags import Bags
 from milbench.contracts.criterion import bag_losses, score
-from milbench.contracts.loss import Loss
+from milbench.contracts.loss import ClassCounts, Loss
 from milbench.contracts.loss_checks import fault
 from milbench.contracts.network import Network
 from milbench.contracts.problem import Problem
@@ -151,7 +151,7 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
         )
     check_max_labels(problem, bags)
     # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
-    counts = bags.labels.bool().sum(dim=0), len(bags.labels)
+    counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
     loss = loss_for(cell).build(
         problem.format.num_classes,
         cell.seed,

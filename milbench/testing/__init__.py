@@ -7,7 +7,10 @@ except ModuleNotFoundError as error:
 
 # Before they are imported: a failed assertion of theirs then shows its values, as in a test file.
 pytest.register_assert_rewrite(
-    *(f"milbench.testing.{name}" for name in ("common", "loss", "network", "task"))
+    "milbench.testing.common",
+    "milbench.testing.loss_contract",
+    "milbench.testing.network_contract",
+    "milbench.testing.task_contract",
 )
 
 from milbench.testing.loss_contract import LossContract, Variant  # noqa: E402

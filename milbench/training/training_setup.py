@@ -195,17 +195,14 @@ def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
 
 
 def training_counts(problem: Problem, seed: int) -> ClassCounts:
-    """Return how many of the training bags have each class, (C,) int64, and how many there are.
-
-    They are counted in the batches of the first epoch, as training sees them.
-    """
+    """Return how often each class occurs in the training bags, as training sees them in its first epoch."""
     batches = problem.train_batches(0, generator("bags", problem.task_name, seed, 0))
-    counts = torch.zeros(problem.format.num_classes, dtype=torch.int64)
+    bags_with_class = torch.zeros(problem.format.num_classes, dtype=torch.int64)
     bags = 0
     for batch in islice(batches, problem.steps_per_epoch):
-        counts += batch.labels.bool().sum(dim=0).cpu()
+        bags_with_class += batch.labels.bool().sum(dim=0).cpu()
         bags += len(batch.labels)
-    return counts, bags
+    return ClassCounts(bags_with_class, bags)
 
 
 def task_for(cell: Cell) -> Task:
