@@ -1,4 +1,4 @@
-"""What a training loop has switched on around a call: autocast, which losses leave, and tracing."""
+"""What a training loop may have switched on around the call of a loss: autocast, a compiler, or transforms."""
 
 import functools
 from collections.abc import Callable
@@ -12,14 +12,14 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 def without_autocast(function: AnyFunction) -> AnyFunction:
-    """Return a function `(loss, logits, ...)` that autocast does not reach: bfloat16 would give a loss two digits."""
+    """Return a function `(loss, logits, ...)` that is computed without autocast: bfloat16 has only two digits."""
 
     @functools.wraps(function)
     def precise(loss: Any, logits: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(logits, torch.Tensor):
             raise UsageError(f"{loss.name}: logits must be a tensor, got {type(logits).__name__}")
-        # PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark
-        # it as constant for the compiler would import the compiler: more than a second in every process.
+        # PyTorch 2.10 cannot compile `is_autocast_available`, and code is only compiled for devices that have autocast.
+        # To mark the call as constant for the compiler would import the compiler: over a second in every process.
         kind = logits.device.type
         if not torch.compiler.is_compiling() and not torch.amp.is_autocast_available(kind):
             return function(loss, logits, *args, **kwargs)
@@ -30,14 +30,14 @@ def without_autocast(function: AnyFunction) -> AnyFunction:
 
 
 def inside_function_transform() -> bool:
-    """Return whether torch.func transforms what is called, and torch.compile does not."""
+    """Return whether a torch.func transform is active outside of compiled code."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active()  # noqa: SLF001
 
 
 def transformed() -> bool:
-    """Return whether torch.compile or torch.func transforms what is called."""
+    """Return whether this runs inside torch.compile or a torch.func transform."""
     return torch.compiler.is_compiling() or inside_function_transform()
 
 

@@ -3,7 +3,8 @@
 from typing import Literal, get_args
 
 Decoder = Literal["columns", "strongest", "components"]
-"""Simple ones first, see `milbench.evaluation.reading.reader`. Unlearnt, `components` reads a character a component."""
+"""The simplest first, see `milbench.evaluation.reading.reader`. `components` learns from validation bags; without them
+it reads one character for each component."""
 
 Pattern = Literal[
     "no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"

@@ -6,10 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-_PROBES = (
-    61,
-    84,
-)  # sides of the images on which a traced geometry is held against what the network returns
+_PROBES = (61, 84)
+"""The sides in pixels of the images on which a traced geometry is compared with what the network returns."""
 
 
 class Layer(NamedTuple):
@@ -34,23 +32,28 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
     They are y of every row (h,) and x of every column (w,), float64, on the scale of
     `milbench.contracts.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its first pixel 0.5.
     """
-    start, step = 0.5, 1
+    # The centre of the first position, and the distance of two positions. They begin with those of the pixels.
+    start = 0.5
+    step = 1
     for layer in layers:
         start += step * ((layer.kernel - 1) / 2 - layer.padding)
         step *= layer.stride
-    rows, columns = output_size(layers, height), output_size(layers, width)
-    return start + step * torch.arange(rows).double(), start + step * torch.arange(columns).double()
+    rows = torch.arange(output_size(layers, height)).double()
+    columns = torch.arange(output_size(layers, width)).double()
+    return start + step * rows, start + step * columns
 
 
 def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
     """Return the convolutions and poolings on one path from the input of a module to its output.
 
-    Every path has the same strides and the same centres, or the sum at its end would add what is shown in different
-    places. The last of several inputs is followed, which in torchvision's networks is never a gate on channels.
+    One path is enough: all paths that meet in a sum have the same strides and centres, or the sum would add what is
+    shown in different places. Where a module has several inputs, the last one is followed. In torchvision's networks
+    that is never a gate on channels.
     """
     from torch.fx import Graph, symbolic_trace
 
-    traced = nn.Sequential(module)  # a layer alone would be traced into
+    # Tracing would look inside of a layer that stands alone.
+    traced = nn.Sequential(module)
     graph: Graph = symbolic_trace(traced).graph
     modules = dict(traced.named_modules())
     node = next(node for node in graph.nodes if node.op == "output")
@@ -64,9 +67,9 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 
 
 def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
-    """Return the layers of a network from images (B, N, H, W), found by tracing; None where they are not known.
+    """Return the layers of a network of images (B, N, H, W), found by tracing; None where they are not known.
 
-    They count as known where they say how many positions the network has in images of two sizes.
+    What was found is tried: it has to predict how many positions the network has in images of two sizes.
     """
     convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
     training = network.training
@@ -76,7 +79,7 @@ def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         device = convolutions[0].weight.device
         with torch.no_grad():
             shapes = [tuple(network(image.to(device)).shape[2:]) for image in images]
-    except Exception:  # noqa: BLE001 whatever a network of somebody's cannot do
+    except Exception:  # noqa: BLE001 a user's network may fail here in any way
         return None
     finally:
         network.train(training)

@@ -1,16 +1,17 @@
 """The contract of a loss: what a subclass writes, and what it can be asked.
 
-A loss is arithmetic over the logits of a batch. The function in the middle column is in `milbench.contracts.criterion`:
-it checks the arguments, flattens positions, calls the methods on the right, and checks what they returned.
+A loss is arithmetic over the logits of a batch. What a user calls hands its arguments to a function in
+`milbench.contracts.criterion`. That checks them, flattens positions, calls what a subclass writes, and checks the
+result.
 
-    a user calls          which calls in criterion     which calls what a subclass writes
-    --------------------  ---------------------------  --------------------------------------------------
-    loss(...), `forward`  `bag_losses`, then `reduced`  `bag_loss` after `check_bags`; with more supervision
-                                                       `target_loss` after `check_target`
-    `score`               `score`                      `scores`, `presence`, `posterior`, `evidence`
-    `predict`             `score`, `label_sets_by`     those of `score`
-    `label_log_prob`      `label_log_prob`             `set_log_prob`
-    `build`                                            `make_weights`
+    a user calls     functions in criterion   a subclass writes
+    ---------------  -----------------------  ------------------------------------------
+    loss(...)        bag_losses, reduced      check_bags and bag_loss, or
+                                              check_target and target_loss
+    score            score                    scores, presence, posterior, evidence
+    predict          score, label_sets_by     what score needs
+    label_log_prob   label_log_prob           set_log_prob
+    build            none                     make_weights
 """
 
 from abc import ABC, abstractmethod
@@ -54,13 +55,16 @@ class Loss(torch.nn.Module, ABC):
     """Base class of losses: a criterion of the logits of a network and the label sets of a batch of bags.
 
     A subclass lives in a file of its own and sets `name` (the file's name with hyphens); `milbench new loss NAME`
-    writes an example. It has `bag_loss` and `scores`, and `presence`, `posterior`, `evidence` and `set_log_prob` where
-    the defaults do not fit: a loss is judged by its own answers about label sets and positions.
+    writes an example. It writes `bag_loss` and `scores`. It writes `presence`, `posterior`, `evidence` and
+    `set_log_prob` where the defaults do not fit: a loss is judged by its own answers about label sets and positions.
 
-    These methods receive logits (B, C+1, K), background last, labels (B, C) bool, and a mask (B, K) bool, True where
-    there is an instance, or None: everywhere. Positions of any number of dimensions are flattened into K. Logits are
-    zero at masked positions, so that nothing there, not even a NaN, reaches a value or a gradient. They are float32 or
-    float64: half precision is computed in float32, also under autocast. Shapes and values are checked before.
+    These methods receive arguments that were checked:
+
+    - logits (B, C+1, K), background last. Positions of any number of dimensions are flattened into K. They are float32
+      or float64: half precision is computed in float32, also under autocast. They are zero at masked positions, so that
+      nothing there, not even a NaN, reaches a value or a gradient.
+    - labels (B, C) bool.
+    - a mask (B, K) bool, True where there is an instance, or None: everywhere.
 
     A loss with more supervision than the label sets says so in `supervision`, and writes `target_loss` instead of
     `bag_loss`; `milbench.contracts.targets.make_target` describes the targets.
@@ -74,9 +78,9 @@ class Loss(torch.nn.Module, ABC):
 
     Args:
         reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, (B,).
-        validate: whether a call checks values as well as shapes (finite logits, no label set larger than its bag). On a
-            GPU this waits for the device. Unchecked, a label set that cannot occur costs +inf in most losses. Inside
-            `torch.func` and compiled code no value is checked.
+        validate: whether a call checks values as well as shapes: finite logits, and no label set larger than its bag.
+            On a GPU this waits for the device. Without the check most losses give +inf for a label set that cannot
+            occur. Inside `torch.func` and compiled code no value is checked.
     """
 
     name: ClassVar[str]
@@ -191,7 +195,8 @@ class Loss(torch.nn.Module, ABC):
 
         Examples:
             >>> class Scaled(Loss):
-            ...     name, head = "scaled", "sigmoid"
+            ...     name = "scaled"
+            ...     head = "sigmoid"
             ...
             ...     def make_weights(self, num_classes, rng):
             ...         self.scale = torch.nn.Parameter(torch.ones(num_classes))

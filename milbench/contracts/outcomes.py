@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from milbench._utils.files import stored_arrays
 
-OUTCOMES_FILE = "outcomes.npz"  # the artifact of a cell's run that holds its outcomes
-CLASSES_FILE = "classes.json"  # and that with its counts by class: {cell: {class: a row of `metrics.class_counts`}}
+OUTCOMES_FILE = "outcomes.npz"
+"""The file of outcomes."""
+CLASSES_FILE = "classes.json"
+"""The file of counts by class: {cell: {class: a row of `metrics.class_counts`}}."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,29 +27,26 @@ class Outcomes:
     Other numbers are converted. ValueError where arrays do not fit together, or a value is not finite.
     """
 
-    sums: NDArray[
-        Any
-    ]  # what each item adds to the numerator, such as the number of its instances of a wrong class
-    weights: NDArray[
-        Any
-    ]  # and to the denominator, such as the number of its instances; not negative, nor all zero
-    items: str  # a digest of the items in their order: two cells with the same one were tested on the same items
+    sums: NDArray[Any]
+    """What each item adds to the numerator, such as the number of its instances that get a wrong class."""
+    weights: NDArray[Any]
+    """What each item adds to the denominator, such as the number of its instances; not negative, nor all zero."""
+    items: str
+    """A digest of the items in their order. Two cells with the same one were tested on the same items."""
 
     def __post_init__(self) -> None:
         for name in ("sums", "weights"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
-        fits = {
-            "sums": self.sums.ndim == 1 and bool(np.isfinite(self.sums).all()),
-            "weights": self.weights.shape == self.sums.shape
-            and bool(
-                np.isfinite(self.weights).all()
-                and (self.weights >= 0).all()
-                and (self.weights > 0).any()
-            ),
-            "items": isinstance(self.items, str) and bool(self.items),
-        }
-        if problems := ", ".join(name for name, is_valid in fits.items() if not is_valid):
-            raise ValueError(f"outcomes of shape {self.sums.shape} are not valid: {problems}")
+        problems = []
+        if self.sums.ndim != 1 or not np.isfinite(self.sums).all():
+            problems.append("sums")
+        if self.weights.shape != self.sums.shape or not _are_weights(self.weights):
+            problems.append("weights")
+        if not isinstance(self.items, str) or not self.items:
+            problems.append("items")
+        if problems:
+            listed = ", ".join(problems)
+            raise ValueError(f"outcomes of shape {self.sums.shape} are not valid: {listed}")
 
     def __len__(self) -> int:
         return len(self.sums)
@@ -58,6 +57,11 @@ class Outcomes:
         return float(self.sums.sum(dtype=np.float64) / self.weights.sum(dtype=np.float64))
 
 
+def _are_weights(values: NDArray[Any]) -> bool:
+    """Return whether values are finite, none of them negative and some of them positive."""
+    return bool(np.isfinite(values).all() and (values >= 0).all() and (values > 0).any())
+
+
 def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
     """Write outcomes by name as one file: "set_error" in a cell's, "CELL/set_error" in one of many cells.
 
@@ -65,20 +69,21 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
     """
     groups: dict[tuple[str, str, bytes], list[str]] = {}
     for name, outcome in outcomes.items():
-        groups.setdefault(
-            (name.rpartition("/")[2], outcome.items, outcome.weights.tobytes()), []
-        ).append(name)
+        metric = name.rpartition("/")[2]
+        same = (metric, outcome.items, outcome.weights.tobytes())
+        groups.setdefault(same, []).append(name)
     arrays: dict[str, Any] = {}
-    for number, ((_, items, _), names) in enumerate(groups.items()):
+    for number, names in enumerate(groups.values()):
+        first = outcomes[names[0]]
         sums = np.stack([outcomes[name].sums for name in names], axis=1)
+        # Most sums are small counts, which need a quarter of the space.
         small = sums.clip(0, 255).astype(np.uint8)
-        arrays |= {
-            f"{number}/names": np.array(names), f"{number}/sum": small if np.array_equal(small, sums) else sums,
-            f"{number}/weight": outcomes[names[0]].weights, f"{number}/items": np.str_(items),
-        }  # fmt: skip
-    with path.open(
-        "wb"
-    ) as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+        arrays[f"{number}/names"] = np.array(names)
+        arrays[f"{number}/sum"] = small if np.array_equal(small, sums) else sums
+        arrays[f"{number}/weight"] = first.weights
+        arrays[f"{number}/items"] = np.str_(first.items)
+    # NumPy adds .npz to a path that lacks it, but not to an open file.
+    with path.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 
@@ -86,12 +91,13 @@ def load_outcomes(path: Path) -> dict[str, Outcomes]:
     """Read what `save_outcomes` wrote. Raises UsageError if it is missing or damaged."""
     outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
-        for group in dict.fromkeys(name.partition("/")[0] for name in stored.files):
-            names, sums, weights, items = (
-                stored[f"{group}/{part}"] for part in ("names", "sum", "weight", "items")
-            )
-            columns = zip(names, sums.T, strict=True)
-            outcomes |= {
-                str(name): Outcomes(values, weights, str(items)) for name, values in columns
-            }
+        # In the order of the file, each group once.
+        groups = dict.fromkeys(name.partition("/")[0] for name in stored.files)
+        for group in groups:
+            names = stored[f"{group}/names"]
+            sums = stored[f"{group}/sum"]
+            weights = stored[f"{group}/weight"]
+            items = str(stored[f"{group}/items"])
+            for name, values in zip(names, sums.T, strict=True):
+                outcomes[str(name)] = Outcomes(values, weights, items)
     return outcomes

@@ -75,24 +75,23 @@ class Published:
         return len(self.values) or self.runs
 
     def accepted(self, name: str) -> Sequence[Any]:
-        """Return the values of a parameter of the protocol, of which a comparable run has one."""
+        """Return the values that a comparable run may have for a parameter of the protocol."""
         value = self.protocol[name]
         return value if isinstance(value, tuple | list) else [value]
 
     def deviations(self, params: Mapping[str, Any]) -> list[str]:
         """Return the names of the parameters of a run in which it differs from the protocol."""
-        return [
-            name
-            for name in self.protocol
-            if name in params and params[name] not in self.accepted(name)
-        ]
+        known = [name for name in self.protocol if name in params]
+        return [name for name in known if params[name] not in self.accepted(name)]
 
     def belongs_to(self, task_params: Mapping[str, Any], data: str) -> bool:
         """Return whether it may stand beside results on its task with these parameters and data.
 
-        That of a loss may: reports name every deviation. That of a method would be taken for one on this very task.
+        The value of a loss always may, since reports name every deviation from its protocol. They name none of a
+        method, whose value would be taken for one on this very task.
         """
-        same_task = not self.deviations(
-            {f"task.{key}": value for key, value in task_params.items()}
-        )
-        return bool(self.loss) or (same_task and data.startswith(self.data))
+        if self.loss:
+            return True
+        params = {f"task.{key}": value for key, value in task_params.items()}
+        is_same_task = not self.deviations(params)
+        return is_same_task and data.startswith(self.data)

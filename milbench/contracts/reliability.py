@@ -7,28 +7,31 @@ from pathlib import Path
 
 from milbench.errors import UsageError
 
-RELIABILITY_FILE = (
-    "reliability.json"  # the artifact of a cell's run that holds the bins of its test bags
-)
-BINS = 15  # how many bins of equal mass the forecasts of one cell are put into
+RELIABILITY_FILE = "reliability.json"
+"""The file of the bins of test bags."""
+BINS = 15
+"""How many bins of equal mass the forecasts of one cell are put into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
     """Forecasts of similar probability."""
 
-    index: int  # its place among the `BINS` bins, from 0, the least probable
-    count: int  # of forecasts, not 0: of many equal ones some bins stay empty, and are left out
-    probability: float  # the mean of the forecast probabilities
-    frequency: float  # the share of the forecasts whose event happened
+    index: int
+    """Its place among the `BINS` bins; 0 is the least probable."""
+    count: int
+    """How many forecasts it has, at least 1. Bins stay empty where many forecasts are equal, and are left out."""
+    probability: float
+    """The mean of the forecast probabilities."""
+    frequency: float
+    """The share of the forecasts whose event happened."""
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts."""
     total = sum(group.count for group in bins)
-    return round(
-        sum(group.count * abs(group.frequency - group.probability) for group in bins) / total, 12
-    )
+    distances = sum(group.count * abs(group.frequency - group.probability) for group in bins)
+    return round(distances / total, 12)
 
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:

@@ -9,7 +9,8 @@ from milbench.contracts.loss import Loss
 from milbench.contracts.network import Network
 from milbench.errors import UsageError
 
-CENTRAL = 0.25  # of a box's width and height: a position whose centre is closer to its middle shows the instance
+CENTRAL = 0.25
+"""A position shows an instance if its centre is closer to the middle of the box than this share of its sides."""
 
 
 def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
@@ -32,7 +33,8 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
         raise UsageError(
             f"{loss.name} has {supervision} supervision and needs bags whose truth is known"
         )
-    truth, num_classes = bags.truth, bags.labels.shape[1]
+    truth = bags.truth
+    num_classes = bags.labels.shape[1]
     if supervision == "order":
         return truth.classes
     if supervision == "count":
@@ -43,9 +45,8 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
-    return _position_classes(truth, truth.boxes, centres, num_classes).view(
-        len(bags), *logits.shape[2:]
-    )
+    classes = _position_classes(truth, truth.boxes, centres, num_classes)
+    return classes.view(len(bags), *logits.shape[2:])
 
 
 def _position_classes(
@@ -53,23 +54,26 @@ def _position_classes(
 ) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
-    A box that is too small for that is shown by the nearest position, and one without area by none: augmentation has
-    cut its instance away. Of two boxes with the same nearest positions one alone is shown.
+    A box so small that no position is near enough is shown by its nearest position. Of two such boxes with the same
+    nearest position only one is shown. A box without area is shown nowhere: augmentation has cut its instance away.
     """
-    ys, xs = all_to_device([c.to(boxes.dtype) for c in centres], boxes.device)
-    ys, xs = ys.view(1, 1, -1, 1), xs.view(1, 1, 1, -1)
+    rows, columns = all_to_device([centre.to(boxes.dtype) for centre in centres], boxes.device)
+    # All values are (B, M, h, w), or 1 in place of a dimension: bags, boxes, rows and columns.
+    ys = rows.view(1, 1, -1, 1)
+    xs = columns.view(1, 1, 1, -1)
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
+    box_classes = truth.classes[..., None, None]
+
+    # The distance from the middle of a box, as a share of its sides.
     distance = torch.maximum(
         (ys - (top + bottom) / 2).abs() / (bottom - top).clamp(min=1e-6),
         (xs - (left + right) / 2).abs() / (right - left).clamp(min=1e-6),
     )
-    shows = (distance < CENTRAL) | (distance == distance.amin(dim=(2, 3), keepdim=True))
-    shows &= ((truth.classes >= 0)[..., None, None]) & (right > left) & (bottom > top)
-    nearest = distance.masked_fill(~shows, torch.inf).argmin(dim=1)
-    classes = (
-        truth.classes[..., None, None]
-        .expand(distance.shape)
-        .gather(1, nearest.unsqueeze(1))
-        .squeeze(1)
-    )
+    is_near = distance < CENTRAL
+    is_nearest_position = distance == distance.amin(dim=(2, 3), keepdim=True)
+    is_box = (box_classes >= 0) & (right > left) & (bottom > top)
+    shows = (is_near | is_nearest_position) & is_box
+
+    nearest_box = distance.masked_fill(~shows, torch.inf).argmin(dim=1, keepdim=True)
+    classes = box_classes.expand(distance.shape).gather(1, nearest_box).squeeze(1)
     return torch.where(shows.any(dim=1), classes, background)

@@ -22,18 +22,14 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """Return an instance of a pydantic model, its values converted to the types of the fields.
 
     Raises UsageError where a value is unknown, missing or out of range. The message begins with `owner`, such as "loss
-    exact", and names the first one, an unknown one before others and what is missing last, since it may be misspelt.
+    exact", and names one value. An unknown name comes first and a missing one last: it may be there, but misspelt.
     """
     from pydantic import ValidationError
 
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        errors = sorted(
-            error.errors(),
-            key=lambda detail: (detail["type"] not in _UNKNOWN) + (detail["type"] == "missing"),
-        )
-        detail = errors[0]
+        detail = min(error.errors(), key=_rank)
         path = _path(detail, values)
         key = ".".join(path)
         if detail["type"] in _UNKNOWN:
@@ -43,14 +39,25 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
             ) from None
         if detail["type"] == "missing":
             raise UsageError(f"{owner} needs a value for {key!r}") from None
-        # Of a value that may be of several types there is an error for each of them.
-        reasons = dict.fromkeys(_reason(other) for other in errors if _path(other, values) == path)
+        # A value that may have several types has an error for each of them.
+        same_value = [
+            other for other in sorted(error.errors(), key=_rank) if _path(other, values) == path
+        ]
+        reasons = dict.fromkeys(map(_reason, same_value))
         raise UsageError(
             f"{owner}: {key} = {detail['input']!r} is wrong: {' or '.join(reasons)}"
         ) from None
 
 
+def _rank(error: Any) -> int:
+    """Return the place of an error among others: unknown names first, missing values last."""
+    if error["type"] in _UNKNOWN:
+        return 0
+    return 2 if error["type"] == "missing" else 1
+
+
 def _reason(error: Any) -> str:
+    """Return what is wrong with a value, in the words of a file."""
     words = _WORDS.get(
         error["type"], re.sub(r"^(Value|Assertion) error, |, unable to parse .*", "", error["msg"])
     )

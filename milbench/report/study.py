@@ -264,7 +264,7 @@ class Study:
         return verdicts if are_known else {}
 
     def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
-        """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN where neither is known."""
+        """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN: neither is known."""
         name = metric or self.primary(task)
         info = self.info(task)
         # It is the same for every loss.

@@ -9,7 +9,8 @@ from milbench import Loss, Reduction, bag_sizes
 class MyLoss(Loss):
     """A class occurs in a bag if the mean of its logits is above a margin."""
 
-    name, head = "my-loss", "sigmoid"
+    name = "my-loss"
+    head = "sigmoid"
 
     def __init__(
         self, margin: float = 0.0, *, reduction: Reduction = "mean", validate: bool = True
