@@ -23,17 +23,21 @@ def reference_to(test: type, name: str) -> str:
 
 def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tensor, Tensor]:
     """Return logits (B, C+1, *positions) float32 and where they show an instance, (B, *positions) bool."""
-    logits, mask = network.logits_of(bags).float(), network.mask_of(bags)
+    logits = network.logits_of(bags).float()
+    mask = network.mask_of(bags)
     positions = logits.shape[2:]
     assert logits.ndim >= 3, "(B, C+1, *positions)"
     assert logits.shape[:2] == (len(bags), num_classes + 1), "with the background"
     assert logits.isfinite().all(), "at padding too"
-    mask = torch.ones_like(logits[:, 0], dtype=torch.bool) if mask is None else mask
+    if mask is None:
+        mask = torch.ones_like(logits[:, 0], dtype=torch.bool)
     assert mask.shape == (len(bags), *positions), "a mask has the shape of the positions"
-    if (centres := network.centres_in(bags)) is not None:
-        assert tuple(map(len, centres)) == (
-            positions if bags.instances.ndim == 4 else (1, *positions)
-        )
+    centres = network.centres_in(bags)
+    if centres is not None:
+        rows, columns = centres
+        # A sequence counts as an image of one row.
+        height_and_width = positions if bags.instances.ndim == 4 else (1, *positions)
+        assert (len(rows), len(columns)) == height_and_width
     return logits, mask
 
 
@@ -56,7 +60,9 @@ def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> N
     """Assert that two networks of a seed are equal, and one of another seed is not."""
     np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant, as by the next line
     random.seed(1)
-    first, again, other = (make(seed).state_dict() for seed in (5, 5, 6))
+    first = make(5).state_dict()
+    again = make(5).state_dict()
+    other = make(6).state_dict()
     assert first.keys() == again.keys()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)

@@ -33,7 +33,8 @@ class NetworkContract:
     """The name of the network, or its file, FILE.py or FILE.py:NAME, relative to the file of the test class."""
     params: ClassVar[dict[str, Any]] = {}
     bag_kind: ClassVar[BagKind] = "images"
-    inputs: ClassVar[int] = 3  # the channels of an image, or the features of a frame or an instance
+    inputs: ClassVar[int] = 3
+    """The channels of an image, or the features of a frame or an instance."""
     num_classes: ClassVar[int] = 4
     size: ClassVar[tuple[int, ...]] = ()
     """Of bags that are not too small: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
@@ -47,18 +48,16 @@ class NetworkContract:
 
     def bags(self, more: int = 0) -> Bags:
         """Return three random bags, larger by `more`, of which the second one is padded if it is no image."""
-        size, rng = (
-            [side + more for side in self.size or SIZES[self.bag_kind]],
-            torch.Generator().manual_seed(more),
-        )
+        size = [side + more for side in self.size or SIZES[self.bag_kind]]
         shape = (*size, self.inputs) if self.bag_kind == "sets" else (self.inputs, *size)
-        instances, labels = (
-            torch.rand(3, *shape, generator=rng),
-            torch.zeros(3, self.num_classes, dtype=torch.bool),
-        )
+        rng = torch.Generator().manual_seed(more)
+        instances = torch.rand(3, *shape, generator=rng)
+        labels = torch.zeros(3, self.num_classes, dtype=torch.bool)
         if self.bag_kind == "images":
             return Bags(instances, labels)
-        mask = torch.arange(size[0]) < torch.tensor([[size[0]], [max(1, size[0] // 2)], [size[0]]])
+        whole = size[0]
+        half = max(1, whole // 2)
+        mask = torch.arange(whole) < torch.tensor([[whole], [half], [whole]])
         if self.bag_kind == "sequences":
             instances = instances.masked_fill(~mask.unsqueeze(1), torch.nan)
         return Bags(instances, labels, mask)
@@ -81,14 +80,16 @@ class NetworkContract:
         """An instance has the same logits wherever it stands in its bag."""
         if self.bag_kind != "sets":
             pytest.skip("positions of images and sequences have an order")
-        network, bags = self.make().eval(), self.bags()
+        network = self.make().eval()
+        bags = self.bags()
         size = bags.instances.shape[1]
         order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
         mask = None if bags.mask is None else bags.mask[:, order]
         shuffled = replace(bags, instances=bags.instances[:, order], mask=mask)
         logits, there = common.checked_logits(network, bags, self.num_classes)
         moved, _ = common.checked_logits(network, shuffled, self.num_classes)
-        logits, there = logits[:, :, order].movedim(1, -1), there[:, order]
+        logits = logits[:, :, order].movedim(1, -1)
+        there = there[:, order]
         assert_close(moved.movedim(1, -1)[there], logits[there], rtol=1e-4, atol=1e-5)
 
     @torch.no_grad()
@@ -110,12 +111,14 @@ class NetworkContract:
         common.assert_gradients(network)
 
     def test_half_precision_changes_little(self) -> None:
-        network, bags = self.make().eval(), self.bags()
+        network = self.make().eval()
+        bags = self.bags()
         with torch.no_grad():
             exact, mask = common.checked_logits(network, bags, self.num_classes)
             with torch.autocast("cpu", torch.bfloat16):
                 half, _ = common.checked_logits(network, bags, self.num_classes)
-        exact, half = (logits.movedim(1, -1)[mask] for logits in (exact, half))
+        exact = exact.movedim(1, -1)[mask]
+        half = half.movedim(1, -1)[mask]
         assert_close(half, exact, rtol=0.1, atol=0.1 * float(exact.abs().max()))
 
     def test_training_starts_at_the_bag_prior(self) -> None:
@@ -128,9 +131,8 @@ class NetworkContract:
         nn.init.zeros_(network.head.get_parameter("weight"))
         logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
         logits = logits.movedim(1, -1)[mask]
-        assert_close(
-            logits, torch.tensor([-math.log(50)] * self.num_classes + [0.0]).expand_as(logits)
-        )
+        prior = torch.tensor([-math.log(50)] * self.num_classes + [0.0])
+        assert_close(logits, prior.expand_as(logits))
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:
         parameters = network_parameters(

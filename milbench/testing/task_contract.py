@@ -39,12 +39,16 @@ from milbench.networks.known_networks import make_network
 from milbench.testing import common
 from milbench.training.training_setup import typical_positions
 
-LIMIT = 8  # bags of each kind that are evaluated on
-MANY = 300  # bags of each kind that are looked for in other splits
-FEW = 4  # bags that networks are tried on
+LIMIT = 8
+"""How many bags of each kind are evaluated on."""
+MANY = 300
+"""How many bags of each kind are looked for in other splits."""
+FEW = 4
+"""How many bags networks are tried on."""
 SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
 """The dimensions of a batch, that of channels or features, and that of instances or frames."""
-MOST_SHOWN = 64  # a gallery of more bags would fill a report
+MOST_SHOWN = 64
+"""How many bags a gallery may have: more would fill a report."""
 
 
 class TaskContract:
@@ -377,7 +381,8 @@ class TaskContract:
         """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
         splits = [*evaluated_digests(self.load(data_dir, limit=MANY)).values()]
         splits.append({digest for bags in batches for digest in bag_digests(bags)})
-        assert sum(map(len, splits)) == len(set().union(*splits))
+        counted_by_split = sum(len(split) for split in splits)
+        assert counted_by_split == len(set().union(*splits))
 
     def test_origins_tell_evaluated_bags_apart(self, problem: Problem) -> None:
         """A task may say nothing of where its bags come from: they then count as independent."""
@@ -501,11 +506,11 @@ def bag_digests(bags: Bags) -> list[str]:
     hashes = []
     for i, instances in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        padded_set = (
-            mask is not None and mask.shape == instances.shape[:1] and not instances.isnan().any()
-        )
-        values = (
-            instances[mask] if padded_set else instances[~instances.isnan()]
-        )  # sequences are padded with NaN
+        has_nan = bool(instances.isnan().any())
+        if mask is not None and mask.shape == instances.shape[:1] and not has_nan:
+            values = instances[mask]
+        else:
+            # Sequences are padded with NaN.
+            values = instances[~instances.isnan()]
         hashes.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
     return hashes

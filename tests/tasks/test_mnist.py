@@ -47,8 +47,9 @@ def test_the_published_protocol(tmp_path: Path) -> None:
         ((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches
     )
     assert typical_positions(new_network(problem), problem) == 625
-    assert problem.splits["test"].is_single_instance
-    assert [bags.instances.shape[1:] for bags in problem.splits["test"].bags] == [(1, 28, 28)]
+    assert [bags.instances.shape[1:] for bags in problem.splits["test"].single_instance] == [
+        (1, 28, 28)
+    ]
 
 
 def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
