@@ -32,8 +32,8 @@ from milbench.contracts.targets import make_target
 from milbench.data import catalog
 from milbench.experiment.flags import parse_setting
 from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.families.fixed_bags import EvaluatedBags
 from milbench.running.worker import set_torch_defaults

@@ -10,7 +10,7 @@ from milbench._utils.words import readable
 from milbench.contracts.published import Published
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
-from milbench.experiment.labels import Label, labels
+from milbench.experiment.display_names import Label, labels
 from milbench.experiment.questions import Contrast, Mark, Questions
 
 

@@ -14,7 +14,7 @@ from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError, unknown
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice
-from milbench.experiment.labels import labels
+from milbench.experiment.display_names import labels
 from milbench.experiment.questions import Contrast
 from milbench.experiment.spec import Spec
 

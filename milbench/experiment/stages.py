@@ -9,8 +9,8 @@ from enum import Enum
 
 from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec import Spec
 from milbench.experiment.tuning import (
     THEN_COMPARISON,

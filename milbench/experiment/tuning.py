@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from milbench._utils.words import counted
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
-from milbench.experiment.choosing import changed_loss, changed_recipe
+from milbench.experiment.display_names import Label
 from milbench.experiment.draws import draws_of, space_of
-from milbench.experiment.labels import Label
+from milbench.experiment.expand_spec import changed_loss, changed_recipe
 from milbench.experiment.launch_settings import Launch
+from milbench.experiment.make_plan import WITHOUT_FLAGS, make_plan
 from milbench.experiment.plan import Arm, Draw, Plan, SearchRecord
-from milbench.experiment.planning import WITHOUT_FLAGS, make_plan
 from milbench.experiment.spec import Search, Settings, Spec, parse_seeds
 from milbench.experiment.spec_files import merged
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from milbench.contracts.metric_info import Metric, describe
-from milbench.experiment.labels import Label
+from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.formatting import (
     NOTHING,

@@ -5,7 +5,7 @@ from pathlib import Path
 from milbench.contracts.task import Task
 from milbench.data import catalog
 from milbench.data.catalog import Dataset
-from milbench.experiment.choosing import asked_tasks
+from milbench.experiment.expand_spec import asked_tasks
 from milbench.experiment.spec import Spec
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from milbench import UsageError
 from milbench.experiment.flags import parse_setting
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.known_networks import networks
 from tests._helpers.command_line import TINY, Milbench

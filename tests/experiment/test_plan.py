@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
-from milbench.experiment.labels import labels
+from milbench.experiment.display_names import labels
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan_file import plan_from_json
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from tests._helpers.cells import make_cell
 from tests._helpers.command_line import TINY

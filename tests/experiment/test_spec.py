@@ -10,12 +10,12 @@ import pytest
 from milbench import UsageError
 from milbench.contracts.parameters import constructor_parameters, parsed, type_of
 from milbench.contracts.registry import tasks
+from milbench.experiment.display_names import Label
 from milbench.experiment.flags import Flags, parse_setting, requested
-from milbench.experiment.labels import Label
 from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec import parse_seeds
 from milbench.experiment.spec_files import built_in_specs, make_spec, presets, read_spec
 from milbench.report.literature import deviations

@@ -15,7 +15,7 @@ from milbench import UsageError, load_loss
 from milbench.contracts.registry import losses
 from milbench.experiment.cell import Cell
 from milbench.experiment.flags import parse_setting
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.losses import Mean, OneVsRest
 from milbench.testing.loss_contract import LABELS, MASK, B, C, K, some_logits

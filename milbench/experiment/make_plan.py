@@ -14,7 +14,7 @@ from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice, NetworkChoice, Params, TaskChoice
-from milbench.experiment.choosing import (
+from milbench.experiment.expand_spec import (
     MOST_CELLS,
     AskedTask,
     asked_tasks,
