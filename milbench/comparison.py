@@ -18,9 +18,9 @@ from milbench.contracts.metric_info import BASELINE_NAME
 from milbench.contracts.registry import Registry
 from milbench.contracts.registry import losses as all_losses
 from milbench.contracts.registry import tasks as all_tasks
-from milbench.contracts.resolver import add_object, read_edited, resolve
+from milbench.contracts.resolver import add_object, reload_edited_plugins, resolve
 from milbench.errors import INTERRUPTED, UsageError, unknown
-from milbench.experiment.flags import Flags, requested
+from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
@@ -263,7 +263,7 @@ def compare(
     """
     from milbench.networks.known_networks import networks as network_registry
 
-    read_edited()
+    reload_edited_plugins()
     loss_names, loss_params = _named_parameters(losses, all_losses())
     task_names, task_params = _named_parameters(tasks, all_tasks())
     network_names, network_params = _named_parameters(networks, network_registry())
@@ -293,7 +293,7 @@ def compare(
         },
     )
     arguments = ", ".join(f"{key}={value!r}" for key, value in flags.fields.items())
-    spec, launch = requested(flags)
+    spec, launch = spec_and_launch(flags)
     command = f"milbench.compare({arguments})"
     launch = replace(launch, root=Path(root), command=command, quiet=not progress)
     if run_comparison(spec, launch) == INTERRUPTED:

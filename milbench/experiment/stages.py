@@ -39,9 +39,9 @@ class Stage:
     plan: Plan
     cells: list[Cell]
     end: str = ""
-    """What is said when a stage of the search is done, "" for the comparison."""
+    """The line that is printed when a stage of the search is done, "" for the comparison."""
     then: str = ""
-    """What a dry run says of what follows, "" where nothing does."""
+    """The line in which a dry run says what follows, "" where nothing does."""
 
     @property
     def is_search(self) -> bool:
@@ -71,11 +71,12 @@ class Stages:
         return Stage(Kind.DRAWS, plan, plan.cells, end, then)
 
     def after(self, stage: Stage, values: Values, device: str) -> Stage:
-        """Return the stage that follows one of a search, whose cells have some values.
+        """Return what follows a stage of the search, given the values of the cells of that stage.
 
-        Raises UsageError where no draw on a task has one.
+        Raises UsageError where no draw on a task has a value.
         """
-        if stage.kind is Kind.DRAWS and self.spec.tune and has_finalists(self.spec.tune):
+        search = self.spec.tune
+        if stage.kind is Kind.DRAWS and search and has_finalists(search):
             plan = finalists_plan(self.spec, stage.plan, values)
             done = {cell.id for cell in stage.plan.cells}
             cells = [cell for cell in plan.cells if cell.id not in done]

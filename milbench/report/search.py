@@ -119,8 +119,8 @@ def _searched_arm(
     values: Mapping[str, float],
 ) -> SearchedArm:
     """Return the search of an arm from its cells, with their draws, and the values of all cells."""
-    draws = {draw.draw: draw for draw in cells.values()}
-    rows = [(draw.draw, values.get(cell, math.nan)) for cell, draw in cells.items()]
+    draws = {draw.number: draw for draw in cells.values()}
+    rows = [(draw.number, values.get(cell, math.nan)) for cell, draw in cells.items()]
     frame = pd.DataFrame(rows, columns=["draw", "value"])
     by_draw = frame.groupby("draw")["value"]
     seeds = by_draw.size()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from milbench.contracts.folds import Folds
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Arm, Plan, SearchRecord
@@ -83,7 +84,7 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     """Return the plan that follows where draws (number of the loss, draw) have these errors and all others 0.5."""
     plan = search_plan(spec())
     records = searched(plan).draws.items()
-    places = {cell_id: (ARMS.index(draw.arm), draw.draw) for cell_id, draw in records}
+    places = {cell_id: (ARMS.index(draw.arm), draw.number) for cell_id, draw in records}
     return tuned_plan(
         spec(), plan, {cell_id: values.get(place, 0.5) for cell_id, place in places.items()}
     )
@@ -96,7 +97,7 @@ def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     }
     assert sorted(cell.seed for cell in plan.compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for arm, best in zip(ARMS, (3, 2, 4), strict=True):
-        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id].draw == best]
+        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id].number == best]
         chosen = [cell for cell in plan.compared if plan.labels[cell.id][:3] == arm]
         assert {cell.variant_key for cell in tried} == {cell.variant_key for cell in chosen}
         assert len(chosen) == 3
@@ -111,7 +112,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
     """Return the values of the cells of a plan that have an error in a table, the same for all losses."""
     values: dict[str, float] = {}
     for cell in plan.cells:
-        number = searched(plan).draws[cell.id].draw
+        number = searched(plan).draws[cell.id].number
         error = errors[number][SEEDS.index(cell.seed)]
         if error is not None:
             values[cell.id] = error
@@ -161,7 +162,7 @@ def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
     """Return the seeds of every draw of an arm."""
     seeds: dict[int, list[int]] = {}
     for cell in drawn(plan)[arm]:
-        seeds.setdefault(searched(plan).draws[cell.id].draw, []).append(cell.seed)
+        seeds.setdefault(searched(plan).draws[cell.id].number, []).append(cell.seed)
     return seeds
 
 
@@ -346,7 +347,7 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     plan = tuned(spec(**folded, seeds="0-3"), search_plan(spec(**folded, seeds="0-3")))
     assert {cell.seed for cell in plan.cells if cell.id in searched(plan).draws} == {4}
     assert sorted({cell.seed for cell in plan.compared}) == [0, 1, 2, 3]
-    assert {plan.tasks[cell.task.key].folds for cell in plan.cells} == {(5, 1)}
+    assert {plan.tasks[cell.task.key].folds for cell in plan.cells} == {Folds(5, repeats=1)}
     with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
         search_plan(spec(**folded, seeds=None))  # which compares all folds
     with pytest.raises(
