@@ -50,7 +50,7 @@ def space_of(search: Search, task: str, loss: str) -> Space:
 
 
 def count_points(search: Search, space: Space) -> int:
-    """Return how many points a space has. Without ranges there is one point, and it sets nothing."""
+    """Return how many points a space has: `Search.draws`, or a single one that sets nothing where it has no ranges."""
     if not space.ranges:
         return 1
     return search.draws

@@ -16,10 +16,10 @@ from milbench.experiment.tuning import (
     THEN_COMPARISON,
     Values,
     after_first_stage,
+    comparison_plan,
     finalists_plan,
     has_finalists,
     search_plan,
-    tuned_plan,
 )
 
 
@@ -81,5 +81,5 @@ class Stages:
             done = {cell.id for cell in stage.plan.cells}
             cells = [cell for cell in plan.cells if cell.id not in done]
             return Stage(Kind.FINALISTS, plan, cells, "the search is done", THEN_COMPARISON)
-        plan = tuned_plan(self.spec, stage.plan, values, self.launch, device)
+        plan = comparison_plan(self.spec, stage.plan, values, self.launch, device)
         return Stage(Kind.COMPARISON, plan, plan.compared)

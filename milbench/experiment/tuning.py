@@ -112,7 +112,7 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     return replace(first_stage, cells=cells, search=replace(record, draws=draw_of_cell))
 
 
-def tuned_plan(
+def comparison_plan(
     spec: Spec,
     last_stage: Plan,
     values: Values,

@@ -15,7 +15,12 @@ from milbench.experiment.plan import Arm, Plan, SearchRecord
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.experiment.spec import Spec
 from milbench.experiment.spec_files import make_spec
-from milbench.experiment.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
+from milbench.experiment.tuning import (
+    after_first_stage,
+    comparison_plan,
+    finalists_plan,
+    search_plan,
+)
 from tests._helpers.command_line import TINY
 
 SPACE: dict[str, Any] = {
@@ -57,7 +62,7 @@ def drawn(plan: Plan) -> dict[Arm, list[Cell]]:
 
 def tuned(values: Spec, draws: Plan) -> Plan:
     """Return the plan that follows where all draws are equally good."""
-    return tuned_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
+    return comparison_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
 
 
 def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
@@ -85,7 +90,7 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     plan = search_plan(spec())
     records = searched(plan).draws.items()
     places = {cell_id: (ARMS.index(draw.arm), draw.number) for cell_id, draw in records}
-    return tuned_plan(
+    return comparison_plan(
         spec(), plan, {cell_id: values.get(place, 0.5) for cell_id, place in places.items()}
     )
 
@@ -122,7 +127,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
 def chosen_by(values: Spec, errors: Errors) -> int:
     """Return the draw that a search in one stage chooses by a table of errors."""
     plan = search_plan(values)
-    (number,) = {*searched(tuned_plan(values, plan, values_of(plan, errors))).chosen.values()}
+    (number,) = {*searched(comparison_plan(values, plan, values_of(plan, errors))).chosen.values()}
     return number
 
 
@@ -196,7 +201,7 @@ def test_finalists_get_the_other_seeds() -> None:
 
 def test_among_finalists_the_mean_over_all_seeds_chooses() -> None:
     _, second = two_stages(TABLE)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, TABLE))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, TABLE))
     assert searched(plan).chosen == {arm.key: 1 for arm in ARMS}
 
 
@@ -204,14 +209,14 @@ def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
     # Both finalists turn out worse by their other seeds than draw 0 is by its only one.
     table: Errors = {**TABLE, 1: (0.3, 0.9, 0.9), 3: (0.2, 0.9, 0.8)}
     _, second = two_stages(table)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
     assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
 def test_a_finalist_that_fails_later_is_the_worst() -> None:
     table: Errors = {**TABLE, 1: (0.3, None, 0.0)}
     _, second = two_stages(table)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
     assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
