@@ -30,10 +30,10 @@ from milbench.contracts.registry import losses
 from milbench.contracts.supervision import SUPERVISIONS
 from milbench.contracts.targets import make_target
 from milbench.data import catalog
-from milbench.experiment.flags import parse_setting
+from milbench.experiment.flags import apply_assignment
 from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.families.fixed_bags import EvaluatedBags
 from milbench.running.worker import set_torch_defaults
@@ -108,7 +108,7 @@ def plan(
     if network_names is not None:
         values["networks"] = [*network_names]
     for setting in settings:
-        parse_setting(values, setting)
+        apply_assignment(values, setting)
     spec = make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]})
     return make_plan(spec, Launch(Execution(data_dir=data_dir)), device)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.comparison import Comparison, compare, results
     from milbench.contracts.bags import Bags, Origin, Truth, label_matrix, pad_bags
+    from milbench.contracts.folds import Folds
     from milbench.contracts.geometry import Layer
     from milbench.contracts.load import load_loss, load_task
     from milbench.contracts.loss import Head, Loss, Reduction, bag_sizes
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from milbench.contracts.recipe import Recipe
     from milbench.contracts.scores import Scores
     from milbench.contracts.supervision import Supervision
-    from milbench.contracts.task import Folds, Task
+    from milbench.contracts.task import Task
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.estimator import BagClassifier
     from milbench.evaluation.evaluate import evaluate_bags
@@ -60,6 +61,7 @@ __all__ = [
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.contracts.bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags"),
+    "milbench.contracts.folds": ("Folds",),
     "milbench.contracts.geometry": ("Layer",),
     "milbench.contracts.load": ("load_loss", "load_task"),
     "milbench.contracts.loss_checks": ("LabelSets",),
@@ -78,7 +80,7 @@ _HOMES = {
     "milbench.contracts.recipe": ("Recipe",),
     "milbench.contracts.scores": ("Scores",),
     "milbench.contracts.supervision": ("Supervision",),
-    "milbench.contracts.task": ("Folds", "Task"),
+    "milbench.contracts.task": ("Task",),
     "milbench.comparison": ("Comparison", "compare", "results"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.estimator": ("BagClassifier",),

@@ -18,9 +18,10 @@ from milbench.contracts.metric_info import BASELINE_NAME
 from milbench.contracts.registry import Registry
 from milbench.contracts.registry import losses as all_losses
 from milbench.contracts.registry import tasks as all_tasks
-from milbench.contracts.resolver import add_object, read_edited, resolve
+from milbench.contracts.resolver import add_object, reload_edited_plugins, resolve
 from milbench.errors import INTERRUPTED, UsageError, unknown
-from milbench.experiment.flags import Flags, requested
+from milbench.experiment.cell import Cell
+from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.sentences import more_seeds
@@ -47,9 +48,12 @@ class Comparison:
     """
 
     def __init__(self, results: Results, reports: Path) -> None:
-        self.results = results  # the planned cells and what was measured
-        self._reports = reports  # the folder below which `report` writes
-        self._study, self.name = Study(results), results.plan.name
+        # The planned cells and what was measured.
+        self.results = results
+        self.name = results.plan.name
+        # The folder below which `report` writes.
+        self._reports = reports
+        self._study = Study(results)
 
     def __repr__(self) -> str:
         cells = self._study.cells
@@ -71,14 +75,15 @@ class Comparison:
         task.train_bags, ..., NaN where it has none.
         """
         frame = self.results.frame.assign(final=self._study.is_final())
-        return _add_settings(frame[frame["draw"].isna()].drop(columns="draw"), self.results.plan)
+        compared = frame[frame["draw"].isna()].drop(columns="draw")
+        return _add_settings(compared, self.results.plan)
 
     @cached_property
     def draws(self) -> pd.DataFrame:
-        """The same of the draws of a search, which have no final epoch but a column draw; empty without a search."""
-        return _add_settings(
-            self.results.frame[self.results.frame["draw"].notna()], self.results.plan
-        )
+        """The same of the draws of a search, with a column draw in place of final; empty without a search."""
+        frame = self.results.frame
+        drawn = frame[frame["draw"].notna()]
+        return _add_settings(drawn, self.results.plan)
 
     @property
     def sentences(self) -> list[str]:
@@ -99,13 +104,13 @@ class Comparison:
             Last, on tables of features, the simple baseline "pooled features, extra trees", which is no loss: it has
             mean, sd and seeds, and is never a contender.
         """
-        tables = {
-            label: self._study.summary(label, metric or "") for label in self._tasks(task, metric)
-        }
-        for label, table in tables.items():
-            if not table["contender"].any():
-                tables[label] = table.assign(contender=None)
-            tables[label] = self._with_baseline(tables[label], label, metric or "")
+        tables = {}
+        for label in self._tasks(task, metric):
+            summary = self._study.summary(label, metric or "")
+            # Somebody is always a contender, unless it is not known who.
+            if not summary["contender"].any():
+                summary = summary.assign(contender=None)
+            tables[label] = self._with_baseline(summary, label, metric or "")
         return self._stacked(tables, task)
 
     def _with_baseline(self, table: pd.DataFrame, task: str, metric: str) -> pd.DataFrame:
@@ -113,12 +118,13 @@ class Comparison:
         values = self._study.baseline(task, metric).dropna()
         if values.empty:
             return table
+        is_known_who_contends = bool(table["contender"].notna().any())
         known = {
             "mean": values.mean(),
             "sd": values.std(),
             "seeds": len(values),
             "planned": len(self._study.cells_of(task)["seed"].unique()),
-            "contender": None if table["contender"].isna().all() else False,
+            "contender": False if is_known_who_contends else None,
             "supervision": "",
         }
         row = {name: known.get(name, np.nan) for name in table.columns}
@@ -127,23 +133,24 @@ class Comparison:
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses, with its own 95 % interval and p value; see `table`."""
-        tasks = self._tasks(task, metric)
-        return self._stacked(
-            {label: pairs_frame(self._study, label, metric or "") for label in tasks}, task
-        )
+        labels = self._tasks(task, metric)
+        pairs = {label: pairs_frame(self._study, label, metric or "") for label in labels}
+        return self._stacked(pairs, task)
 
     def figure(self, task: str | None = None, metric: str | None = None) -> Figure:
         """Return a picture with every seed of every loss, a column for each task; arguments are those of `table`."""
         from milbench.report.figures.overview import overview_figure
         from milbench.report.figures.style import styled
 
-        frame, plan = self.results.frame, self.results.plan
+        plan = self.results.plan
         if metric:
             spec = plan.spec.model_copy(update={"compare_by": [metric]})
             plan = replace(plan, spec=spec)
+        frame = self.results.frame
         rows = frame[frame["task"].isin(self._tasks(task, metric))]
+        shown = replace(self.results, plan=plan, frame=rows)
         with styled():
-            figure = overview_figure(Study(replace(self.results, plan=plan, frame=rows)))
+            figure = overview_figure(Study(shown))
         if figure is None:
             raise UsageError(f"{self.name} has no results to draw yet")
         return figure
@@ -168,7 +175,7 @@ class Comparison:
 
         if task is None and len(self._study.tasks) > 1:
             raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
-        (label,) = self._tasks(task or self._study.tasks[0], None)
+        (label,) = self._tasks(task or self._study.tasks[0], metric=None)
         found = {}
         for row in rows_of(self._study.cells_of(label)):
             folder = self.results.folders.get(row.cell)
@@ -181,44 +188,44 @@ class Comparison:
         """Write the report into a folder, None: that of `milbench report`, and return its page, index.html."""
         from milbench.report.render import render
 
-        return render(
-            self.results, self._reports / self.name if out is None else Path(out), gallery=gallery
-        )
+        folder = self._reports / self.name if out is None else Path(out)
+        return render(self.results, folder, gallery=gallery)
 
     def _tasks(self, task: str | None, metric: str | None) -> list[str]:
         """Return the labels of the tasks that are meant, those that have the metric."""
         if task is not None and task not in self._study.tasks:
             raise unknown("task of this comparison", task, self._study.tasks)
-        metrics = {
-            label: self._study.metrics(label)
-            for label in self._study.tasks
-            if task in (None, label)
-        }
-        if metric is not None and not any(metric in names for names in metrics.values()):
+        labels = self._study.tasks if task is None else [task]
+        if metric is None:
+            return list(labels)
+        metrics = {label: self._study.metrics(label) for label in labels}
+        with_metric = [label for label, names in metrics.items() if metric in names]
+        if not with_metric:
             raise unknown("metric of this comparison", metric, set().union(*metrics.values()))
-        return [label for label, names in metrics.items() if metric is None or metric in names]
+        return with_metric
 
     def _stacked(self, frames: dict[str, pd.DataFrame], task: str | None) -> pd.DataFrame:
-        has_tasks = task is None and len(self._study.tasks) > 1
-        return (
-            pd.concat(frames, names=["task"])
-            if has_tasks
-            else next(iter(frames.values()), pd.DataFrame()).copy()
-        )
+        """Return the frames of tasks as one. Where no task was named and there are several, the index has them."""
+        if task is None and len(self._study.tasks) > 1:
+            return pd.concat(frames, names=["task"])
+        frame = next(iter(frames.values()), pd.DataFrame())
+        # The study keeps this frame: a caller may change the copy.
+        return frame.copy()
 
 
 def _add_settings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Return a frame with the settings of each cell, and the name of its network where its label is none."""
+    """Return a frame with the settings of each cell, and the name of its network where its label is empty."""
     networks = frame["cell"].map({cell.id: cell.network.name for cell in plan.cells})
-    params = [
-        {key: value for key, value in plan.params(cell).items() if "." in key}
-        for cell in plan.cells
-    ]
-    labelled = frame.assign(
-        network=frame["network"].astype(object).where(frame["network"] != "", networks)
-    )
-    settings = pd.DataFrame(params, index=[cell.id for cell in plan.cells]).sort_index(axis=1)
+    labels = frame["network"].astype(object)
+    labelled = frame.assign(network=labels.where(frame["network"] != "", networks))
+    rows = {cell.id: _settings_of(plan, cell) for cell in plan.cells}
+    settings = pd.DataFrame(list(rows.values()), index=list(rows)).sort_index(axis=1)
     return labelled.join(settings, on="cell")
+
+
+def _settings_of(plan: Plan, cell: Cell) -> dict[str, Any]:
+    """Return the settings of a cell, such as recipe.lr, without its names and its seed."""
+    return {key: value for key, value in plan.params(cell).items() if "." in key}
 
 
 def compare(
@@ -263,7 +270,7 @@ def compare(
     """
     from milbench.networks.known_networks import networks as network_registry
 
-    read_edited()
+    reload_edited_plugins()
     loss_names, loss_params = _named_parameters(losses, all_losses())
     task_names, task_params = _named_parameters(tasks, all_tasks())
     network_names, network_params = _named_parameters(networks, network_registry())
@@ -293,7 +300,7 @@ def compare(
         },
     )
     arguments = ", ".join(f"{key}={value!r}" for key, value in flags.fields.items())
-    spec, launch = requested(flags)
+    spec, launch = spec_and_launch(flags)
     command = f"milbench.compare({arguments})"
     launch = replace(launch, root=Path(root), command=command, quiet=not progress)
     if run_comparison(spec, launch) == INTERRUPTED:
@@ -348,6 +355,9 @@ def _name_of_table(name: str, registry: Registry[Any]) -> str:
 
 
 def _name(item: Any, registry: Registry[Any]) -> str:
+    """Return the name by which a spec refers to a module, a class, a function, a path or a name."""
     if isinstance(item, ModuleType):
         return item.__name__
-    return add_object(registry, item) if callable(item) else str(item)
+    if callable(item):
+        return add_object(registry, item)
+    return str(item)

@@ -10,7 +10,7 @@ import pytest
 
 from milbench.contracts import registry
 from milbench.experiment.cell import Cell
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks import known_networks as network_registry
 from milbench.optimizers import known_optimizers as optimizer_registry

@@ -1,6 +1,6 @@
 """The page of the settings of a spec, a recipe, a run and a search, from the descriptions of their fields."""
 
-from milbench.experiment.spec_files import settings
+from milbench.experiment.spec_files import describe_settings
 
 PAGE = """# Settings
 
@@ -16,7 +16,7 @@ defaults for its recipe.
 def files() -> dict[str, str]:
     """Return the page, with a row for every setting."""
     rows = []
-    for name, default, meaning in settings():
+    for name, default, meaning in describe_settings():
         text = " ".join(meaning.split()).replace("|", "\\|")
         rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {text} |")
     return {"reference/settings.md": PAGE + "\n".join(rows) + "\n"}

@@ -15,6 +15,9 @@ from milbench.cli import fetching, options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from milbench.data.bag_checks import Finding
     from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 
 app = typer.Typer(
@@ -114,7 +117,8 @@ def table_(
 
     form = format_of(_task_settings(setting or ()))
     if out is None:
-        if not folder.name:  # "." and "/" have no name beside which a table could stand
+        # "." and "/" have no name beside which a table could stand.
+        if not folder.name:
             name = folder.resolve().name or "bags"
             raise UsageError(
                 f"{folder}: the table needs a name: milbench data table {folder} --out {name}.csv"
@@ -179,8 +183,6 @@ def check(
 
     Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
-    from rich.table import Column, Table
-
     from milbench._utils.console import console
     from milbench.data.bag_checks import Finding, check_bags, checked_splits, fatal
     from milbench.data.own_bags import load_bags
@@ -196,27 +198,33 @@ def check(
         if form.thousands:
             marks += f", thousands apart by {form.thousands!r}"
         findings.insert(0, Finding("fact", "fields", f"separated by {form.marks(path)}, {marks}"))
-    report = Table(
-        *(Column(c, overflow="fold") for c in ("", "what", "found")),
-        title=str(path),
-        title_justify="left",
-    )
-    for finding in findings:
-        report.add_row(
-            "" if finding.level == "fact" else finding.level, finding.what, finding.detail
-        )
-    console.print(report, markup=False)
-    if problems := fatal(findings):
+    console.print(_report_of(findings, path), markup=False)
+    problems = fatal(findings)
+    if problems:
         raise UsageError(f"{path}: {'; '.join(problems)}")
-    settings = [
-        "loss.noisy-or.head=softmax,sigmoid",
-        *[f"task.table={path}"] * (table is not None),
-        *(setting or ()),
-    ]
-    settings += [finding.setting for finding in findings if finding.setting][:1]
     step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", f"{reading.kind[:-1]}-bags"]
-    options.say(then=[*step, *(word for text in settings for word in ("-p", text))])
+    step += ["-p", "loss.noisy-or.head=softmax,sigmoid"]
+    if table is not None:
+        step += ["-p", f"task.table={path}"]
+    for text in setting or ():
+        step += ["-p", text]
+    suggested = [finding.setting for finding in findings if finding.setting]
+    if suggested:
+        step += ["-p", suggested[0]]
+    options.say(then=step)
     return 0
+
+
+def _report_of(findings: Sequence[Finding], path: Path) -> Table:
+    """Return what was found in a table of bags, as a table for the terminal."""
+    from rich.table import Column, Table
+
+    columns = [Column(heading, overflow="fold") for heading in ("", "what", "found")]
+    report = Table(*columns, title=str(path), title_justify="left")
+    for finding in findings:
+        level = "" if finding.level == "fact" else finding.level
+        report.add_row(level, finding.what, finding.detail)
+    return report
 
 
 def _task_settings(settings: Sequence[str]) -> dict[str, str]:
@@ -232,14 +240,18 @@ def _task_settings(settings: Sequence[str]) -> dict[str, str]:
             continue
         if not equals or section != "task" or not names:
             raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
-        # A tab or a space is a value, too.
+        # A tab or a space may be the value.
         texts[names[-1]] = value.strip() or value
     return texts
 
 
 def _first_value(text: str) -> str:
     """Return the first of several values with commas between them, which milbench run compares."""
-    return text.partition(",")[0] if text.strip(", \t") else text
+    if not text.strip(", \t"):
+        # Text of commas and spaces alone is one value.
+        return text
+    first, _, _ = text.partition(",")
+    return first
 
 
 def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
@@ -273,9 +285,8 @@ def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
         "image": table_options.ImageOptions,
         "file": table_options.SequenceOptions,
     }
-    form = table_options.format_of(
-        {name: texts[name] for name in table_options.FORM if name in texts}
-    )
+    form_texts = {name: text for name, text in texts.items() if name in table_options.FORM}
+    form = table_options.format_of(form_texts)
     of_rows: dict[str, type[ImageOptions | SequenceOptions]] = {
         "boxes": table_options.ImageOptions,
         "events": table_options.SequenceOptions,

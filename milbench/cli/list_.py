@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,11 +18,23 @@ from milbench.errors import UsageError
 from milbench.store.folders import Root
 
 if TYPE_CHECKING:
+    from rich.table import Column
+
     from milbench.contracts.registry import Registry
     from milbench.contracts.task import Task
     from milbench.experiment.spec import Spec
 
 Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings", "runs"]
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """One kind of list."""
+
+    headings: list[str | Column]
+    rows: Callable[[], Iterator[tuple[str, ...]]]
+    step: str
+    """The words of `milbench` to suggest next."""
 
 
 def list_(
@@ -37,52 +50,52 @@ def list_(
     from rich.table import Column, Table
 
     from milbench._utils.console import console
-    from milbench.experiment.spec_files import settings
+    from milbench.experiment.spec_files import describe_settings
 
-    kinds: dict[str, tuple[list[str | Column], Callable[[], Iterator[tuple[str, ...]]], str]] = {
-        "runs": (
-            ["comparison", "cells", "done", "launched"],
-            partial(_comparisons, Root(root)),
-            "report NAME",
+    lists: dict[str, _Listing] = {
+        "runs": _Listing(
+            headings=["comparison", "cells", "done", "launched"],
+            rows=partial(_comparisons, Root(root)),
+            step="report NAME",
         ),
-        "specs": (["spec", "summary", "search"], _specs, "run SPEC --dry-run"),
-        "settings": (
-            ["setting", "default", Column("meaning", overflow="fold")],
-            settings,
-            "run demo -p KEY=VALUE",
+        "specs": _Listing(
+            headings=["spec", "summary", "search"], rows=_specs, step="run SPEC --dry-run"
         ),
-        "networks": (
-            ["network", "summary", "parameters", "suits", "from"],
-            _networks,
-            "run demo --network NAMES",
+        "settings": _Listing(
+            headings=["setting", "default", Column("meaning", overflow="fold")],
+            rows=describe_settings,
+            step="run demo -p KEY=VALUE",
         ),
-        "tasks": (
-            ["task", "summary", "parameters", "networks", "from"],
-            lambda: _entries(
-                tasks(),
-                lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)],
-            ),
-            "run --loss exact,noisy-or --task NAME --dry-run",
+        "networks": _Listing(
+            headings=["network", "summary", "parameters", "suits", "from"],
+            rows=_networks,
+            step="run demo --network NAMES",
         ),
-        "losses": (
-            ["loss", "summary", "parameters", "from"],
-            lambda: _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))]),
-            "run --loss NAMES --task extended-digits",
+        "tasks": _Listing(
+            headings=["task", "summary", "parameters", "networks", "from"],
+            rows=_tasks,
+            step="run --loss exact,noisy-or --task NAME --dry-run",
         ),
-        "optimizers": (
-            ["optimizer", "summary", "from"],
-            _optimizers,
-            "run demo -p recipe.optimizer=NAME",
+        "losses": _Listing(
+            headings=["loss", "summary", "parameters", "from"],
+            rows=_losses,
+            step="run --loss NAMES --task extended-digits",
+        ),
+        "optimizers": _Listing(
+            headings=["optimizer", "summary", "from"],
+            rows=_optimizers,
+            step="run demo -p recipe.optimizer=NAME",
         ),
     }
-    headings, rows, step = kinds[kind]
-    table = Table(*headings)
-    for row in rows():
-        table.add_row(
-            *row[:-1], *[""] * (len(headings) - len(row)), row[-1]
-        )  # a broken entry has no details
+    listing = lists[kind]
+    table = Table(*listing.headings)
+    for *first, origin in listing.rows():
+        # A broken entry has no details: its origin stands in the last column all the same.
+        missing = len(listing.headings) - len(first) - 1
+        table.add_row(*first, *[""] * missing, origin)
+    step = listing.step if table.rows else "run demo"
     console.print(table, markup=False)
-    options.say(then=("milbench", *(step if table.rows else "run demo").split()), root=root)
+    options.say(then=("milbench", *step.split()), root=root)
     return 0
 
 
@@ -116,8 +129,18 @@ def _draws(spec: Spec) -> str:
     spaces = [space_of(spec.tune, task, loss) for task in spec.tasks for loss in spec.losses]
     counts = [count_draws(spec.tune, space) for space in spaces]
     fewest, most = min(counts), max(counts)
-    number = f"{most}" if fewest == most else f"{fewest} to {most}"
+    number = str(most) if fewest == most else f"{fewest} to {most}"
     return f"{number} draws a loss"
+
+
+def _tasks() -> Iterator[tuple[str, ...]]:
+    return _entries(
+        tasks(), lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)]
+    )
+
+
+def _losses() -> Iterator[tuple[str, ...]]:
+    return _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))])
 
 
 def _entries(
@@ -146,37 +169,22 @@ def _networks() -> Iterator[tuple[str, ...]]:
 
     suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
-        for makers, condition in (
-            (cls.networks, ""),
-            (cls.classifiers, " (losses with a class head)"),
-        ):
-            for name, maker in makers.items():
-                suited_tasks.setdefault((name, maker, origin), []).append(f"{task}{condition}")
-    for (name, maker, origin), suitable in sorted(
-        suited_tasks.items(), key=lambda item: item[0][0]
-    ):
-        yield (
-            name,
-            _summary(maker),
-            _defaults(network_parameters(maker)),
-            ", ".join(suitable),
-            origin,
-        )
+        for name, maker in cls.networks.items():
+            suited_tasks.setdefault((name, maker, origin), []).append(task)
+        for name, maker in cls.classifiers.items():
+            suitable = f"{task} (losses with a class head)"
+            suited_tasks.setdefault((name, maker, origin), []).append(suitable)
+    for name, maker, origin in sorted(suited_tasks, key=lambda network: network[0]):
+        suits = ", ".join(suited_tasks[name, maker, origin])
+        yield name, _summary(maker), _defaults(network_parameters(maker)), suits, origin
     yield from _entries(
         networks(),
         lambda maker: [_defaults(network_parameters(maker)), suited(maker)],
     )
-    names, maker = (
-        f"resnet18, ... ({len(backbones())} of torchvision)",
-        partial(Backbone, "resnet18"),
-    )
-    yield (
-        names,
-        _summary(maker),
-        _defaults(network_parameters(maker)),
-        "tasks whose bags are images",
-        "torchvision",
-    )
+    names = f"resnet18, ... ({len(backbones())} of torchvision)"
+    backbone = partial(Backbone, "resnet18")
+    parameters = _defaults(network_parameters(backbone))
+    yield names, _summary(backbone), parameters, "tasks whose bags are images", "torchvision"
 
 
 def working_tasks() -> Iterator[tuple[str, str, type[Task]]]:

@@ -33,11 +33,18 @@ app = typer.Typer(
     help="Compare losses for multiple-instance learning from label sets.",
     epilog="Example: milbench run demo",
 )
-COMMANDS: dict[str, Callable[..., int]] = {  # in the order of `milbench --help`
-    "run": run.run, "reproduce": run.reproduce, "report": report.report, "export": export.export,
-    "list": list_.list_, "status": status.status, "sync": sync.sync,
-    "predict": predict.predict, "new": new.new,
-}  # fmt: skip
+COMMANDS: dict[str, Callable[..., int]] = {
+    "run": run.run,
+    "reproduce": run.reproduce,
+    "report": report.report,
+    "export": export.export,
+    "list": list_.list_,
+    "status": status.status,
+    "sync": sync.sync,
+    "predict": predict.predict,
+    "new": new.new,
+}
+"""The commands in the order of `milbench --help`."""
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
@@ -78,7 +85,10 @@ TOUR = (
     ),
     ("report --open", "read which of the two learns better, and how sure that is"),
 )
-"""What `milbench` alone prints: commands that run one after the other, and what each is for; the first only once."""
+"""What `milbench` alone prints: commands that run one after the other, and what each is for.
+
+The first is left out once there is a comparison.
+"""
 
 
 def main() -> NoReturn:
@@ -135,21 +145,25 @@ def _open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # it takes the first number that is free
+            # What is opened takes the first number that is free: this one.
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if (stream := getattr(sys, name)) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError):  # a pipe that cannot tell where it is
+            # A pipe may be unable to tell where it is.
+            with suppress(OSError):
                 stream.reconfigure(errors="backslashreplace")
 
 
 def _without_signal(error: BaseException | None) -> str:
     """Say where a KeyboardInterrupt was raised that no signal has caused."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    place = ""
+    if frames:
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno})"
     return f"code raised KeyboardInterrupt, though nobody pressed Ctrl-C{place}"
 
 
@@ -163,18 +177,20 @@ def _interruptible(signals: list[int]) -> Iterator[None]:
 
     def interrupt(number: int, _: Any) -> NoReturn:
         signals.append(number)
-        if (
-            handlers.pop(signal.SIGHUP, None) is not None
-        ):  # a shell may say once more that the terminal is closed
+        # A shell may say more than once that the terminal is closed.
+        if handlers.pop(signal.SIGHUP, None) is not None:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if sys.__stderr__:
-            with suppress(OSError):  # the terminal may be closed
-                os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")  # safe in a handler
+            # The terminal may be closed. Unlike print, os.write is safe in a handler.
+            with suppress(OSError):
+                os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")
         raise KeyboardInterrupt
 
-    handlers = {
-        n: signal.signal(n, interrupt) for n in STOPPING if signal.getsignal(n) != signal.SIG_IGN
-    }
+    handlers = {}
+    for number in STOPPING:
+        # Who started this command may have asked it to ignore a signal, as nohup does.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            handlers[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
@@ -196,36 +212,48 @@ def top(
     except OSError:
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
+        has_comparisons = bool(Root(options.HERE).names())
+        tour = TOUR[1:] if has_comparisons else TOUR
         options.say("Try next:", style="bold")
-        for words, purpose in TOUR[bool(Root(options.HERE).names()) :]:
+        for words, purpose in tour:
             options.say(f"  milbench {words}", style="cyan")
             options.say(f"      {purpose}")
         options.say("Every command: milbench --help")
 
 
 def _with_suggestion(message: str) -> str:
-    """Return an error of the parser with the closest valid choice, or the `-p` that sets an option of that name."""
+    """Return an error of the parser with what helps: the closest valid choice, or the `-p` that sets such an option."""
     message = message.replace("Value error, ", "")
     option = re.match(r"No such option: --([\w-]+)", message)
-    if option and sys.argv[1].startswith("-") and "Possible" not in message:
-        return f"{message}; options follow the command, such as milbench run --{option[1]}"
-    if option and sys.argv[1:2] in (["run"], ["reproduce"]):
-        from milbench.experiment.flags import setting_key
-
-        key = setting_key(option[1].replace("-", "_"))
-        return f"No such option: --{option[1]}; it is set by -p {key}=VALUE" if key else message
+    if option:
+        return _without_option(message, option[1])
     if message.startswith("Missing option '--cell'"):
         return f"{message.removesuffix('.')}: milbench status shows the ids of the cells"
-    match = re.search(r"'([^']*)' is not one of (.*)\.", message)
-    return (
-        message.removesuffix(".") + hint(match[1], re.findall(r"'(.*?)'", match[2]))
-        if match
-        else message
-    )
+    choice = re.search(r"'([^']*)' is not one of (.*)\.", message)
+    if choice:
+        valid = re.findall(r"'(.*?)'", choice[2])
+        return message.removesuffix(".") + hint(choice[1], valid)
+    return message
+
+
+def _without_option(message: str, name: str) -> str:
+    """Return an error about an option that does not exist, with what the user may have meant."""
+    has_suggestion = "Possible" in message
+    if sys.argv[1].startswith("-") and not has_suggestion:
+        return f"{message}; options follow the command, such as milbench run --{name}"
+    if sys.argv[1] in ("run", "reproduce"):
+        from milbench.experiment.flags import setting_key
+
+        key = setting_key(name.replace("-", "_"))
+        if key:
+            return f"No such option: --{name}; it is set by -p {key}=VALUE"
+    return message
 
 
 def _refuse(message: str) -> int:
+    """Print an error in one line on standard error, and return the exit code."""
     from milbench._utils.console import plain
 
-    typer.echo(plain(f"milbench: {' '.join(message.split())}"), err=True)
+    line = " ".join(message.split())
+    typer.echo(plain(f"milbench: {line}"), err=True)
     return 2

@@ -36,20 +36,15 @@ def new(
     from milbench.contracts.registry import check_name
 
     check_name(name)
-    if origin := _origins(kind).get(name):
+    origin = _origins(kind).get(name)
+    if origin:
         raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
     templates = resources.files("milbench").joinpath("templates")
-    code, test_code = (
-        templates.joinpath(f"{test}my_{kind}.py").read_text("utf-8") for test in ("", "test_")
-    )
-    class_name = _class_name(name)
-    if keyword.iskeyword(class_name) or re.search(
-        rf"\b{class_name}\b", code.replace(_class_name(f"my-{kind}"), "")
-    ):
-        raise UsageError(
-            f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another"
-        )
-    file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
+    code = templates.joinpath(f"my_{kind}.py").read_text("utf-8")
+    test_code = templates.joinpath(f"test_my_{kind}.py").read_text("utf-8")
+    _check_class_name(name, kind, code)
+    file = Path(f"{_stem(name)}.py")
+    tests = Path(f"test_{_stem(name)}.py")
     with as_usage():
         for path in (file, tests):
             if path.exists():
@@ -60,15 +55,35 @@ def new(
             raise UsageError(
                 f"{file} would hide the Python module {file.stem!r}; choose another name"
             )
-        for path, template in ((file, code), (tests, test_code)):
-            text = template
-            for spelling in (str, _stem, _class_name):
-                text = text.replace(spelling(f"my-{kind}"), spelling(name))
-            write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+        _write(file, _renamed(code, kind, name))
+        _write(tests, _renamed(test_code, kind, name))
     options.say(
         f"wrote {file} and its test: pytest {tests}", then=TRIALS[kind].format(file).split()
     )
     return 0
+
+
+def _check_class_name(name: str, kind: Kind, code: str) -> None:
+    """Raise UsageError where the class would have a name of Python, or one that the template uses already."""
+    class_name = _class_name(name)
+    rest = code.replace(_class_name(f"my-{kind}"), "")
+    if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", rest):
+        raise UsageError(
+            f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another"
+        )
+
+
+def _renamed(template: str, kind: Kind, name: str) -> str:
+    """Return a template with a name in place of its own, in all spellings: my-loss, my_loss and MyLoss."""
+    own_name = f"my-{kind}"
+    text = template
+    for spelling in (str, _stem, _class_name):
+        text = text.replace(spelling(own_name), spelling(name))
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
 def _origins(kind: Kind) -> dict[str, str]:

@@ -78,7 +78,8 @@ ComparisonArgument = Annotated[
     str | None, typer.Argument(help="A comparison; default: the one launched last.")
 ]
 
-HERE = Path()  # the default of `--root`
+HERE = Path()
+"""The default of `--root`."""
 
 
 def command_line() -> str:
@@ -86,9 +87,11 @@ def command_line() -> str:
 
     Published reports show it, and where its results lay on one machine helps nobody to run it on another.
     """
-    arguments, words = iter(sys.argv[1:]), ["milbench"]
+    words = ["milbench"]
+    arguments = iter(sys.argv[1:])
     for argument in arguments:
         if argument == "--root":
+            # Its value is the next word.
             next(arguments, None)
         elif not argument.startswith("--root="):
             words.append(argument)
@@ -96,10 +99,11 @@ def command_line() -> str:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
-    return (
-        None if text is None else [part.strip() for part in text.split(",") if part.strip()] or [""]
-    )
+    """Split a list at commas. A text without names becomes one empty name, which is then refused as unknown."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    return [part for part in parts if part] or [""]
 
 
 def say(
@@ -109,28 +113,34 @@ def say(
     root: Path = HERE,
     data: Path | None = None,
 ) -> None:
-    """Print lines, however long, as they are, and last the words of the command to run then, on the same folders."""
+    """Print lines, however long, as they are, then the suggested next command, on the same folders."""
+    for line in lines:
+        _print(line, style)
+    if then:
+        words = list(then)
+        if root != HERE:
+            words += ["--root", str(root)]
+        if data is not None:
+            words += ["--data-dir", str(data)]
+        _print(f"next: {shlex.join(words)}")
+
+
+def _print(line: str, style: str = "") -> None:
     from milbench._utils.console import console
 
-    words = [
-        *then,
-        *["--root", str(root)] * (root != HERE),
-        *["--data-dir", str(data)] * (data is not None),
-    ]
-    for line, look in (
-        *((line, style) for line in lines),
-        *[(f"next: {shlex.join(words)}", "")] * bool(then),
-    ):
-        console.print(line, style=look, soft_wrap=True, highlight=False, markup=False)
+    console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)
 
 
 def step_after(plan: Plan) -> Sequence[str]:
-    """Return the command after cells are done: the rest of a search, the report, or a use of what is not tested."""
+    """Return the command to suggest after cells are done.
+
+    It runs the rest of a search, writes the report, or uses networks that were not tested.
+    """
     if plan.is_searching:
         return "milbench", "run", plan.name
     if any(info.is_tested for info in plan.tasks.values()):
         return "milbench", "report", plan.name
-    seeds = ",".join(
-        cell.id for cell in plan.cells if cell.variant_key == plan.cells[0].variant_key
-    )
-    return "milbench", "predict", "FILES", "--cell", seeds
+    # All seeds of the first variant: their predictions are averaged.
+    variant = plan.cells[0].variant_key
+    ids = [cell.id for cell in plan.cells if cell.variant_key == variant]
+    return "milbench", "predict", "FILES", "--cell", ",".join(ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from milbench.inference.predict_bags import BagPredictions
     from milbench.inference.trained import Trained
 
-SHOWN = 10  # bags that are printed; all are written
+SHOWN = 10
+"""Bags that are printed. All are written."""
 CellOption = Annotated[
     str,
     typer.Option(
@@ -89,7 +91,8 @@ def predict(
             raise UsageError(
                 f"predictions of several cells are averaged for bags: {first.task.name} has pictures"
             )
-        _read_pictures(first, images, out, decoder, scale, positions, sensitivity, invert)
+        options_of_pictures = _PictureOptions(decoder, scale, positions, sensitivity, invert)
+        _read_pictures(first, images, out, options_of_pictures)
         return 0
     picture_options = {
         "--decoder": decoder,
@@ -106,56 +109,76 @@ def predict(
     return 0
 
 
+@dataclass(frozen=True)
+class _PictureOptions:
+    """How pictures are read, and what is written of them: the options of the command."""
+
+    decoder: Decoder | None
+    scale: float
+    positions: bool
+    sensitivity: bool
+    invert: bool
+
+
 def _read_pictures(
-    model: Trained, images: Sequence[Path], out: Path, decoder: Decoder | None, scale: float,
-    positions: bool, sensitivity: bool, invert: bool,
-) -> None:  # fmt: skip
-    """Write the files of every picture and print a table of them; all are checked before the first is written."""
+    model: Trained, images: Sequence[Path], out: Path, chosen: _PictureOptions
+) -> None:
+    """Write the files of every picture and print a table of them. All are checked before the first is written."""
     from milbench._utils.console import console, table_of
     from milbench._utils.images import unique_stems
-    from milbench.inference.overlay import prediction_figure, sensitivity_figure
-    from milbench.inference.predict_picture import (
-        as_json,
-        label_set_text,
-        notes,
-        read_picture,
-        reading_text,
-    )
+    from milbench.inference.predict_picture import notes
 
     names = unique_stems(images)
-    figures = {".png": prediction_figure} | (
-        {"-sensitivity.png": sensitivity_figure} if sensitivity else {}
-    )
-    _refuse_overwriting(
-        images, out, [out / (name + ending) for name in names for ending in (".json", *figures)]
-    )
+    endings = [".json", ".png"]
+    if chosen.sensitivity:
+        endings.append("-sensitivity.png")
+    outputs = [out / f"{name}{ending}" for name in names for ending in endings]
+    _refuse_overwriting(images, out, outputs)
     for path in images:
-        _prepared(model, path, scale, invert)
+        _prepared(model, path, chosen)
     with as_usage():
         out.mkdir(parents=True, exist_ok=True)
     rows = []
     for path, name in zip(images, names, strict=True):
-        image = _prepared(model, path, scale, invert)
-        resized, reading = read_picture(model, image, scale, decoder)
-        about = as_json(model, path, image.size, resized.size, reading, positions=positions)
-        text = json.dumps(about, indent=None if positions else 1) + "\n"
-        pages = {
-            out / (name + ending): draw(model, resized, reading) for ending, draw in figures.items()
-        }
-        with as_usage():
-            write_atomically(
-                out / f"{name}.json", partial(Path.write_text, data=text, encoding="utf-8")
-            )
-            for file, page in pages.items():
-                _save(file, page)
-        rows.append((
-            str(path), f"{resized.width}x{resized.height}",
-            f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})", label_set_text(model, reading.labels),
-            f"{about['label_set_probability']:.3g}", f"{out / name}{', '.join(('.json', *figures))}",
-        ))  # fmt: skip
+        found = _read_picture(model, path, out / name, chosen)
+        rows.append((str(path), *found, f"{out / name}{', '.join(endings)}"))
     headings = "image", "read at", "reads", "label set", "probability", "written"
     console.print(table_of(f"{model.name}, cell {model.cell.id}", headings, rows), markup=False)
     options.say(*notes(model), then=("open", f"{out / names[0]}.png"))
+
+
+def _read_picture(
+    model: Trained, path: Path, start: Path, chosen: _PictureOptions
+) -> tuple[str, str, str, str]:
+    """Write the files of a picture, whose paths have this start. Return its size, text, label set and probability."""
+    from milbench.inference.overlay import prediction_figure, sensitivity_figure
+    from milbench.inference.predict_picture import (
+        as_json,
+        label_set_text,
+        read_picture,
+        reading_text,
+    )
+
+    image = _prepared(model, path, chosen)
+    resized, reading = read_picture(model, image, chosen.scale, chosen.decoder)
+    about = as_json(model, path, image.size, resized.size, reading, positions=chosen.positions)
+    # The probabilities of all positions are many numbers, so that they stand in one line.
+    indent = None if chosen.positions else 1
+    text = json.dumps(about, indent=indent) + "\n"
+    figures = {".png": prediction_figure(model, resized, reading)}
+    if chosen.sensitivity:
+        figures["-sensitivity.png"] = sensitivity_figure(model, resized, reading)
+    with as_usage():
+        file = Path(f"{start}.json")
+        write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
+        for ending, figure in figures.items():
+            _save(Path(f"{start}{ending}"), figure)
+    return (
+        f"{resized.width}x{resized.height}",
+        f"{reading_text(model, reading) or 'nothing'} ({reading.decoder})",
+        label_set_text(model, reading.labels),
+        f"{about['label_set_probability']:.3g}",
+    )
 
 
 def _write_predicted_bags(
@@ -169,30 +192,33 @@ def _write_predicted_bags(
     from milbench.inference.predict_bags import bag_table, position_table
     from milbench.inference.predict_picture import notes
 
-    table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    table = out
+    if out.is_dir() or not is_table(out):
+        table = out / f"{paths[0].resolve().stem}.csv"
     check_kind(table)
-    position_file, maps = (
-        table.with_stem(f"{table.stem}-positions"),
-        table.with_name(f"{table.stem}-maps"),
-    )
+    position_file = table.with_stem(f"{table.stem}-positions")
+    maps = table.with_name(f"{table.stem}-maps")
     _refuse_overwriting(paths, out, [table, position_file])
-    tables, places = [], []
+    tables = []
+    places = []
     for batch in _predictions(models, paths):
         tables.append(bag_table(batch))
         if positions:
             places.append(position_table(batch))
     predictions = pd.concat(tables, ignore_index=True)
-    lines = [
-        *(line for model in models for line in notes(model)),
-        f"wrote {len(predictions):,} bags to {table}",
-    ]
+    written = f"wrote {len(predictions):,} bags to {table}"
     with as_usage():
         write_table(predictions, table)
         if places:
             write_table(pd.concat(places, ignore_index=True), position_file)
-            lines[-1] += f", their positions to {position_file}"
+            written += f", their positions to {position_file}"
     console.print(_summary(models, predictions), markup=False)
-    if positions:  # all bags can be read
+    lines = []
+    for model in models:
+        lines += notes(model)
+    lines.append(written)
+    # Last, since only now it is known that all bags can be read.
+    if positions:
         lines.append(_draw_bags(models, paths, maps))
     options.say(*lines, then=("open", str(table)))
 
@@ -201,9 +227,8 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
     """Yield what is found in bags, batch by batch: all together may not fit into memory."""
     from milbench.inference.predict_bags import predict_bags
 
-    for batches in zip(
-        *(model.task.read_bags(paths, model.format, model.network) for model in models), strict=True
-    ):
+    readers = [model.task.read_bags(paths, model.format, model.network) for model in models]
+    for batches in zip(*readers, strict=True):
         yield predict_bags(models, batches)
 
 
@@ -214,9 +239,12 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
 
     names: list[Path] = []
     for predictions in _predictions(models, paths):
-        names += map(Path, predictions.batch.names)
-        for bag, stem in enumerate(unique_stems(names)[-len(predictions.labels) :]):
-            if (page := draw(predictions, bag)) is None:
+        names += [Path(name) for name in predictions.batch.names]
+        # Names of earlier batches count too, so that no picture replaces another.
+        stems = unique_stems(names)[-len(predictions.labels) :]
+        for bag, stem in enumerate(stems):
+            page = draw(predictions, bag)
+            if page is None:
                 return _why_no_picture(models[0].task)
             with as_usage():
                 folder.mkdir(parents=True, exist_ok=True)
@@ -233,6 +261,7 @@ def _why_no_picture(task: Task) -> str:
 
 
 def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
+    """Return the first predictions as a table for the terminal."""
     from milbench._utils.console import table_of
 
     kind = str(predictions.columns[0])
@@ -240,11 +269,11 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
     if len(models) > 1:
         seeds = ", ".join(str(model.cell.seed) for model in models)
         title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
-    first = predictions[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False)
-    rows = [
-        (str(bag), f"{{{labels.replace(';', ', ')}}}", f"{probability:.3g}")
-        for bag, labels, probability in first
-    ]
+    first = predictions[[kind, "labels", "probability"]].head(SHOWN)
+    rows = []
+    for bag, labels, probability in first.itertuples(index=False):
+        label_set = labels.replace(";", ", ")
+        rows.append((str(bag), f"{{{label_set}}}", f"{probability:.3g}"))
     table = table_of(title, (kind, "label set", "probability"), rows)
     if len(predictions) > SHOWN:
         table.caption = f"and {len(predictions) - SHOWN:,} more"
@@ -257,10 +286,13 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
     from milbench.inference.trained import load_trained
 
     target = resolve(device)
-    folders = {folder.id: folder for folder in map(Root(root).find, references)}
+    found = [Root(root).find(reference) for reference in references]
+    # Two references may be those of one cell.
+    folders = {folder.id: folder for folder in found}
     models = [load_trained(folder, target) for folder in folders.values()]
     first = models[0].cell
-    for cell in (model.cell for model in models[1:]):
+    for model in models[1:]:
+        cell = model.cell
         if cell.variant_key != first.variant_key or cell.task.data != first.task.data:
             raise UsageError(
                 f"cells {first.id} ({first}) and {cell.id} ({cell}) differ in more than their seeds"
@@ -268,7 +300,7 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
     return models
 
 
-def _prepared(model: Trained, path: Path, scale: float, invert: bool) -> Image:
+def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
     """Return an image, or its negative. Raises UsageError where it cannot be read, by this network or at all."""
     from PIL import ImageOps
 
@@ -278,23 +310,24 @@ def _prepared(model: Trained, path: Path, scale: float, invert: bool) -> Image:
     image = open_image(path)
     model.task.instances_from(image.resize((1, 1)))
     try:
-        size_at(model, image.size, scale)
+        size_at(model, image.size, chosen.scale)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    return ImageOps.invert(image) if invert else image
+    return ImageOps.invert(image) if chosen.invert else image
 
 
 def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
+    taken = {path.resolve() for path in inputs}
     for place in outputs:
-        if place.resolve() in {path.resolve() for path in inputs}:
+        if place.resolve() in taken:
             raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
 
 
 def _save(path: Path, figure: Figure) -> None:
+    def write(temporary: Path) -> None:
+        figure.savefig(temporary, format="png", bbox_inches="tight")
+
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing"
-        )  # the name of a class may have any letters
-        write_atomically(
-            path, lambda temporary: figure.savefig(temporary, format="png", bbox_inches="tight")
-        )
+        # The name of a class may have letters that the font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        write_atomically(path, write)

@@ -1,15 +1,20 @@
 """`milbench report`: the page of a comparison."""
 
+from __future__ import annotations
+
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from milbench.store.results import Results
 
 
 def report(
@@ -37,7 +42,10 @@ def report(
     """
     if from_ is not None and (names or publish):
         raise UsageError("--from reads a published report: give neither NAME nor --publish with it")
-    page = write_report(names or [], root, gallery=gallery, publish=publish, published=from_)
+    if from_ is None:
+        page = write_report(names or [], root, gallery=gallery, publish=publish)
+    else:
+        page = render_published(from_, root, gallery=gallery)
     if open_it:
         import webbrowser
 
@@ -46,43 +54,69 @@ def report(
 
 
 def write_report(
-    names: Sequence[str],
-    root: Path,
-    *,
-    gallery: bool = True,
-    publish: bool = False,
-    published: Path | None = None,
+    names: Sequence[str], root: Path, *, gallery: bool = True, publish: bool = False
 ) -> Path:
-    """Write the report of comparisons side by side, or of a published one; print its sentence; return its page."""
-    from milbench._utils.console import plain, write_line
+    """Write the report of a comparison, or of several side by side, and print its sentence. Return its page.
+
+    Without names, it is that of the comparison launched last.
+    """
     from milbench.report.combine import combine
-    from milbench.report.published_reports import read, save
-    from milbench.report.render import KEPT, PICTURES, render, sentence
+    from milbench.report.published_reports import save
     from milbench.store.folders import Root, damaged
     from milbench.store.folders import results as results_of
 
-    parts = (
-        [read(published)]
-        if published
-        else [results_of(root, name) for name in names] or [results_of(root)]
-    )
-    if not published:
-        options.say(*Root(root).not_plans())
-    for part in parts if not published else ():
-        options.say(*damaged(part.plan, Root(root).states(part.plan.cells)))
-    results = combine(parts) if parts[1:] else parts[0]
-    out = Root(root).reports / results.plan.name
-    # Some pictures cannot be drawn again from what is published, so that their files are kept.
-    if published is not None and published.resolve() != out.resolve():
-        (out / PICTURES).mkdir(parents=True, exist_ok=True)
-        for start in KEPT:
-            for picture in (published / PICTURES).glob(f"{start}-*.png"):
-                shutil.copy2(picture, out / PICTURES)
-    # On stderr, so that what the command prints on stdout stays the answer alone.
-    page = render(
-        results, out, gallery=gallery, tell=lambda line: write_line(sys.stderr, plain(line))
-    )
+    place = Root(root)
+    chosen: Sequence[str | None] = names or [None]
+    parts = [results_of(root, name) for name in chosen]
+    options.say(*place.not_plans())
+    for part in parts:
+        options.say(*damaged(part.plan, place.states(part.plan.cells)))
+    results = combine(parts) if len(parts) > 1 else parts[0]
+    out = place.reports / results.plan.name
+    page = _write_page(results, out, gallery=gallery)
     if publish:
         save(results, out)
-    options.say(sentence(results), style="bold", then=("open", str(page)))
+    _say_sentence(results, page)
     return page.resolve()
+
+
+def render_published(published: Path, root: Path, *, gallery: bool = True) -> Path:
+    """Write a published report again, from the files in its folder, and print its sentence. Return its page."""
+    from milbench.report.published_reports import read
+    from milbench.store.folders import Root
+
+    results = read(published)
+    out = Root(root).reports / results.plan.name
+    if published.resolve() != out.resolve():
+        _copy_kept_pictures(published, out)
+    page = _write_page(results, out, gallery=gallery)
+    _say_sentence(results, page)
+    return page.resolve()
+
+
+def _copy_kept_pictures(published: Path, out: Path) -> None:
+    """Copy the pictures that cannot be drawn again from what is published."""
+    from milbench.report.render import KEPT, PICTURES
+
+    pictures = out / PICTURES
+    pictures.mkdir(parents=True, exist_ok=True)
+    for start in KEPT:
+        for picture in (published / PICTURES).glob(f"{start}-*.png"):
+            shutil.copy2(picture, pictures)
+
+
+def _write_page(results: Results, out: Path, *, gallery: bool) -> Path:
+    from milbench._utils.console import plain, write_line
+    from milbench.report.render import render
+
+    def tell(line: str) -> None:
+        # On stderr, so that what the command prints on stdout stays the answer alone.
+        write_line(sys.stderr, plain(line))
+
+    return render(results, out, gallery=gallery, tell=tell)
+
+
+def _say_sentence(results: Results, page: Path) -> None:
+    from milbench.report.render import sentence
+
+    options.say(sentence(results), style="bold", then=("open", str(page)))

@@ -1,5 +1,6 @@
 """`milbench run` and `reproduce`: run the missing cells of a comparison."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +12,19 @@ from milbench.cli.fetching import fetch_missing
 from milbench.cli.options import SeveralNames, names
 from milbench.cli.report import write_report
 from milbench.errors import INTERRUPTED
-from milbench.experiment.flags import Flags, requested
+from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.spec_files import presets
 from milbench.running.launch import run_comparison
 from milbench.store.folders import Root
 
 
 def run(
-    spec: Annotated[
+    reference: Annotated[
         str | None,
-        typer.Argument(help="A TOML file, a built-in spec (milbench list specs) or a comparison."),
+        typer.Argument(
+            metavar="SPEC",
+            help="A TOML file, a built-in spec (milbench list specs) or a comparison.",
+        ),
     ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
@@ -64,7 +68,7 @@ def run(
         networks=names(network),
         seeds=seeds,
         name=name,
-        settings=setting or [],
+        assignments=setting or [],
         execution={
             "data_dir": data_dir,
             "device": device,
@@ -75,22 +79,29 @@ def run(
             "log_models": log_models or None,
         },
     )
-    asked, launch = requested(flags, spec, preset, Root(root))
+    spec, launch = spec_and_launch(flags, reference, preset, Root(root))
     launch = replace(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
-    fetch_missing(asked, launch, download=download)
-    code = run_comparison(asked, launch)
-    if code != INTERRUPTED and not (quiet or dry_run):
-        from milbench.report.render import sentence
-        from milbench.store.folders import results
-
-        comparison = results(root, asked.name)
-        step = options.step_after(comparison.plan)
-        if code:
-            step = ("milbench", "status", asked.name)
-        options.say(sentence(comparison), style="bold", then=step, root=root)
+    fetch_missing(spec, launch, download=download)
+    code = run_comparison(spec, launch)
+    is_complete = code != INTERRUPTED and not dry_run
+    if is_complete and not quiet:
+        _say_outcome(spec.name, root, has_failures=code != 0)
     return code
+
+
+def _say_outcome(name: str, root: Path, *, has_failures: bool) -> None:
+    """Print the sentence of the report, and the command to run next."""
+    from milbench.report.render import sentence
+    from milbench.store.folders import results
+
+    comparison = results(root, name)
+    if has_failures:
+        step: Sequence[str] = ("milbench", "status", name)
+    else:
+        step = options.step_after(comparison.plan)
+    options.say(sentence(comparison), style="bold", then=step, root=root)
 
 
 def reproduce(
@@ -119,24 +130,24 @@ def reproduce(
     flags = Flags(
         losses=names(loss),
         seeds=seeds,
-        settings=setting or [],
+        assignments=setting or [],
         execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
     )
-    asked, launch = requested(flags, study, preset)
+    spec, launch = spec_and_launch(flags, study, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
-    fetch_missing(asked, launch, download=download)
+    fetch_missing(spec, launch, download=download)
     about = presets(study)
     if dry_run and about:
         rows = []
         for name, text in about.items():
-            remark = "shown below" if name == asked.preset else ""
+            remark = "shown below" if name == spec.preset else ""
             rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
-    code = run_comparison(asked, launch)
+    code = run_comparison(spec, launch)
     # A report is useful even if some cells failed.
     if code != INTERRUPTED and not dry_run:
-        options.say(*_beside_published(asked.name, root))
-        write_report([asked.name], root, gallery=gallery)
+        options.say(*_beside_published(spec.name, root))
+        write_report([spec.name], root, gallery=gallery)
     return code
 
 

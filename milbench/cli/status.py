@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from milbench.store.cell_folder import State
 
 INTERRUPTED = "interrupted"
-"""What is shown in place of "missing" for a cell whose training has begun; the next launch goes on with it."""
+"""Shown in place of "missing" for a cell whose training has begun. The next launch goes on with it."""
 NOT_DONE = ("running", "failed", INTERRUPTED, "missing", "unreadable")
-"""What a cell that is not done can be shown as, in the order of the summary."""
+"""The states of a cell that is not done, in the order of the summary."""
 
 
 def status(
@@ -46,7 +46,9 @@ def status(
     console.print(_table(plan, states, interrupted, place if scores else None), markup=False)
     failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
     if failed:
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        more = ""
+        if len(failed) > 1:
+            more = f" (and {len(failed) - 1} more)"
         options.say(f"traceback: {place.cell(failed[0]).error}{more}")
     is_done = all(state.status == "done" for state in states.values())
     if is_done:

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from milbench.contracts.loss import Loss, Reduction
 from milbench.contracts.registry import losses, tasks
-from milbench.contracts.resolver import read_edited, resolve
+from milbench.contracts.resolver import reload_edited_plugins, resolve
 from milbench.contracts.task import Task
 from milbench.errors import one_of
 
@@ -24,7 +24,7 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
         >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) and log(4^5), as every label map is equally probable
         tensor([3.4975, 6.9315])
     """
-    read_edited()
+    reload_edited_plugins()
     loss = losses().create(resolve(losses(), name), params)
     # The constructor of a user's loss need not take it.
     loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
@@ -43,5 +43,5 @@ def load_task(name: str, **params: Any) -> Task:
         >>> problem.steps_per_epoch
         20
     """
-    read_edited()
+    reload_edited_plugins()
     return tasks().create(resolve(tasks(), name), params)

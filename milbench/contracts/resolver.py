@@ -81,7 +81,7 @@ def local_object(registry: Registry[T], name: str) -> T | None:
     return entry.load()
 
 
-def read_edited() -> None:
+def reload_edited_plugins() -> None:
     """Read edited files again, and what imports them; forget those that are gone, or cannot be imported any more.
 
     Called where a user begins something, and not by the workers of a launch: they go on with the code of the plan.

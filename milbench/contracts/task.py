@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from milbench.contracts.bags import NamedBags
+from milbench.contracts.folds import Folds
 from milbench.contracts.network import BagKind, Network, NetworkMaker
 from milbench.contracts.problem import BagFormat, Problem
 from milbench.contracts.published import Published
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class Folds:
-    """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
-
-    Folds share training bags, for which statistics correct by `Task.overlap`.
-    """
-
-    count: int  # at least 2
-    repeats: int | None = 1  # None: as many as are asked for, whose folds are the same
-
-    @property
-    def seeds(self) -> int:
-        """The number of seeds that take every fold of every repetition once."""
-        return self.count * (self.repeats or 1)
 
 
 class Task(ABC):

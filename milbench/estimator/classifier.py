@@ -26,7 +26,7 @@ from milbench.contracts.parameters import check_params, constructor_parameters
 from milbench.contracts.problem import BagFormat
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.registry import tasks
-from milbench.contracts.resolver import add_object, read_edited
+from milbench.contracts.resolver import add_object, reload_edited_plugins
 from milbench.contracts.task import Task
 from milbench.contracts.validation import validated
 from milbench.errors import UsageError, positive
@@ -580,7 +580,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                     )
                 return network
             maker = add_object(networks(), maker)
-        read_edited()
+        reload_edited_plugins()
         task = _described_task()
         name = network_name(task, maker, loss.head)
         return make_network(task, bag_format, name, {}, seed, loss.head)

@@ -15,19 +15,13 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from milbench.contracts.parameters import with_neutral, without_neutral
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.supervision import Supervision
-from milbench.experiment.choices import (
-    Choice,
-    LossChoice,
-    NetworkChoice,
-    TaskChoice,
-    to_json,
-)
+from milbench.experiment.choices import Choice, LossChoice, NetworkChoice, TaskChoice, to_json
 
 CELL_FORMAT = 4
 """The format of the cells that are planned now. To be raised when training computes something else from the same cell:
 older results are then not reused."""
 FORMAT_OF_BEFORE = 3
-"""The format of a cell that does not say it: those planned before cells had the field."""
+"""The format of a cell without this field: it was planned before cells had one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Cell:
     network: NetworkChoice
     recipe: Recipe
     seed: int
-    """Of the initial weights, and of the order and the content of the bags."""
+    """It decides the initial weights, and the order and the content of the bags."""
     format: int = CELL_FORMAT
 
     @property
@@ -69,7 +63,7 @@ class Cell:
 
     @property
     def has_plugins(self) -> bool:
-        """Whether its loss, task or network is not milbench's own."""
+        """Whether one of its loss, task and network is not milbench's own."""
         return any(choice.is_plugin for choice in self.choices.values())
 
     @cached_property
@@ -106,7 +100,10 @@ class Cell:
         return flat
 
     def to_record(self) -> dict[str, Any]:
-        """Return the cell as files hold it: flat, as its id hashes it."""
+        """Return the cell as files hold it.
+
+        These are the names of the stored format. Ids hash them, so none may ever be renamed.
+        """
         return {
             "loss": self.loss.name,
             "loss_params": dict(self.loss.params),
@@ -147,12 +144,12 @@ NOT_HASHED = {
     "supervision",
     "format",  # it is hashed beside the fields
 }
-"""The fields of a record that the id of a cell does not depend on."""
+"""The fields of a record that are left out where the id of a cell is computed."""
 
 
 @checked_dataclass(frozen=True)
 class _Record:
-    """The fields of `Cell.to_record`, by which what a file says is checked."""
+    """A cell as files hold it: the fields of `Cell.to_record` with their types, by which a file is checked."""
 
     loss: str
     loss_params: dict[str, Any]

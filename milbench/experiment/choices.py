@@ -1,4 +1,4 @@
-"""What was chosen: a loss, a task and a network, each with its parameters and the version of its code."""
+"""What a spec chooses: a loss, a task and a network, each with its parameters and the version of its code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Choice:
     """
 
     kind: ClassVar[str]
-    """What it is in messages, and by which registry it is found: loss, task or network."""
+    """loss, task or network: what messages call it, and which registry it is found in."""
 
     name: str
     params: Params
@@ -64,7 +64,7 @@ class LossChoice(Choice):
     kind: ClassVar[str] = "loss"
 
     supervision: Supervision = "set"
-    """It follows from the loss."""
+    """What the loss learns from. The class of the loss decides it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TaskChoice(Choice):
     kind: ClassVar[str] = "task"
 
     data: str = ""
-    """The digest that `Task.check_data` returned."""
+    """The digest that `Task.check_data` returns; "" until the plan is made."""
     short_name: str = ""
     """The name that the spec gives the task with these parameters, "" for none."""
 

@@ -1,6 +1,6 @@
-"""The draws of a search: points of the ranges, each with every combination of the lists.
+"""The draws of a search. `Search.draws` counts points: a point has a draw for each combination of the lists.
 
-`search.draws` counts points: a point has a draw for each combination of the lists.
+A point is a value for each range. So a search with 16 points and one list of 3 values has 48 draws.
 """
 
 import itertools
@@ -32,8 +32,8 @@ class Space:
 def space_of(search: Search, task: str, loss: str) -> Space:
     """Return the space of a loss on a task: settings of the recipe first, then parameters of the loss.
 
-    The order matters: a range gets the coordinate of its place. Losses that share the ranges of the recipe therefore
-    share their values, whatever ranges they have of their own.
+    The order matters: the first range gets the first coordinate of a point, and so on. Losses that search the same
+    ranges of the recipe therefore try the same values, whatever ranges they have of their own.
     """
     dimensions: dict[str, Dimension] = {}
     for name, dimension in for_task(search.recipe, task).items():
@@ -50,10 +50,9 @@ def space_of(search: Search, task: str, loss: str) -> Space:
 
 
 def count_points(search: Search, space: Space) -> int:
-    """Return how many points a space has. Without ranges there is one point, and it sets nothing."""
+    """Return how many points a space has: `Search.draws`, or a single one that sets nothing where it has no ranges."""
     if not space.ranges:
         return 1
-    # Points, not draws: a point has a draw for each combination of the lists.
     return search.draws
 
 
@@ -80,7 +79,10 @@ def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
     for number_of_point, point in enumerate(points):
         for combination in combinations_of(space.lists):
             draw = Draw(
-                arm=arm, draw=len(draws), settings=point | combination, point=number_of_point
+                arm=arm,
+                number=len(draws),
+                settings=point | combination,
+                point=number_of_point,
             )
             draws.append(draw)
     return draws
@@ -90,7 +92,7 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
     """Return the first `count` points of a scrambled Sobol sequence.
 
     They fill the ranges evenly, and a larger count only adds points. The seed scrambles the sequence. Values are
-    rounded to four digits, so two seeds may share one. Raises UsageError where there are too many ranges.
+    rounded to four digits, so two points may be equal. Raises UsageError where there are too many ranges.
     """
     # scipy takes a while to import.
     from scipy.stats import qmc

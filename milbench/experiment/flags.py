@@ -1,4 +1,4 @@
-"""A spec with the flags of a command in it, among them the settings `-p KEY=VALUE`."""
+"""A spec with the flags of a command in it, among them the assignments `-p KEY=VALUE`."""
 
 import hashlib
 import json
@@ -15,18 +15,18 @@ from milbench.contracts.parameters import (
     type_of,
 )
 from milbench.contracts.registry import losses, tasks
-from milbench.contracts.resolver import read_edited, resolve
+from milbench.contracts.resolver import reload_edited_plugins, resolve
 from milbench.errors import UsageError, closest, unknown
 from milbench.experiment.launch_settings import Launch
 from milbench.experiment.spec import DEFAULT, Settings, Spec, as_list
 from milbench.experiment.spec_files import (
     TABLES,
-    Comparisons,
     Source,
+    Store,
     check_spec,
+    describe_settings,
     merged,
     read_source,
-    settings,
 )
 
 DEPTHS = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}
@@ -62,19 +62,19 @@ class Flags:
     seeds: str | int | list[int] | None = None
     name: str | None = None
     loss: dict[str, Settings] | None = None
-    """Name -> arguments; so for tasks and networks."""
+    """Name -> arguments. The next two are likewise."""
     task: dict[str, Settings] | None = None
     network: dict[str, Settings] | None = None
     recipe: Settings | None = None
     supervision: list[str] | None = None
-    settings: Sequence[str] = ()
+    assignments: Sequence[str] = ()
     """Those of `-p`, each KEY=VALUE."""
     execution: Settings = field(default_factory=dict)
     """Fields of `Execution`."""
 
     @property
     def fields(self) -> Settings:
-        """The fields of a spec that they replace."""
+        """The fields of a spec that these flags replace."""
         said = {
             "losses": self.losses,
             "tasks": self.tasks,
@@ -90,15 +90,22 @@ class Flags:
         return {key: value for key, value in said.items() if value is not None}
 
     @property
-    def deciding_settings(self) -> list[str]:
-        """The settings that a result may depend on: all but those of the table run."""
-        return [setting for setting in self.settings if not setting.startswith("run.")]
+    def deciding_assignments(self) -> list[str]:
+        """The assignments that a result may depend on: all but those of the table run."""
+        return [one for one in self.assignments if not one.startswith("run.")]
+
+    @property
+    def change_the_spec(self) -> bool:
+        """Whether they change what a spec says. Another name is no change."""
+        has_other_fields = bool(self.fields.keys() - {"name"})
+        has_assignments = bool(self.deciding_assignments)
+        return has_other_fields or has_assignments
 
 
 def setting_key(name: str) -> str | None:
-    """Return the key of a recipe, a run, a search or a task of this name, such as "recipe.lr" for "lr"; None: none."""
+    """Return the full key, such as "recipe.lr" for "lr", or None."""
     name = SYNONYMS.get(name, name)
-    keys = [key for key, _, _ in settings("recipe", "run", "tune")]
+    keys = [key for key, _, _ in describe_settings("recipe", "run", "tune")]
     for task in tasks().names():
         # A plug-in may not be importable.
         with suppress(UsageError):
@@ -106,46 +113,45 @@ def setting_key(name: str) -> str | None:
     return next((key for key in keys if key.endswith(f".{name}")), None)
 
 
-def requested(
+def spec_and_launch(
     flags: Flags,
     reference: str | None = None,
     preset: str | None = None,
-    store: Comparisons | None = None,
+    store: Store | None = None,
 ) -> tuple[Spec, Launch]:
     """Return the spec that a command asks for, and how it is launched.
 
     The reference is that of a spec: a file, a built-in name, or a comparison of the store. None: the flags say it all.
     Raises UsageError where one of them is wrong.
     """
-    read_edited()
+    reload_edited_plugins()
     source = _source(flags, reference, preset, store)
     origin = _origin(source, flags)
     is_changed = False
     values = dict(source.values)
     if reference:
         values["notes"] = _valid_notes(values, flags)
-        changes = flags.fields.keys() - {"name"} or flags.deciding_settings
-        is_changed = source.is_changed or bool(changes)
+        is_changed = source.is_changed or flags.change_the_spec
     else:
         values["name"] = "+".join(resolve(tasks(), task) for task in flags.tasks or ())
     values |= flags.fields
     execution = {key: value for key, value in flags.execution.items() if value is not None}
     values["run"] = values.get("run", {}) | execution
-    # Which networks a loss has decides which parameters of networks there are.
-    for setting in sorted(flags.settings, key=lambda text: not _is_of_networks(text)):
-        parse_setting(values, setting)
+    # Which networks a loss has decides which parameters of networks there are: that comes first.
+    choose_networks = [one for one in flags.assignments if _chooses_networks(one)]
+    others = [one for one in flags.assignments if not _chooses_networks(one)]
+    for assignment in choose_networks + others:
+        apply_assignment(values, assignment)
     file = check_spec(values)
     return file.spec(), Launch(file.run, origin=origin, is_changed=is_changed)
 
 
-def _is_of_networks(setting: str) -> bool:
-    """Return whether a setting says which networks a loss has: loss.NAME.networks=..."""
-    return re.match(r"loss\.[^.=]+\.networks=", setting) is not None
+def _chooses_networks(assignment: str) -> bool:
+    """Return whether an assignment says which networks a loss has: loss.NAME.networks=..."""
+    return re.match(r"loss\.[^.=]+\.networks=", assignment) is not None
 
 
-def _source(
-    flags: Flags, reference: str | None, preset: str | None, store: Comparisons | None
-) -> Source:
+def _source(flags: Flags, reference: str | None, preset: str | None, store: Store | None) -> Source:
     """Return what a spec says, nothing without one. Raises UsageError where flags lack what it would say."""
     if reference:
         return read_source(reference, preset, store)
@@ -163,55 +169,67 @@ def _source(
 
 
 def _origin(source: Source, flags: Flags) -> str:
-    """Return a digest of a spec and of what flags change, but for axes to which launches add."""
+    """Return a digest of a spec and of what flags change in it.
+
+    Losses, tasks, networks and seeds are left out: later launches may add to them.
+    """
     spec = {key: value for key, value in source.values.items() if key != "run"}
-    axes = ("name", "losses", "tasks", "networks", "seeds")
-    changes = {key: value for key, value in flags.fields.items() if key not in axes}
-    if source.origin and not changes and not flags.deciding_settings:
+    left_out = ("name", "losses", "tasks", "networks", "seeds")
+    changes = {key: value for key, value in flags.fields.items() if key not in left_out}
+    if source.origin and not changes and not flags.deciding_assignments:
         # A comparison of the store goes on.
         return source.origin
-    content = json.dumps([spec, changes, flags.deciding_settings], default=str)
+    content = json.dumps([spec, changes, flags.deciding_assignments], default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _valid_notes(values: Settings, flags: Flags) -> list[str]:
-    """Return the notes of a spec without those that flags may have made false, and what these flags changed.
+    """Return the notes of a spec that flags leave true, and a note of what the flags changed.
 
-    A note may state any setting of the training; where seeds alone are others, those that speak of none stay.
+    A note may state any setting of the training. So none stays where flags change one, or the networks. Where they
+    change the seeds alone, the notes stay that do not speak of seeds.
     """
     notes: list[str] = values.get("notes", [])
-    training = [
-        setting
-        for setting in flags.deciding_settings
-        if setting.partition(".")[0] in TRAINING_TABLES
-    ]
-    axes = {
-        key: value
-        for key, value in (("seeds", flags.seeds), ("networks", flags.networks))
-        if value is not None and value != values.get(key)
-    }
-    if not training and not axes:
+    changes = []
+    changes_networks = flags.networks is not None and flags.networks != values.get("networks")
+    if flags.seeds is not None and flags.seeds != values.get("seeds"):
+        changes.append(_described("seeds", flags.seeds))
+    if changes_networks:
+        changes.append(_described("networks", flags.networks))
+    training = [one for one in flags.deciding_assignments if _changes_training(one)]
+    changes += training
+    if not changes:
         return notes
     valid = []
-    if not training and "networks" not in axes:
+    if not training and not changes_networks:
         valid = [note for note in notes if not re.search(r"\bseeds?\b", note)]
-    said = [f"{key} {', '.join(map(str, as_list(value)))}" for key, value in axes.items()]
-    changed = "; ".join(said + training)
-    return [
-        *valid,
-        f"Changed by flags: {changed}. Notes of the spec that this may make false are left out.",
-    ]
+    said = (
+        f"Changed by flags: {'; '.join(changes)}. "
+        "Notes of the spec that this may make false are left out."
+    )
+    return [*valid, said]
 
 
-def parse_setting(values: Settings, setting: str) -> None:
-    """Change the values of a spec by one setting of the command line (`-p`).
+def _changes_training(assignment: str) -> bool:
+    table, _, _ = assignment.partition(".")
+    return table in TRAINING_TABLES
+
+
+def _described(flag: str, value: Any) -> str:
+    """Return a flag with its values, such as "seeds 0, 1"."""
+    values = ", ".join(str(one) for one in as_list(value))
+    return f"{flag} {values}"
+
+
+def apply_assignment(values: Settings, assignment: str) -> None:
+    """Change the values of a spec by one assignment of the command line (`-p`).
 
     It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
     such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE, tune.KEY=VALUE, or
     KEY=VALUE for another field of the spec. Commas between values make an axis. Raises UsageError for any other form,
     and where no chosen loss or task has such a parameter.
     """
-    key, equals, text = setting.partition("=")
+    key, equals, text = assignment.partition("=")
     table, *names = key.strip().split(".")
     texts = _split(text)
     if equals and not names and table in SETTABLE:
@@ -220,15 +238,15 @@ def parse_setting(values: Settings, setting: str) -> None:
         return
     has_key = 1 <= len(names) <= DEPTHS.get(table, 0) and all(names)
     if not equals or not has_key:
-        raise _malformed(setting, table)
+        raise _malformed(assignment, table)
     if table in TABLES:
         _set_in_table(values, table, names, texts)
     else:
-        _set_parameter(values, table, names, texts, setting)
+        _set_parameter(values, table, names, texts, assignment)
 
 
 def _split(text: str) -> list[str]:
-    """Split the values of a setting at commas; quotes and brackets keep theirs."""
+    """Split values at commas. Those in quotes and brackets stay."""
     if not text.strip(", \t"):
         # Text of commas and spaces alone is one value.
         return [text]
@@ -236,24 +254,25 @@ def _split(text: str) -> list[str]:
     return _VALUES.findall(text)[:-1]
 
 
-def _malformed(setting: str, table: str) -> UsageError:
-    keys = [key for key, _, _ in settings("recipe", "run")]
+def _malformed(assignment: str, table: str) -> UsageError:
+    keys = [key for key, _, _ in describe_settings("recipe", "run")]
     choices = [*SETTABLE, *keys, "recipe", "loss", "task", "network"]
     suggestion = setting_key(table)
     if suggestion is None and table not in DEPTHS:
         suggestion = closest(table, choices)
     hint = f"; did you mean {suggestion}?" if suggestion else ""
     return UsageError(
-        f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+        f"-p {assignment}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
         f"task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{hint}"
     )
 
 
 def _set_in_table(values: Settings, table: str, names: list[str], texts: Sequence[str]) -> None:
-    """Set a key of recipe, run or tune; one of the recipe for all tasks replaces what single tasks have."""
+    """Set a key of recipe, run or tune. One of the recipe for all tasks replaces what single tasks have."""
     *task, key = names
     known = TABLES[table].model_fields.get(key)
-    change: Settings = {key: _value(texts, known.annotation if known else Any)}
+    annotation = known.annotation if known else Any
+    change: Settings = {key: _value(texts, annotation)}
     earlier: Settings = values.get(table, {})
     if task:
         change = {task[0]: change}
@@ -272,12 +291,12 @@ def _without_in_tables(recipe: Settings, key: str) -> Settings:
 
 
 def _set_parameter(
-    values: Settings, kind: str, names: list[str], texts: Sequence[str], setting: str
+    values: Settings, kind: str, names: list[str], texts: Sequence[str], assignment: str
 ) -> None:
-    """Set a parameter of the losses, tasks or networks that a setting means, in all their variants."""
+    """Set a parameter of the losses, tasks or networks that an assignment means, in all their variants."""
     *owner, parameter = names
     tables = values.setdefault(kind, {})
-    for name, annotation in _owners(values, kind, owner, parameter, setting).items():
+    for name, annotation in _owners(values, kind, owner, parameter, assignment).items():
         earlier = tables.get(name, {})
         change = {parameter: _value(texts, annotation)}
         if isinstance(earlier, list):
@@ -289,21 +308,24 @@ def _set_parameter(
 def _value(texts: Sequence[str], annotation: Any) -> Any:
     """Return a value of a type, or a list of several, which is an axis."""
     values = [parsed(text, annotation) for text in texts]
-    # A list in a spec is an axis, so that one value which is a list stands in another.
+    # A list in a spec is an axis. A single value that is a list itself therefore stands in another list.
     if len(values) > 1 or isinstance(values[0], list):
         return values
     return values[0]
 
 
 def _owners(
-    values: Settings, kind: str, owner: list[str], parameter: str, setting: str
+    values: Settings, kind: str, owner: list[str], parameter: str, assignment: str
 ) -> Mapping[str, Any]:
-    """Return the type of a parameter by the loss, task or network that a setting names, else by all that have it."""
+    """Return the losses, tasks or networks that an assignment means, and the type that the parameter has in each.
+
+    It means the one that it names, else all that have the parameter.
+    """
     types = _parameter_types(values, kind)
     if owner:
         (name,) = owner
         if name not in types:
-            raise unknown(f"{kind} of this run (-p {setting}):", name, types)
+            raise unknown(f"{kind} of this run (-p {assignment}):", name, types)
         return {name: types[name].get(parameter, Any)}
     matches = {name: own[parameter] for name, own in types.items() if parameter in own}
     if not matches:

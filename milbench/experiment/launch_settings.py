@@ -47,7 +47,7 @@ class Launch:
     command: str = ""
     """As the user typed it, to be kept with the plan."""
     origin: str = ""
-    """A digest of the spec and of the flags; launches of one origin add up."""
+    """A digest of the spec and of the flags. Launches of one name and origin add their cells to one plan."""
     is_changed: bool = False
     """Whether flags have changed what a spec of a file says: what it names may then be left out."""
     quiet: bool = False

@@ -4,34 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field
 
 from milbench._utils.words import readable
+from milbench.contracts.folds import Folds
 from milbench.contracts.published import Published
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
-from milbench.experiment.labels import Label, labels
+from milbench.experiment.display_names import Label, labels
 from milbench.experiment.questions import Contrast, Mark, Questions
+
+
+def _folds_of(stored: object) -> object:
+    """Return folds, also those in plans of before: a pair of their number and of repetitions, 0 for None."""
+    if isinstance(stored, list):
+        count, repeats = stored
+        return Folds(count, repeats or None)
+    return stored
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a report needs of a task with certain parameters, so that it need not import it; see `Task` for the rest."""
+    """What a report needs to know of a task with certain parameters, so that it need not import the task."""
 
     primary: str
+    """The metric that losses are compared by, without its split."""
     chance: float | None = None
+    """The value of that metric that guessing gives, where it is known."""
     amount: str = ""
+    """The parameter that is the number of training bags, "" for none."""
     published: list[Published] = field(default_factory=list)
-    folds: tuple[int, int] | None = None
-    """Where seeds are folds, their number and that of repetitions, 0 for any."""
+    """Values from the literature that are comparable: those of the task, then those of the spec."""
+    folds: Annotated[Folds | None, BeforeValidator(_folds_of)] = None
+    """The folds of a cross-validation, which seeds number."""
     overlap: float = 0.0
     """How many bags are tested on for each that is trained on, where seeds split the same bags."""
     marks: list[Mark] = field(default_factory=list)
+    """The tests of the spec that are taken on it."""
     is_tested: bool = True
+    """Whether there are bags to test on."""
 
 
 class Arm(NamedTuple):
-    """The labels of the task, the loss and the network that settings are searched for."""
+    """What settings are searched for: a loss with a network on a task, each by its name in reports."""
 
     task: str
     loss: str
@@ -48,8 +65,8 @@ class Draw:
     """Settings that a search tries for an arm."""
 
     arm: Arm
-    draw: int
-    """Its number among the draws of the arm, from 0."""
+    number: Annotated[int, Field(alias="draw")]
+    """Its number among the draws of the arm, from 0. Files call it "draw"."""
     settings: dict[str, Any]
     """By name, such as recipe.lr."""
     point: int | None = None
@@ -61,25 +78,25 @@ class SearchRecord:
     """The search for settings before a comparison: its draws, and which of them were chosen."""
 
     metric: str
-    """The metric that chose, with its split, of label sets alone."""
+    """The metric that chose, with its split."""
     draws: dict[str, Draw]
     """Cell id -> the draw that it trains. A draw has a cell for each of its seeds: finalists have more than others."""
     chosen: dict[str, int] = field(default_factory=dict)
-    """`Arm.key` -> the draw that was chosen; empty before all draws are done."""
+    """`Arm.key` -> the number of the draw that was chosen; empty before all draws are done."""
     compared: dict[str, Label] = field(default_factory=dict)
     """Cell id -> the label of a cell with chosen settings."""
 
     def joined(self, earlier: SearchRecord, kept: set[str]) -> SearchRecord:
-        """Return this record with what an earlier one says of the cells that are kept of it, by their ids."""
+        """Return this record with what an earlier one says of the cells of these ids."""
         draws = {cell: draw for cell, draw in earlier.draws.items() if cell in kept}
         kept_arms = {draw.arm.key for draw in draws.values()}
         chosen = {arm: draw for arm, draw in earlier.chosen.items() if arm in kept_arms}
         compared = {cell: label for cell, label in earlier.compared.items() if cell in kept}
         return SearchRecord(
-            self.metric,
-            draws | self.draws,
-            chosen | self.chosen,
-            compared | self.compared,
+            metric=self.metric,
+            draws=draws | self.draws,
+            chosen=chosen | self.chosen,
+            compared=compared | self.compared,
         )
 
 
@@ -88,25 +105,25 @@ class Plan:
     """The cells of one named comparison, and what its spec says of them."""
 
     spec: Questions
-    """A `Spec`, or what is known of that of an earlier version."""
+    """A `Spec`. In the plan of an earlier version it may be a `SpecOfBefore`, which only answers what a report asks."""
     cells: list[Cell]
     """Every one once, those of a search included."""
     tasks: dict[str, TaskInfo] = field(default_factory=dict)
     """By `TaskChoice.key`."""
     notes: list[str] = field(default_factory=list)
-    """For the reader of the report."""
+    """For the reader of the report, each once: those of the spec, then what was noticed while planning."""
     search: SearchRecord | None = None
-    """Of a tuned comparison."""
+    """The search for settings, None where there was none."""
     origin: str = ""
-    """A digest of the spec and the flags; launches of one origin add up."""
+    """A digest of the spec and the flags. Launches of one name and origin add their cells to one plan."""
     is_changed: bool = False
     """Whether flags changed what the file of the spec says."""
     command: str = ""
-    """Of the last launch."""
+    """The command of the last launch."""
     launched: str = ""
-    """When that was, in UTC."""
+    """When the last launch was, in UTC."""
     precision: str = ""
-    """What `auto` is in these cells, also for later launches that add to them."""
+    """What the precision `auto` is in these cells, and in those that later launches add."""
     neutral: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The neutral values of what was `added` later, by "loss NAME", "task NAME", "network NAME of TASK", "recipe"."""
 
@@ -120,17 +137,24 @@ class Plan:
         """The differences that the comparison is made for; flags may have left out their variants."""
         return self.spec.contrasts
 
+    @property
+    def own_notes(self) -> list[str]:
+        """The notes that are not in the spec: what was noticed while planning."""
+        return [note for note in self.notes if note not in self.spec.notes]
+
     @cached_property
     def labels(self) -> dict[str, Label]:
-        """Cell id -> its label, see `labels`; the recipe of a draw is its number."""
+        """Cell id -> its label. In place of the recipe, a draw has its number."""
         cell_labels = labels(self.cells)
         if self.search is None:
             return cell_labels
-        searched = {
-            cell: Label(*draw.arm, recipe=f"draw {draw.draw + 1}")
-            for cell, draw in self.search.draws.items()
-        }
+        searched: dict[str, Label] = {}
+        for cell, draw in self.search.draws.items():
+            searched[cell] = Label(
+                task=draw.arm.task, loss=draw.arm.loss, recipe=f"draw {draw.number + 1}"
+            )
         searched |= self.search.compared
+        # Which networks need a name depends on all cells, and a later launch may have added some.
         return {
             cell: searched[cell]._replace(network=label.network)
             for cell, label in cell_labels.items()
@@ -188,9 +212,10 @@ class Plan:
         return ", ".join([*parts, f"seed {cell.seed}"])
 
     def joined(self, earlier: Plan) -> Plan:
-        """Return this plan with the cells of an earlier one; UsageError where one of them alone had a search.
+        """Return this plan with the cells of an earlier one.
 
-        Cells of a variant that this plan has by other code or data are left out, and searches that this plan repeats.
+        Cells of a variant are left out where this plan has the variant by other code or data, and so are those of a
+        search that this plan repeats. Raises UsageError where only one of the two plans has a search.
         """
         if (self.search is None) != (earlier.search is None):
             raise UsageError(
@@ -199,8 +224,8 @@ class Plan:
         versions = {cell.variant_key: cell.version for cell in self.cells}
         kept = []
         for cell in earlier.cells:
-            version = versions.get(cell.variant_key, cell.version)
-            if version == cell.version:
+            is_new_variant = cell.variant_key not in versions
+            if is_new_variant or versions[cell.variant_key] == cell.version:
                 kept.append(cell)
         search = self.search
         if search and earlier.search:

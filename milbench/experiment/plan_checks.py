@@ -14,7 +14,7 @@ from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError, unknown
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice
-from milbench.experiment.labels import labels
+from milbench.experiment.display_names import labels
 from milbench.experiment.questions import Contrast
 from milbench.experiment.spec import Spec
 
@@ -88,7 +88,7 @@ def check_published(published: Iterable[Published]) -> None:
 def _names_in_protocol(value: Published) -> list[str]:
     """Return the names that the protocol of a published value may have.
 
-    Where the value of a method is shown, parameters of the task alone decide.
+    The value of a method that milbench lacks stands beside all losses, so that only parameters of the task count.
     """
     parameters = constructor_parameters(tasks().get(resolve(tasks(), value.task)))
     names = [f"task.{key}" for key in parameters]
@@ -109,7 +109,9 @@ def check_network_sections(
     used = {cell.network.name for cell in cells}
     for name in sections:
         if name not in used and not any(_has_network(task, name) for task in tasks):
-            known = {network for task in tasks for network in suitable_networks(task)}
+            known: set[str] = set()
+            for task in tasks:
+                known.update(suitable_networks(task))
             raise unknown("network section", name, known)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
@@ -20,9 +20,15 @@ OF_LAUNCH = ("run", "origin", "changed")
 
 
 class SpecOfBefore(Questions):
-    """The spec in a plan of an earlier version: what a report asks of it, and whatever else it said."""
+    """The spec in a plan of an earlier version, where it is no `Spec` of this one.
+
+    What a report asks for is checked, and whatever else the spec said is kept as it is.
+    """
 
     model_config = ConfigDict(extra="allow")
+
+
+_SEARCH: TypeAdapter[SearchRecord | None] = TypeAdapter(SearchRecord | None)
 
 
 class _Content(BaseModel):
@@ -72,7 +78,7 @@ def plan_to_json(plan: Plan) -> str:
         "cells": [cell.to_record() for cell in plan.cells],
         "tasks": {key: asdict(info) for key, info in plan.tasks.items()},
         "notes": plan.notes,
-        "search": None if plan.search is None else asdict(plan.search),
+        "search": _SEARCH.dump_python(plan.search, mode="json", by_alias=True),
         "origin": plan.origin,
         "is_changed": plan.is_changed,
         "command": plan.command,

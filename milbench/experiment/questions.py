@@ -12,7 +12,7 @@ from milbench.contracts.spec_tables import TABLE
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """The names of comparisons: each is a file and a folder of that name."""
 LONGEST_NAME = 200
-"""Characters of a name: common file systems hold 255 bytes, and temporary names are longer."""
+"""The most characters of a name: common file systems hold 255 bytes, and names of temporary files are longer."""
 
 Selection = Literal["last", "validation"]
 """The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
@@ -46,9 +46,10 @@ class Mark:
 
     @property
     def bounds(self) -> list[tuple[str, float, bool]]:
-        """Metrics with their bounds, and whether these are the largest values that pass."""
-        at_most = [(metric, bound, True) for metric, bound in self.at_most.items()]
-        return at_most + [(metric, bound, False) for metric, bound in self.at_least.items()]
+        """Each metric with its bound, and whether that is the largest value that passes, not the smallest."""
+        upper = [(metric, bound, True) for metric, bound in self.at_most.items()]
+        lower = [(metric, bound, False) for metric, bound in self.at_least.items()]
+        return upper + lower
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:

@@ -44,10 +44,16 @@ class Range(Table):
 
     def quantile(self, share: float) -> float:
         """Return the value below which `share` of the values are, to four digits."""
-        low, high = self.low, self.high
-        return float(
-            f"{low * (high / low) ** share if self.scale == 'log' else low + share * (high - low):.4g}"
-        )
+        if self.scale == "log":
+            value = self.low * (self.high / self.low) ** share
+        else:
+            value = self.low + share * (self.high - self.low)
+        return _rounded(value)
+
+
+def _rounded(value: float) -> float:
+    """Round a value to four significant digits."""
+    return float(f"{value:.4g}")
 
 
 Dimension = Range | list[Any]
@@ -69,7 +75,10 @@ def _check_values(name: str, values: Any) -> None:
 
 
 class Search(Table):
-    """How settings are searched: the table [tune] of a spec."""
+    """How settings are searched: the table [tune] of a spec.
+
+    Its field `draws` counts points. A point has a draw for each combination of the lists.
+    """
 
     draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
     """Points that are drawn from the ranges; each is tried with every combination of the lists."""
@@ -146,13 +155,17 @@ class Spec(Questions):
 
 
 def for_task(recipe: Mapping[str, Any], task: str) -> Settings:
-    """Return the entries of a recipe, or of its spaces, for all tasks, and those of the table named after one."""
-    return {**{k: v for k, v in recipe.items() if not isinstance(v, dict)}, **recipe.get(task, {})}
+    """Return the entries of a recipe, or of its spaces, for one task: those for all, changed by those of its table."""
+    for_all = {key: value for key, value in recipe.items() if not isinstance(value, dict)}
+    own: Settings = recipe.get(task, {})
+    return for_all | own
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list, of one value where it is none."""
-    return value if isinstance(value, list) else [value]
+    """Return a list as it is, and any other value in a list."""
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
@@ -161,19 +174,24 @@ def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
         return [0]
     if seeds == []:
         raise UsageError("seeds = [] names no seed")
-    ranges: list[range] = []
-    for part in map(str, seeds if isinstance(seeds, list) else str(seeds).split(",")):
-        match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
-        if not match:
-            raise UsageError(
-                f"seeds: {part[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise UsageError(
-                f"seeds: the range {part!r} runs backwards; did you mean {last}-{first}?"
-            )
-        ranges.append(range(first, last + 1))
-    if (count := sum(map(len, ranges))) > MOST_SEEDS:
+    parts = seeds if isinstance(seeds, list) else str(seeds).split(",")
+    ranges = [_parse_range(str(part)) for part in parts]
+    # Counted before they are listed: a range may be too large for memory.
+    count = sum(len(one) for one in ranges)
+    if count > MOST_SEEDS:
         raise UsageError(f"seeds: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
     return sorted(set().union(*ranges))
+
+
+def _parse_range(text: str) -> range:
+    """Return the range that "3" or "0-9" names, with its last number. Raises UsageError."""
+    match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", text)
+    if not match:
+        raise UsageError(
+            f"seeds: {text[:40]!r} is neither a number of at most 18 digits nor a range such as 0-9"
+        )
+    first = int(match[1])
+    last = int(match[2] or match[1])
+    if last < first:
+        raise UsageError(f"seeds: the range {text!r} runs backwards; did you mean {last}-{first}?")
+    return range(first, last + 1)

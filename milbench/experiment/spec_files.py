@@ -33,11 +33,11 @@ class SpecFile(Spec):
         return Spec.model_validate(self.model_dump(exclude={"run"}, exclude_unset=True))
 
 
-class Comparisons(Protocol):
-    """The comparisons of a store, see `milbench.store.folders.Root`."""
+class Store(Protocol):
+    """What is asked here of a store, which `milbench.store.folders.Root` is."""
 
     def names(self) -> list[str]:
-        """Return their names."""
+        """Return the names of its comparisons."""
 
     def plan(self, name: str | None = None) -> Plan:
         """Return the plan of a comparison."""
@@ -50,7 +50,7 @@ class Source:
     values: Settings
     """The fields of a `SpecFile` that it sets."""
     origin: str = ""
-    """That of a comparison of the store, "" for a file."""
+    """`Plan.origin` of a comparison of the store, "" for a file."""
     is_changed: bool = False
     """Whether flags had changed the file from which a comparison of the store was planned."""
 
@@ -62,8 +62,8 @@ TABLES: dict[str, Any] = {
 """The tables of a spec by name, "" for the keys outside all of them."""
 
 
-def settings(*tables: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the key, the default and the meaning of every setting in these tables of a spec; none: in all of them."""
+def describe_settings(*tables: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the key, the default and the meaning of every setting in some tables of a spec, by default in all."""
     for table in tables or TABLES:
         for name, field in TABLES[table].__pydantic_fields__.items():
             key = f"{table}.{name}" if table else name
@@ -90,14 +90,13 @@ def read_spec(reference: str, preset: str | None = None) -> Spec:
     return check_spec(read_source(reference, preset).values, owner=f"spec {reference}").spec()
 
 
-def read_source(
-    reference: str, preset: str | None = None, store: Comparisons | None = None
-) -> Source:
-    """Return what `read_spec` reads; without such a file, what the comparison of this name in a store asks."""
+def read_source(reference: str, preset: str | None = None, store: Store | None = None) -> Source:
+    """Return what the spec of a reference says: that of a file, else that of the comparison of this name in a store."""
     file = _find(reference)
     if file is not None:
         values = _values(reference, file, preset)
-        return Source(check_spec(values, f"spec {reference}").model_dump(exclude_unset=True))
+        checked = check_spec(values, f"spec {reference}")
+        return Source(checked.model_dump(exclude_unset=True))
     stored = store.names() if store else []
     if store is None or reference not in stored:
         raise unknown(
@@ -231,9 +230,10 @@ def _check_sections(
 ) -> None:
     """Raise UsageError where a section is named after no loss or task.
 
-    That of one which exists but is not chosen is no mistake: a flag may have left it out.
+    A section for one that exists and is not chosen is no mistake: a flag may have left it out.
     """
-    available = {resolve(registry, reference) for reference in references} | {*registry.names()}
+    chosen = {resolve(registry, reference) for reference in references}
+    available = chosen | set(registry.names())
     for name in names:
         if name not in available:
             raise unknown(f"{section} section of {owner}", name, available)

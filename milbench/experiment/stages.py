@@ -9,17 +9,17 @@ from enum import Enum
 
 from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec import Spec
 from milbench.experiment.tuning import (
     THEN_COMPARISON,
     Values,
     after_first_stage,
+    comparison_plan,
     finalists_plan,
     has_finalists,
     search_plan,
-    tuned_plan,
 )
 
 
@@ -39,9 +39,9 @@ class Stage:
     plan: Plan
     cells: list[Cell]
     end: str = ""
-    """What is said when a stage of the search is done, "" for the comparison."""
+    """The line that is printed when a stage of the search is done, "" for the comparison."""
     then: str = ""
-    """What a dry run says of what follows, "" where nothing does."""
+    """The line in which a dry run says what follows, "" where nothing does."""
 
     @property
     def is_search(self) -> bool:
@@ -71,14 +71,15 @@ class Stages:
         return Stage(Kind.DRAWS, plan, plan.cells, end, then)
 
     def after(self, stage: Stage, values: Values, device: str) -> Stage:
-        """Return the stage that follows one of a search, whose cells have some values.
+        """Return what follows a stage of the search, given the values of the cells of that stage.
 
-        Raises UsageError where no draw on a task has one.
+        Raises UsageError where no draw on a task has a value.
         """
-        if stage.kind is Kind.DRAWS and self.spec.tune and has_finalists(self.spec.tune):
+        search = self.spec.tune
+        if stage.kind is Kind.DRAWS and search and has_finalists(search):
             plan = finalists_plan(self.spec, stage.plan, values)
             done = {cell.id for cell in stage.plan.cells}
             cells = [cell for cell in plan.cells if cell.id not in done]
             return Stage(Kind.FINALISTS, plan, cells, "the search is done", THEN_COMPARISON)
-        plan = tuned_plan(self.spec, stage.plan, values, self.launch, device)
+        plan = comparison_plan(self.spec, stage.plan, values, self.launch, device)
         return Stage(Kind.COMPARISON, plan, plan.compared)

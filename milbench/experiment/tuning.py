@@ -1,7 +1,8 @@
-"""Plans of tuned comparisons: the draws of each loss on each task, the finalists, and what is compared.
+"""Plans of comparisons with a search for settings: the draws of each loss on each task, the finalists, the comparison.
 
-A search has one stage or two. Where `tune.finalists` is set, all draws are trained with the first seed of the search,
-and the best ones of each arm with its other seeds. Then each loss is compared with its best draw and fresh seeds.
+Users write a search as the table [tune] of a spec. It has one stage or two. Where `Search.finalists` is set, all draws
+are trained with the first seed of the search, and the best ones of each arm with its other seeds. Then each loss is
+compared with its best draw and fresh seeds.
 """
 
 import math
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from milbench._utils.words import counted
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
-from milbench.experiment.choosing import changed_loss, changed_recipe
+from milbench.experiment.display_names import Label
 from milbench.experiment.draws import draws_of, space_of
-from milbench.experiment.labels import Label
+from milbench.experiment.expand_spec import changed_loss, changed_recipe
 from milbench.experiment.launch_settings import Launch
+from milbench.experiment.make_plan import WITHOUT_FLAGS, make_plan
 from milbench.experiment.plan import Arm, Draw, Plan, SearchRecord
-from milbench.experiment.planning import WITHOUT_FLAGS, make_plan
 from milbench.experiment.spec import Search, Settings, Spec, parse_seeds
 from milbench.experiment.spec_files import merged
 
@@ -111,14 +112,14 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     return replace(first_stage, cells=cells, search=replace(record, draws=draw_of_cell))
 
 
-def tuned_plan(
+def comparison_plan(
     spec: Spec,
     last_stage: Plan,
     values: Values,
     launch: Launch = WITHOUT_FLAGS,
     device: str = "cpu",
 ) -> Plan:
-    """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
+    """Return the plan of the comparison: each loss with its best draw and fresh seeds. The draws are cells of it too.
 
     `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may
     be chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
@@ -133,11 +134,12 @@ def tuned_plan(
     compared: dict[str, Label] = {}
     for arm, planned in _arms(base).items():
         winner = _winner(trained[arm], values)
-        chosen[arm.key] = winner.draw
+        chosen[arm.key] = winner.number
         for cell in planned:
-            tuned_cell = _changed_cell(cell, winner.settings)
-            cells.append(tuned_cell)
-            compared[tuned_cell.id] = base.labels[cell.id]
+            with_chosen_settings = _changed_cell(cell, winner.settings)
+            cells.append(with_chosen_settings)
+            # Named without these settings: a report shows them elsewhere.
+            compared[with_chosen_settings.id] = base.labels[cell.id]
     search = replace(record, chosen=chosen, compared=compared)
     return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
@@ -159,13 +161,15 @@ def after_first_stage(spec: Spec, first_stage: Plan) -> str:
 
 def _search_of(spec: Spec) -> Search:
     if spec.tune is None:
-        raise ValueError("the spec has no search")  # callers check it
+        # Callers check it.
+        raise ValueError("the spec has no search")
     return spec.tune
 
 
 def _record_of(plan: Plan) -> SearchRecord:
     if plan.search is None:
-        raise ValueError("the plan has no search")  # callers give those of `search_plan`
+        # Callers give plans that `search_plan` has made.
+        raise ValueError("the plan has no search")
     return plan.search
 
 
@@ -183,7 +187,10 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
 
 
 def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of every loss and network on every task; the arm names a network that was asked for by name."""
+    """Return the cells of every loss and network on every task.
+
+    The arm names the network where it was asked for by name, even if the label of the cell does not.
+    """
     arms: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
@@ -201,7 +208,7 @@ def _trained_draws(plan: Plan) -> dict[Arm, list[Trained]]:
     for cell in plan.cells:
         draw = record.draws[cell.id]
         of_arm = arms.setdefault(draw.arm, {})
-        of_arm.setdefault(draw.draw, Trained(draw)).cells.append(cell)
+        of_arm.setdefault(draw.number, Trained(draw)).cells.append(cell)
     return {arm: [of_arm[number] for number in sorted(of_arm)] for arm, of_arm in arms.items()}
 
 
@@ -248,7 +255,7 @@ def _check_metric(stage: Plan, metric: str, values: Values) -> None:
 
 
 def _check_arms(compared: Plan, searched: Plan) -> None:
-    """Raise UsageError where changes for the search give the variants of a task other names, or make two one."""
+    """Raise UsageError where changes for the search rename variants of a task, or make two of them the same."""
     missing = _arms(compared).keys() - _arms(searched).keys()
     if missing:
         task = min(arm.task for arm in missing)
@@ -260,18 +267,17 @@ def _check_arms(compared: Plan, searched: Plan) -> None:
 
 def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
     """Raise UsageError where a seed of the search is one of the comparison, or is no fold of a task."""
-    common = sorted({*seeds} & {cell.seed for cell in compared})
+    common = set(seeds) & {cell.seed for cell in compared}
     if common:
-        aim = "settings are not compared on the runs that chose them"
         raise UsageError(
-            f"tune.seeds: seed {common[0]} is also one of the comparison; "
-            f"expected others, so that {aim}"
+            f"tune.seeds: seed {min(common)} is also one of the comparison; "
+            "expected others, so that settings are not compared on the runs that chose them"
         )
-    count, repeats = base.info(compared[0]).folds or (0, 0)
-    if repeats and max(seeds) >= count * repeats:
+    folds = base.info(compared[0]).folds
+    if folds and folds.repeats and max(seeds) >= folds.seeds:
         raise UsageError(
             f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: "
-            f"its {repeats} x {count} folds are the seeds 0-{count * repeats - 1}; "
+            f"its {folds.repeats} x {folds.count} folds are the seeds 0-{folds.seeds - 1}; "
             "expected one that the comparison leaves out"
         )
 
@@ -282,8 +288,10 @@ def _changed_cell(cell: Cell, settings: Settings) -> Cell:
     loss_changes: Settings = {}
     for name, value in settings.items():
         table, _, key = name.partition(".")
-        changes = recipe_changes if table == "recipe" else loss_changes
-        changes[key] = value
+        if table == "recipe":
+            recipe_changes[key] = value
+        else:
+            loss_changes[key] = value
     try:
         loss = changed_loss(cell.loss, loss_changes)
         recipe = changed_recipe(cell.recipe, recipe_changes)

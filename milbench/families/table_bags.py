@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.contracts.bags import Origin
+from milbench.contracts.folds import Folds
 from milbench.contracts.problem import BagFormat
-from milbench.contracts.task import Folds, Task
+from milbench.contracts.task import Task
 from milbench.data.bag_checks import check_bags, checked_splits, fatal
 from milbench.data.catalog import find_file
 from milbench.data.own_bags import OwnBags, load_bags

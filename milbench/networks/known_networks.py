@@ -14,7 +14,7 @@ from milbench.contracts.network import Network, NetworkMaker, input_standardised
 from milbench.contracts.parameters import check_values, network_parameters, neutral_values
 from milbench.contracts.problem import BagFormat
 from milbench.contracts.registry import Registry, built_in_functions, losses, tasks
-from milbench.contracts.resolver import read_edited, resolve
+from milbench.contracts.resolver import reload_edited_plugins, resolve
 from milbench.contracts.task import Task
 from milbench.errors import UsageError, hint
 from milbench.networks.attention_pooling import DSMIL, GatedAttention, SetTransformer
@@ -170,7 +170,7 @@ def general_maker(name: str) -> NetworkMaker:
     """Return the maker of a network that belongs to no task, of any name that `load_network` takes, with its errors."""
     if name.startswith(FAMILIES) and name in backbones():
         return partial(Backbone, name)
-    read_edited()
+    reload_edited_plugins()
     return networks().get(resolve(networks(), name))
 
 

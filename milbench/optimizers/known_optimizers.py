@@ -68,7 +68,7 @@ OPTIMIZERS: dict[str, OptimizerMaker] = {
 }
 """The optimisers of torch by their names in lower case, and those of milbench itself."""
 _ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
-SETTINGS: dict[str, dict[str, Any]] = {
+OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 1e-3, **_ONE_CYCLE},
     "sgd": {"lr": 0.05, **_ONE_CYCLE},
     "muon": {"lr": 2e-3, **_ONE_CYCLE},

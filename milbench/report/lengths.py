@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from milbench.experiment.labels import labels
+from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study, rows_of

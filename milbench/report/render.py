@@ -302,9 +302,11 @@ def _compared(study: Study, lengths: list[Lengths]) -> str:
     if len(study.tasks) == 1:
         tasks = readable(study.tasks[0])
     many = _seeds(study)
-    folds = {tuple(study.info(task).folds or ()) for task in study.tasks}
-    if len(folds) == 1 and (one := folds.pop()) and one[1]:
-        many = f"{one[1]} x {one[0]} folds"
+    kinds_of_folds = {study.info(task).folds for task in study.tasks}
+    if len(kinds_of_folds) == 1:
+        folds = kinds_of_folds.pop()
+        if folds and folds.repeats:
+            many = f"{folds.repeats} x {folds.count} folds"
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
     names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
     kinds = "" if len(names) == 1 else "; " + ", ".join(names)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from milbench.contracts.metric_info import Metric, describe
-from milbench.experiment.labels import Label
+from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.formatting import (
     NOTHING,
@@ -119,8 +119,8 @@ def _searched_arm(
     values: Mapping[str, float],
 ) -> SearchedArm:
     """Return the search of an arm from its cells, with their draws, and the values of all cells."""
-    draws = {draw.draw: draw for draw in cells.values()}
-    rows = [(draw.draw, values.get(cell, math.nan)) for cell, draw in cells.items()]
+    draws = {draw.number: draw for draw in cells.values()}
+    rows = [(draw.number, values.get(cell, math.nan)) for cell, draw in cells.items()]
     frame = pd.DataFrame(rows, columns=["draw", "value"])
     by_draw = frame.groupby("draw")["value"]
     seeds = by_draw.size()

@@ -12,7 +12,7 @@ from scipy import stats
 from milbench.contracts.metric_info import describe
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import task_key
-from milbench.experiment.labels import labels
+from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, measured, readable
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study

@@ -5,7 +5,7 @@ from pathlib import Path
 from milbench.contracts.task import Task
 from milbench.data import catalog
 from milbench.data.catalog import Dataset
-from milbench.experiment.choosing import asked_tasks
+from milbench.experiment.expand_spec import chosen_tasks, new_task
 from milbench.experiment.spec import Spec
 
 
@@ -15,8 +15,8 @@ def needed_datasets(spec: Spec) -> list[Dataset]:
     The tasks of its marks count too. Raises UsageError where the spec is wrong.
     """
     needed: dict[str, Dataset] = {}
-    for asked in asked_tasks(spec):
-        for dataset in _datasets_of(asked.new()):
+    for choice in chosen_tasks(spec):
+        for dataset in _datasets_of(new_task(choice)):
             needed[dataset.name] = dataset
     return list(needed.values())
 

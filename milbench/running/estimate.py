@@ -13,7 +13,7 @@ from milbench.contracts.metric_info import describe
 from milbench.contracts.published import Published
 from milbench.errors import UsageError, message
 from milbench.experiment.cell import Cell
-from milbench.experiment.labels import Label
+from milbench.experiment.display_names import Label
 from milbench.experiment.launch_settings import Execution
 from milbench.experiment.plan import Plan
 from milbench.running.display import duration, value_text

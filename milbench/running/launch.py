@@ -184,9 +184,8 @@ class _Runner:
         if self.launch.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
-        # The notes of the spec, which come first, are for the report and a dry run.
-        notes = stage.plan.notes[len(stage.plan.spec.notes) :]
-        display.print_plan([*notes, *self._warnings(schedule)])
+        # The notes of the spec are for the report and a dry run.
+        display.print_plan([*stage.plan.own_notes, *self._warnings(schedule)])
         if self.launch.quiet:
             self._print_unreadable(schedule)
         return self._compute(schedule, display)

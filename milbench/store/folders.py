@@ -266,7 +266,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     A cell without any metric has one row, so that the frame has every planned cell.
     """
     tried = plan.search.draws.get(cell.id) if plan.search else None
-    draw = tried.draw if tried else None
+    draw = tried.number if tried else None
     history: list[Row] = []
     if state.status not in ("missing", "unreadable"):
         history = folder.history()

@@ -34,7 +34,7 @@ from milbench.contracts.bags import label_matrix
 from milbench.contracts.loss import Head
 from milbench.contracts.parameters import check_params, constructor_parameters
 from milbench.contracts.problem import ScoreFunction
-from milbench.experiment.choosing import changed_recipe
+from milbench.experiment.expand_spec import changed_recipe
 from milbench.networks.known_networks import make_network
 from milbench.testing import common
 from milbench.training.training_setup import typical_positions

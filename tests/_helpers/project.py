@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from milbench.contracts.registry import losses
-from milbench.contracts.resolver import read_edited, resolve
+from milbench.contracts.resolver import reload_edited_plugins, resolve
 from milbench.plugins.record import ImportRecord, Target, record_import
 
 LOSS = """
@@ -51,6 +51,6 @@ class Project:
 
     def factor(self, name: str = "mine.py") -> Any:
         """Return what the loss of a file computes, as a user loads it now."""
-        read_edited()
+        reload_edited_plugins()
         mine: Any = losses().create(resolve(losses(), str(self.folder / name)), {})
         return mine.factor()

@@ -13,7 +13,7 @@ from milbench.contracts.predictions import load_predictions
 from milbench.evaluation.metrics import outcomes
 from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Execution, Launch
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.optimizers.known_optimizers import OPTIMIZERS
 from milbench.store.cell_folder import CellFolder

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.experiment.spec_files import settings
+from milbench.experiment.spec_files import describe_settings
 from milbench.report.published_reports import save
 from milbench.report.render import render
 from tests._helpers.command_line import SMALL, TINY, Milbench
@@ -25,7 +25,7 @@ def test_lists(milbench: Milbench) -> None:
     for what, names in shown.items():
         listed = milbench("list", what)
         assert (listed.code, [name for name in names if name not in listed.out]) == (0, [])
-    assert all(meaning for *_, meaning in settings()), "every setting says what it means"
+    assert all(meaning for *_, meaning in describe_settings()), "every setting says what it means"
 
 
 def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printed(

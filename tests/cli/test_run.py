@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milbench import Bags, Scores, load_task
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import built_in_specs, presets, read_spec
 from milbench.store.folders import Root
 from milbench.testing.task_contract import untrained_scores

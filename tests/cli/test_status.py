@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from milbench.experiment.cell import Cell
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.store.cell_folder import CellFolder
 from milbench.store.folders import Root

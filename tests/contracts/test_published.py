@@ -8,9 +8,9 @@ import pytest
 
 from milbench.contracts.published import Published
 from milbench.contracts.registry import tasks
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan, TaskInfo
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
-from milbench.experiment.planning import make_plan
 from milbench.experiment.questions import Questions
 from milbench.experiment.spec_files import make_spec
 

@@ -18,10 +18,10 @@ from milbench.contracts.recipe import Recipe
 from milbench.contracts.registry import RegistryEntry, losses, tasks
 from milbench.contracts.resolver import resolve
 from milbench.experiment.cell import Cell, stored_recipe
-from milbench.experiment.choosing import changed_loss, changed_recipe
+from milbench.experiment.expand_spec import changed_loss, changed_recipe
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.losses import OneVsRest
 from milbench.networks.known_networks import networks

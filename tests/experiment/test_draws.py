@@ -150,7 +150,7 @@ def test_a_range_of_a_loss_changes_no_rate_of_a_search() -> None:
 def test_draws_are_numbered_point_by_point() -> None:
     wanted = search(draws=2, recipe={"lr": LR, "epochs": [2, 3]})
     draws = draws_of(wanted, space_of(wanted, "tiny", "exact"), ARM)
-    assert [draw.draw for draw in draws] == [0, 1, 2, 3]
+    assert [draw.number for draw in draws] == [0, 1, 2, 3]
     assert [draw.point for draw in draws] == [0, 0, 1, 1]
 
 

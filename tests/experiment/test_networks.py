@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.experiment.flags import parse_setting
+from milbench.experiment.flags import apply_assignment
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.known_networks import networks
 from tests._helpers.command_line import TINY, Milbench
@@ -19,7 +19,7 @@ from tests._helpers.training import normed_network, small_cell, train
 def planned(*settings: str, **values: Any) -> Plan:
     fields = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
     for setting in settings:
-        parse_setting(fields, setting)
+        apply_assignment(fields, setting)
     return make_plan(make_spec(fields))
 
 

@@ -2,16 +2,18 @@
 
 import csv
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from milbench.contracts.folds import Folds
 from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
-from milbench.experiment.labels import labels
-from milbench.experiment.plan_file import plan_from_json
-from milbench.experiment.planning import make_plan
+from milbench.experiment.display_names import labels
+from milbench.experiment.make_plan import make_plan
+from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.experiment.spec_files import make_spec
 from tests._helpers.cells import make_cell
 from tests._helpers.command_line import TINY
@@ -88,3 +90,27 @@ def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
     new = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
     old = replace(new, cells=[replace(new.cells[0], format=FORMAT_OF_BEFORE)])
     assert new.joined(old).cells == new.cells
+
+
+@pytest.mark.parametrize(
+    ("stored", "folds"),
+    [
+        pytest.param([5, 2], Folds(5, repeats=2), id="repeated"),
+        pytest.param([5, 0], Folds(5, repeats=None), id="any-number-of-repetitions"),
+    ],
+)
+def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> None:
+    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
+    content = json.loads(plan_to_json(plan))
+    # Plans of before had no digest.
+    del content["digest"]
+    (key,) = content["tasks"]
+    content["tasks"][key]["folds"] = stored
+    read = plan_from_json(json.dumps(content).encode())
+    assert read.tasks[key].folds == folds
+
+
+def test_own_notes_are_those_that_the_spec_lacks() -> None:
+    values = {"name": "t", "losses": ["exact"], "tasks": [TINY], "notes": ["A.", "A."]}
+    plan = make_plan(make_spec(values))
+    assert replace(plan, notes=[*plan.notes, "B."]).own_notes == ["B."]

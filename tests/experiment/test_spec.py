@@ -10,12 +10,12 @@ import pytest
 from milbench import UsageError
 from milbench.contracts.parameters import constructor_parameters, parsed, type_of
 from milbench.contracts.registry import tasks
-from milbench.experiment.flags import Flags, parse_setting, requested
-from milbench.experiment.labels import Label
+from milbench.experiment.display_names import Label
+from milbench.experiment.flags import Flags, apply_assignment, spec_and_launch
 from milbench.experiment.launch_settings import Execution, Launch
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
-from milbench.experiment.planning import make_plan
 from milbench.experiment.spec import parse_seeds
 from milbench.experiment.spec_files import built_in_specs, make_spec, presets, read_spec
 from milbench.report.literature import deviations
@@ -117,9 +117,9 @@ def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> No
             losses=[loss] if loss else None,
             tasks=[TINY],
             execution={"jobs": 2},
-            settings=settings,
+            assignments=settings,
         )
-        _, launch = requested(replace(flags, **given), spec)
+        _, launch = spec_and_launch(replace(flags, **given), spec)
         return launch.origin
 
     path = tmp_path / "mine.toml"
@@ -148,7 +148,7 @@ def test_notes_that_flags_may_have_made_false_give_way_to_what_they_changed(tmp_
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\nnotes = {said}\n')
 
     def notes(*settings: str, **given: Any) -> list[str]:
-        asked, _ = requested(Flags(**given, settings=settings), str(path))
+        asked, _ = spec_and_launch(Flags(**given, assignments=settings), str(path))
         return asked.notes
 
     assert notes("run.threads=1", losses=["noisy-or"], seeds="0-2") == said
@@ -162,7 +162,7 @@ def test_settings_go_where_they_belong() -> None:
     values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
     for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
                     "loss.exact.divide_by=bag", "recipe.gradient_norm=max:2"):  # fmt: skip
-        parse_setting(values, setting)
+        apply_assignment(values, setting)
     assert values["loss"] == {
         "max-pooling": {"normalization": "batch"},
         "exact": {"divide_by": "bag"},
@@ -217,14 +217,14 @@ def test_a_value_is_parsed_by_the_type_of_its_parameter(
 def test_a_setting_is_text_for_names_and_keeps_commas_in_quotes() -> None:
     def of_table(setting: str) -> object:
         values: dict[str, Any] = {"losses": ["exact"], "tasks": ["feature-bags"]}
-        parse_setting(values, f"task.bag={setting}")
+        apply_assignment(values, f"task.bag={setting}")
         return values["task"]["feature-bags"]["bag"]
 
     given = ("0", "0,true", "'a,b'", '"a,b",c', ",", "", " ", "a,")
     assert [*map(of_table, given)] == ["0", ["0", "true"], "a,b", ["a,b", "c"], ",", "", " ", "a"]
     values: dict[str, Any] = {"recipe": {}}
     for setting in ("title=2024-01-01", "notes=1,2", "run.data_dir=2024", "recipe.epochs=1_0"):
-        parse_setting(values, setting)
+        apply_assignment(values, setting)
     assert values == {
         "title": "2024-01-01",
         "notes": ["1", "2"],
@@ -246,8 +246,8 @@ def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
         f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n'
     )
     fields = read_spec(str(path)).model_dump()
-    parse_setting(fields, "recipe.tiny.gradient_norm=none")
-    parse_setting(fields, "recipe.lr=0.5")  # for every task: the table of one gives way
+    apply_assignment(fields, "recipe.tiny.gradient_norm=none")
+    apply_assignment(fields, "recipe.lr=0.5")  # for every task: the table of one gives way
     assert fields["recipe"] == {"tiny": {"epochs": 3, "gradient_norm": "none"}, "lr": 0.5}
 
 

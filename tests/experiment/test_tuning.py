@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from milbench.contracts.folds import Folds
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Arm, Plan, SearchRecord
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.experiment.spec import Spec
 from milbench.experiment.spec_files import make_spec
-from milbench.experiment.tuning import after_first_stage, finalists_plan, search_plan, tuned_plan
+from milbench.experiment.tuning import (
+    after_first_stage,
+    comparison_plan,
+    finalists_plan,
+    search_plan,
+)
 from tests._helpers.command_line import TINY
 
 SPACE: dict[str, Any] = {
@@ -56,7 +62,7 @@ def drawn(plan: Plan) -> dict[Arm, list[Cell]]:
 
 def tuned(values: Spec, draws: Plan) -> Plan:
     """Return the plan that follows where all draws are equally good."""
-    return tuned_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
+    return comparison_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
 
 
 def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
@@ -83,8 +89,8 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     """Return the plan that follows where draws (number of the loss, draw) have these errors and all others 0.5."""
     plan = search_plan(spec())
     records = searched(plan).draws.items()
-    places = {cell_id: (ARMS.index(draw.arm), draw.draw) for cell_id, draw in records}
-    return tuned_plan(
+    places = {cell_id: (ARMS.index(draw.arm), draw.number) for cell_id, draw in records}
+    return comparison_plan(
         spec(), plan, {cell_id: values.get(place, 0.5) for cell_id, place in places.items()}
     )
 
@@ -96,7 +102,7 @@ def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     }
     assert sorted(cell.seed for cell in plan.compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for arm, best in zip(ARMS, (3, 2, 4), strict=True):
-        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id].draw == best]
+        tried = [cell for cell in drawn(plan)[arm] if searched(plan).draws[cell.id].number == best]
         chosen = [cell for cell in plan.compared if plan.labels[cell.id][:3] == arm]
         assert {cell.variant_key for cell in tried} == {cell.variant_key for cell in chosen}
         assert len(chosen) == 3
@@ -111,7 +117,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
     """Return the values of the cells of a plan that have an error in a table, the same for all losses."""
     values: dict[str, float] = {}
     for cell in plan.cells:
-        number = searched(plan).draws[cell.id].draw
+        number = searched(plan).draws[cell.id].number
         error = errors[number][SEEDS.index(cell.seed)]
         if error is not None:
             values[cell.id] = error
@@ -121,7 +127,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
 def chosen_by(values: Spec, errors: Errors) -> int:
     """Return the draw that a search in one stage chooses by a table of errors."""
     plan = search_plan(values)
-    (number,) = {*searched(tuned_plan(values, plan, values_of(plan, errors))).chosen.values()}
+    (number,) = {*searched(comparison_plan(values, plan, values_of(plan, errors))).chosen.values()}
     return number
 
 
@@ -161,7 +167,7 @@ def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
     """Return the seeds of every draw of an arm."""
     seeds: dict[int, list[int]] = {}
     for cell in drawn(plan)[arm]:
-        seeds.setdefault(searched(plan).draws[cell.id].draw, []).append(cell.seed)
+        seeds.setdefault(searched(plan).draws[cell.id].number, []).append(cell.seed)
     return seeds
 
 
@@ -195,7 +201,7 @@ def test_finalists_get_the_other_seeds() -> None:
 
 def test_among_finalists_the_mean_over_all_seeds_chooses() -> None:
     _, second = two_stages(TABLE)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, TABLE))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, TABLE))
     assert searched(plan).chosen == {arm.key: 1 for arm in ARMS}
 
 
@@ -203,14 +209,14 @@ def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
     # Both finalists turn out worse by their other seeds than draw 0 is by its only one.
     table: Errors = {**TABLE, 1: (0.3, 0.9, 0.9), 3: (0.2, 0.9, 0.8)}
     _, second = two_stages(table)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
     assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
 def test_a_finalist_that_fails_later_is_the_worst() -> None:
     table: Errors = {**TABLE, 1: (0.3, None, 0.0)}
     _, second = two_stages(table)
-    plan = tuned_plan(spec(tune=STAGED), second, values_of(second, table))
+    plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
     assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
@@ -346,7 +352,7 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     plan = tuned(spec(**folded, seeds="0-3"), search_plan(spec(**folded, seeds="0-3")))
     assert {cell.seed for cell in plan.cells if cell.id in searched(plan).draws} == {4}
     assert sorted({cell.seed for cell in plan.compared}) == [0, 1, 2, 3]
-    assert {plan.tasks[cell.task.key].folds for cell in plan.cells} == {(5, 1)}
+    assert {plan.tasks[cell.task.key].folds for cell in plan.cells} == {Folds(5, repeats=1)}
     with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
         search_plan(spec(**folded, seeds=None))  # which compares all folds
     with pytest.raises(

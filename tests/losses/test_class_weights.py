@@ -14,8 +14,8 @@ from torch.testing import assert_close
 from milbench import UsageError, load_loss
 from milbench.contracts.registry import losses
 from milbench.experiment.cell import Cell
-from milbench.experiment.flags import parse_setting
-from milbench.experiment.planning import make_plan
+from milbench.experiment.flags import apply_assignment
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.losses import Mean, OneVsRest
 from milbench.testing.loss_contract import LABELS, MASK, B, C, K, some_logits
@@ -159,7 +159,7 @@ def test_tensors_are_stored_as_lists() -> None:
 )
 def test_the_command_line_takes_numbers_lists_and_balanced(text: str, expected: object) -> None:
     values: dict[str, Any] = {"losses": ["mean"], "tasks": [], "loss": {}}
-    parse_setting(values, f"loss.mean.pos_weight={text}")
+    apply_assignment(values, f"loss.mean.pos_weight={text}")
     assert values["loss"]["mean"]["pos_weight"] == expected
 
 

@@ -73,8 +73,8 @@ def test_two_losses_that_share_a_helper_get_new_ids_together(project: Project) -
     files = [str(project.folder / name) for name in ("mine.py", "second.py")]
     before = [small_cell(file).id for file in files]
     project.write("helper.py", "SIGN = -1\n")
-    from milbench.contracts.resolver import read_edited
+    from milbench.contracts.resolver import reload_edited_plugins
 
-    read_edited()
+    reload_edited_plugins()
     after = [small_cell(file).id for file in files]
     assert not set(before) & set(after)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.running.display import Display
 from milbench.store.cell_folder import State

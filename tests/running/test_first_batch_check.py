@@ -10,7 +10,7 @@ from milbench import UsageError, generator
 from milbench.contracts.registry import tasks
 from milbench.contracts.resolver import resolve
 from milbench.experiment.launch_settings import Execution
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.processes.fresh import FreshProcesses
 from milbench.running.first_batch_check import check_all

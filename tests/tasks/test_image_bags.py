@@ -12,7 +12,7 @@ from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_loss
 from milbench.experiment.cell import Cell
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
 from milbench.store.folders import results

@@ -12,7 +12,7 @@ from milbench import Bags, Problem, generator, load_task
 from milbench.contracts.registry import tasks
 from milbench.contracts.targets import make_target
 from milbench.experiment.launch_settings import Execution, Launch
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.testing import Variant
 from milbench.training.train import train_step

@@ -16,7 +16,7 @@ from milbench import Bags, Recipe, UsageError, generator, load_loss, load_task
 from milbench.contracts.predictions import load_predictions
 from milbench.contracts.registry import RegistryEntry
 from milbench.evaluation.metrics import reliability
-from milbench.experiment.planning import make_plan
+from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.inference.trained import load_trained
 from milbench.losses import Exact

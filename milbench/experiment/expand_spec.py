@@ -1,4 +1,4 @@
-"""From a spec to choices: each loss, task and network that it names, with every combination of their parameters.
+"""From a spec to choices: each loss, task, network and recipe that it names, with every combination of parameters.
 
 A parameter given as a list is an axis: there is a choice for each of its values, and for all combinations of axes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,9 @@ from milbench.contracts.resolver import resolve
 from milbench.contracts.validation import validated
 from milbench.data.catalog import find_file
 from milbench.errors import UsageError, as_usage
-from milbench.experiment.choices import LossChoice, NetworkChoice, Params, task_key
+from milbench.experiment.choices import LossChoice, NetworkChoice, Params, TaskChoice
 from milbench.experiment.questions import Mark
-from milbench.experiment.spec import DEFAULT, Settings, Spec, for_task
+from milbench.experiment.spec import DEFAULT, Settings, Spec, as_list, for_task
 
 if TYPE_CHECKING:
     from milbench.contracts.loss import Loss
@@ -36,28 +36,7 @@ if TYPE_CHECKING:
     from milbench.contracts.task import Task
 
 MOST_CELLS = 100_000
-"""Of cells, and of combinations of axes: more are a slip."""
-
-
-@dataclass(frozen=True)
-class AskedTask:
-    """A task with certain parameters that a spec asks for."""
-
-    cls: type[Task]
-    params: Params
-    short_name: str = ""
-    """The name that the spec gives it, "" for none."""
-    mark: Mark | None = None
-    """The test that needs it; None: it is one of the tasks that are compared on."""
-
-    @property
-    def key(self) -> str:
-        """The task with its parameters as one text."""
-        return task_key(self.cls.name, self.params)
-
-    def new(self) -> Task:
-        """Return the task."""
-        return self.cls(**with_neutral(self.cls, self.params))
+"""More cells, or combinations of axes, are a slip."""
 
 
 def chosen_losses(spec: Spec) -> list[LossChoice]:
@@ -80,30 +59,61 @@ def chosen_losses(spec: Spec) -> list[LossChoice]:
     return chosen
 
 
-def asked_tasks(spec: Spec) -> list[AskedTask]:
-    """Return each task of a spec with each combination of its parameters, then those that its marks need."""
+def chosen_tasks(spec: Spec) -> list[TaskChoice]:
+    """Return each task of a spec with each combination of its parameters, then those that only its marks need.
+
+    No data are read for it: `TaskChoice.data` is still empty. Raises UsageError where a task is wrong.
+    """
+    choices: list[TaskChoice] = []
+    for name in _names(tasks(), spec.tasks):
+        choices += _choices_of_task(name, spec.variants_of(name))
+    for _, marked in _marked_tasks(spec):
+        choices += marked
+    by_key: dict[str, TaskChoice] = {}
+    for choice in choices:
+        # A mark may ask for a task that is compared on anyway: that one may have a short name.
+        by_key.setdefault(choice.key, choice)
+    return list(by_key.values())
+
+
+def marks_of_tasks(spec: Spec) -> dict[str, list[Mark]]:
+    """Return the marks of a spec by `TaskChoice.key` of the tasks that they are about."""
+    marks: dict[str, list[Mark]] = {}
+    for mark, choices in _marked_tasks(spec):
+        for key in dict.fromkeys(choice.key for choice in choices):
+            marks.setdefault(key, []).append(mark)
+    return marks
+
+
+def _marked_tasks(spec: Spec) -> Iterator[tuple[Mark, list[TaskChoice]]]:
+    """Yield each mark with the tasks that it is about."""
     names = _names(tasks(), spec.tasks)
-    asked: list[AskedTask] = []
-    for name in names:
-        asked += _asked(name, spec.variants_of(name))
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
         # A flag may have left the task out.
         if name in names:
             tables = [table | mark.params for table in spec.variants_of(name)]
-            asked += _asked(name, tables, mark)
-    return asked
+            yield mark, list(_choices_of_task(name, tables))
 
 
-def _asked(name: str, tables: Sequence[Settings], mark: Mark | None = None) -> Iterator[AskedTask]:
+def _choices_of_task(name: str, tables: Sequence[Settings]) -> Iterator[TaskChoice]:
+    """Yield a task with each combination of the parameters in each of the tables."""
     short_names = [str(table.get("name", "")) for table in tables]
     for short_name in short_names:
         if short_name and short_names.count(short_name) > 1:
             raise UsageError(f"two variants of task {name} are named {short_name!r}")
+    entry = tasks().entry(name)
+    cls = tasks().get(name)
     for table, short_name in zip(tables, short_names, strict=True):
         settings = {key: value for key, value in table.items() if key != "name"}
         for params in _complete(tasks(), name, settings):
-            yield AskedTask(tasks().get(name), params, short_name, mark)
+            yield TaskChoice(
+                name=entry.name,
+                params=params,
+                revision=f"{cls.revision}{entry.record.digest}",
+                source=entry.source,
+                short_name=short_name,
+            )
 
 
 def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:
@@ -120,7 +130,10 @@ def _complete(registry: Registry[Any], name: str, table: Settings) -> Iterator[P
 
 
 def combinations(table: Settings) -> Iterator[Settings]:
-    """Yield every combination of the values of axes. Raises UsageError for an empty axis, or too many combinations."""
+    """Yield the table with every combination of the values of its axes.
+
+    Raises UsageError for an axis without values, and for too many combinations.
+    """
     axes = [key for key, value in table.items() if isinstance(value, list)]
     for key in axes:
         if not table[key]:
@@ -130,15 +143,21 @@ def combinations(table: Settings) -> Iterator[Settings]:
         raise UsageError(
             f"the axes {', '.join(axes)} have {count:,} combinations, expected at most {MOST_CELLS:,}"
         )
-    values = [value if isinstance(value, list) else [value] for value in table.values()]
+    values = [as_list(value) for value in table.values()]
     for combination in itertools.product(*values):
         yield dict(zip(table, combination, strict=True))
 
 
 def new_loss(choice: LossChoice) -> Loss:
-    """Return a new loss of a choice."""
+    """Return the loss that was chosen."""
     loss: Loss = losses().create_for_cell(choice.name, choice.params)
     return loss
+
+
+def new_task(choice: TaskChoice) -> Task:
+    """Return the task that was chosen."""
+    task: Task = tasks().create_for_cell(choice.name, choice.params)
+    return task
 
 
 def chosen_networks(
@@ -211,11 +230,11 @@ def chosen_recipes(spec: Spec, task: Task) -> list[Recipe]:
 
 
 def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
-    """Return a recipe with changes, of which "none" is None. Another optimiser comes with settings of its own.
+    """Return a recipe with changes. Raises UsageError where one is unknown or wrong.
 
-    Raises UsageError where a change is unknown or wrong.
+    The text "none" stands for None. Another optimiser comes with defaults of its own, which the changes replace.
     """
-    from milbench.optimizers.known_optimizers import SETTINGS, check_recipe, optimizers
+    from milbench.optimizers.known_optimizers import OPTIMIZER_DEFAULTS, check_recipe, optimizers
 
     said = dict(changes)
     for key, value in changes.items():
@@ -223,10 +242,10 @@ def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
         if value == "none" and key != "gradient_norm":
             said[key] = None
     optimizer = said.get("optimizer", recipe.optimizer)
-    of_optimizer: Settings = {}
+    defaults: Settings = {}
     if isinstance(optimizer, str) and optimizer != recipe.optimizer:
-        of_optimizer = SETTINGS.get(optimizer, {})
-    values = {**recipe.model_dump(), **of_optimizer, **said}
+        defaults = OPTIMIZER_DEFAULTS.get(optimizer, {})
+    values = {**recipe.model_dump(), **defaults, **said}
     changed: Recipe = validated("the recipe", Recipe, values)
     check_recipe(changed)
     origin = optimizers().entry(changed.optimizer).record.digest.removeprefix(" of ")

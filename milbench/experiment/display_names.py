@@ -1,4 +1,4 @@
-"""Labels: the names of cells in reports, with the parameters in which the cells of a comparison differ."""
+"""The names that reports give to cells, with the parameters in which the cells of a comparison differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Texts = Mapping[str, Mapping[str, str]]
 
 
 class Label(NamedTuple):
-    """Names of the task, loss, network and recipe of a cell, with the parameters that set it apart from others."""
+    """The names of a cell in a report: task, loss, network and recipe. This is no label set and no class of instances.
+
+    Each name is followed by the parameters that set it apart from others of the comparison.
+    """
 
     task: str
     loss: str

@@ -14,14 +14,15 @@ from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice, NetworkChoice, Params, TaskChoice
-from milbench.experiment.choosing import (
+from milbench.experiment.expand_spec import (
     MOST_CELLS,
-    AskedTask,
-    asked_tasks,
     chosen_losses,
     chosen_networks,
     chosen_recipes,
+    chosen_tasks,
+    marks_of_tasks,
     new_loss,
+    new_task,
 )
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan, TaskInfo
@@ -32,6 +33,7 @@ from milbench.experiment.plan_checks import (
     check_published,
     check_supervision,
 )
+from milbench.experiment.questions import Mark
 from milbench.experiment.spec import Spec, parse_seeds
 
 if TYPE_CHECKING:
@@ -42,11 +44,12 @@ WITHOUT_FLAGS = Launch(Execution())
 
 
 @dataclass(frozen=True)
-class _Block:
+class _CellsOfTask:
     """The cells of a plan on one task: every variant is trained with every seed."""
 
     choice: TaskChoice
     task: Task
+    """The task that was chosen, to be asked for its remarks."""
     seeds: list[int]
     info: TaskInfo
     variants: list[_Variant]
@@ -81,22 +84,27 @@ def make_plan(
     one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
     """
     losses = chosen_losses(spec)
-    asked = asked_tasks(spec)
-    classes = list(dict.fromkeys(one.cls for one in asked))
+    choices = chosen_tasks(spec)
+    classes = list(dict.fromkeys(tasks().get(choice.name) for choice in choices))
     check_supervision(losses, classes, spec.supervision)
     check_metrics(spec, classes, launch.is_changed)
     check_published(spec.published)
     data_dir = launch.execution.data_dir
-    blocks = _blocks(spec, losses, asked, data_dir)
+    marks = marks_of_tasks(spec)
+    parts = []
+    for choice in choices:
+        task_marks = marks.get(choice.key, [])
+        parts.append(_cells_of_task(spec, choice, losses, classes, task_marks, data_dir))
     notes = list(spec.notes)
-    for block in blocks:
-        notes += block.task.remarks(data_dir, block.seeds)
-    if not precision and any(_is_auto(block) for block in blocks):
+    for part in parts:
+        notes += part.task.remarks(data_dir, part.seeds)
+    if not precision and any(_is_auto(part) for part in parts):
         precision, note = _auto_precision(device, on_cluster=bool(launch.execution.cluster))
         notes.append(note)
     cells: dict[str, Cell] = {}
-    for block in blocks:
-        for cell in _with_precision(block, precision).cells():
+    for part in parts:
+        for cell in _with_precision(part, precision).cells():
+            # Two choices may come to the same cell, such as one network by its name and as the default.
             cells[cell.id] = cell
     planned = list(cells.values())
     check_network_sections(spec.network, planned, classes)
@@ -104,7 +112,7 @@ def make_plan(
     return Plan(
         spec=spec,
         cells=planned,
-        tasks={block.choice.key: block.info for block in blocks},
+        tasks={part.choice.key: part.info for part in parts},
         notes=list(dict.fromkeys(notes)),
         origin=launch.origin,
         is_changed=launch.is_changed,
@@ -113,31 +121,24 @@ def make_plan(
     )
 
 
-def _blocks(
+def _cells_of_task(
     spec: Spec,
+    choice: TaskChoice,
     losses: Sequence[LossChoice],
-    asked: Sequence[AskedTask],
+    classes: Sequence[type[Task]],
+    marks: list[Mark],
     data_dir: Path | None,
-) -> list[_Block]:
-    """Return the cells on every task with each combination of its parameters, and on what marks ask for."""
-    classes = [one.cls for one in asked]
-    blocks: dict[str, _Block] = {}
-    for one in asked:
-        # A mark may ask for a task that is compared on anyway.
-        if one.key not in blocks:
-            task = one.new()
-            choice = _task_choice(one, task, data_dir)
-            seeds = _seeds(spec, task, data_dir)
-            variants = []
-            for loss in losses:
-                networks = chosen_networks(spec, task, loss, classes, data_dir)
-                variants += _variants(loss, networks, chosen_recipes(spec, task))
-            info = _info(spec, task, choice, data_dir)
-            blocks[one.key] = _Block(choice, task, seeds, info, variants)
-        marks = blocks[one.key].info.marks
-        if one.mark and one.mark not in marks:
-            marks.append(one.mark)
-    return list(blocks.values())
+) -> _CellsOfTask:
+    """Return the cells on one task. The classes are those of all tasks, and the marks those of this one."""
+    task = new_task(choice)
+    choice = replace(choice, data=task.check_data(data_dir))
+    seeds = _seeds(spec, task, data_dir)
+    variants = []
+    for loss in losses:
+        networks = chosen_networks(spec, task, loss, classes, data_dir)
+        variants += _variants(loss, networks, chosen_recipes(spec, task))
+    info = _info(spec, task, choice, marks, data_dir)
+    return _CellsOfTask(choice, task, seeds, info, variants)
 
 
 def _variants(
@@ -150,28 +151,13 @@ def _variants(
     return variants
 
 
-def _task_choice(asked: AskedTask, task: Task, data_dir: Path | None) -> TaskChoice:
-    entry = tasks().entry(task.name)
-    return TaskChoice(
-        name=entry.name,
-        params=asked.params,
-        revision=f"{task.revision}{entry.record.digest}",
-        source=entry.source,
-        data=task.check_data(data_dir),
-        short_name=asked.short_name,
-    )
-
-
-def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> TaskInfo:
-    """Return what a report has to know of a task."""
+def _info(
+    spec: Spec, task: Task, choice: TaskChoice, marks: list[Mark], data_dir: Path | None
+) -> TaskInfo:
+    """Return what a report needs to know of a task."""
     primary = spec.compare_by[0] if spec.compare_by else task.primary
     # The task knows the value without skill for its own metric alone.
     chance = task.chance if primary == task.primary else None
-    folds = task.folds(data_dir)
-    overlap = task.overlap(data_dir)
-    if folds is not None:
-        # One part of the data is tested on for each count - 1 that are trained on.
-        overlap = overlap or 1 / (folds.count - 1)
     of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
     params: Params = with_neutral(type(task), choice.params)
     published = [
@@ -182,8 +168,9 @@ def _info(spec: Spec, task: Task, choice: TaskChoice, data_dir: Path | None) -> 
         chance=chance,
         amount=task.amount_parameter,
         published=published,
-        folds=None if folds is None else (folds.count, folds.repeats or 0),
-        overlap=overlap or 0.0,
+        folds=task.folds(data_dir),
+        overlap=task.overlap(data_dir),
+        marks=marks,
         is_tested=task.is_tested,
     )
 
@@ -202,20 +189,20 @@ def _seeds(spec: Spec, task: Task, data_dir: Path | None) -> list[int]:
     return seeds
 
 
-def _is_auto(block: _Block) -> bool:
+def _is_auto(part: _CellsOfTask) -> bool:
     """Return whether a recipe leaves its precision to the machine."""
-    return any(variant.recipe.precision == "auto" for variant in block.variants)
+    return any(variant.recipe.precision == "auto" for variant in part.variants)
 
 
-def _with_precision(block: _Block, precision: str) -> _Block:
+def _with_precision(part: _CellsOfTask, precision: str) -> _CellsOfTask:
     """Return the cells on a task with a precision in place of `auto`."""
     variants = []
-    for variant in block.variants:
+    for variant in part.variants:
         recipe = variant.recipe
         if recipe.precision == "auto":
             recipe = recipe.model_copy(update={"precision": precision})
         variants.append(replace(variant, recipe=recipe))
-    return replace(block, variants=variants)
+    return replace(part, variants=variants)
 
 
 def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
