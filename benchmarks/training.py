@@ -39,7 +39,7 @@ from milbench.families.fixed_bags import EvaluatedBags
 from milbench.running.worker import set_torch_defaults
 from milbench.training.epoch_evaluation import score_function
 from milbench.training.train import train_step
-from milbench.training.training_setup import Setup, set_up
+from milbench.training.training_setup import Setup, setup_for_cell
 
 WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
@@ -73,7 +73,9 @@ def main(
     )
     for cell in planned.cells:
         name = ", ".join(filter(None, planned.labels[cell.id]))
-        rows.append({"task, loss": name} | _row(set_up(cell, place, data_dir), 5 if quick else 25))
+        rows.append(
+            {"task, loss": name} | _row(setup_for_cell(cell, place, data_dir), 5 if quick else 25)
+        )
     show(
         pd.DataFrame(rows),
         f"training steps, {threads} threads: medians ± half the width of the middle half",

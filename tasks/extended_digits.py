@@ -59,11 +59,12 @@ class ExtendedDigits(NestedDigits):
 
     name = "extended-digits"
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"conv": _network}
-    sizes = (16, 24)
+    side_range = (16, 24)
     digit_side = 8
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    eval_batches = (400, 100)
+    single_at_once = 400
+    bags_at_once = 100
 
     def __init__(
         self,
@@ -74,8 +75,9 @@ class ExtendedDigits(NestedDigits):
         batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:
         if canvas == "proportional":
-            smallest, largest = (round(side * math.sqrt(digits_per_bag / 2)) for side in self.sizes)
-            self.sizes = smallest, largest
+            factor = math.sqrt(digits_per_bag / 2)
+            smallest, largest = self.side_range
+            self.side_range = round(smallest * factor), round(largest * factor)
         super().__init__(digits_per_bag, batch_bags, bags_per_epoch)
         self.split = split
 
@@ -108,7 +110,7 @@ class ExtendedDigits(NestedDigits):
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
 
-    def canvas_axes(self, seed: int) -> tuple[object, ...]:
+    def canvas_key(self, seed: int) -> tuple[object, ...]:
         return (seed,) if self.split == "seed" else ()
 
     def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:  # noqa: ARG002

@@ -36,12 +36,13 @@ class ExtendedMNIST(NestedDigits):
     """
 
     name = "extended-mnist"
-    sizes = (56, 84)
+    side_range = (56, 84)
     digit_side = 28
     networks = NETWORKS
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    eval_batches = (500, 50)
+    single_at_once = 500
+    bags_at_once = 50
     published = (
         Published(
             "instance_error", 0.0037, f"{LI_2018}, Section 5.2: mean of ten runs, {RULE}", "exact", spread=0.0004,

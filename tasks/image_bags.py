@@ -22,7 +22,7 @@ from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
 from milbench.families.augmentation import flip_and_crop
 from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
-from milbench.families.one_instance_images import ImageTask
+from milbench.families.image_task import ImageTask
 from milbench.families.table_bags import Origins, TableBags, TableFormat, class_names_in
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages

@@ -21,9 +21,8 @@ torch.set_num_threads(1)
 console.width = (
     PIPED_WIDTH  # also in the workers of pytest-xdist, which have a COLUMNS of their own
 )
-costs.WINDOW = (
-    0.0  # every cell times its loss by the fewest calls, since the tests compute hundreds of cells
-)
+# Every cell times its loss by the fewest calls, since the tests compute hundreds of cells.
+costs.LEAST_SECONDS = 0.0
 if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 ):  # a shell lets what it starts in the background ignore Ctrl-C

@@ -13,7 +13,7 @@ from _measuring import Timing, paired_timings, peak_bytes
 
 from milbench import Bags
 from milbench.likelihood import bag_log_prob
-from milbench.training.training_setup import set_up
+from milbench.training.training_setup import setup_for_cell
 from tests._helpers.command_line import REPOSITORY, TINY
 
 SCRIPTS = sorted(path.name for path in (REPOSITORY / "benchmarks").glob("[a-z]*.py"))
@@ -49,7 +49,7 @@ def test_batches_that_are_drawn_together_are_charged_to_all_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
-    ours, now = set_up(cell, torch.device("cpu"), None), [0.0]
+    ours, now = setup_for_cell(cell, torch.device("cpu"), None), [0.0]
     draw = ours.problem.train_batches
 
     def in_groups(epoch: int, rng: torch.Generator) -> Iterator[Bags]:

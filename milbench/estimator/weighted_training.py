@@ -16,7 +16,7 @@ from milbench.errors import UsageError
 from milbench.estimator.training_bags import TrainingBags
 from milbench.training.checkpoint import Counters
 from milbench.training.train import train_epoch
-from milbench.training.training_setup import Model, build_setup
+from milbench.training.training_setup import Model, setup_for_problem
 
 
 class Training:
@@ -32,7 +32,7 @@ class Training:
     def __init__(self, bags: TrainingBags, recipe: Recipe, network: Network, loss: Loss) -> None:
         self._bags = bags
         loss = loss.to(bags.device)
-        self._setup = build_setup(recipe, bags.seed, bags, network, loss, bags.device)
+        self._setup = setup_for_problem(recipe, bags.seed, bags, network, loss, bags.device)
 
     @property
     def epochs(self) -> int:

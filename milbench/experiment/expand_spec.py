@@ -149,7 +149,7 @@ def combinations(table: Settings) -> Iterator[Settings]:
 
 
 def new_loss(choice: LossChoice) -> Loss:
-    """Return the loss that was chosen."""
+    """Return a new loss of a choice, which is not built. Planning asks it for its head and its parameters."""
     loss: Loss = losses().create_for_cell(choice.name, choice.params)
     return loss
 

@@ -22,15 +22,22 @@ def augment(
     arXiv:1811.12346: by the protocol `paper` pixel i of n has the value of the old one of number
     floor(i (60 - 1) / (n - 1)), by `ours` that of the old one at its centre. Both draw the same numbers, on the CPU.
     """
-    places = images.shape[2] - CROP + 1, images.shape[3] - CROP + 1
-    top, left = (int(torch.randint(count, (), generator=rng)) for count in places)
-    channels = torch.randperm(images.shape[1], generator=rng)
-    height, width = torch.randint(SIZES[0], SIZES[1] + 1, (2,), generator=rng).tolist()
-    rows, columns = (_old_pixels(size, protocol, images.device) for size in (height, width))
-    changed = images[:, to_device(channels, images.device)][
-        :, :, (top + rows).unsqueeze(1), left + columns
-    ]
-    geometry = torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype)
+    _, num_channels, old_height, old_width = images.shape
+    smallest, largest = SIZES
+    top = int(torch.randint(old_height - CROP + 1, (), generator=rng))
+    left = int(torch.randint(old_width - CROP + 1, (), generator=rng))
+    channels = torch.randperm(num_channels, generator=rng)
+    height, width = torch.randint(smallest, largest + 1, (2,), generator=rng).tolist()
+
+    rows = top + _old_pixels(height, protocol, images.device)
+    columns = left + _old_pixels(width, protocol, images.device)
+    permuted = images[:, to_device(channels, images.device)]
+    changed = permuted[:, :, rows.unsqueeze(1), columns]
+
+    # A box is left, top, right and bottom. Both rows go to the device in one copy.
+    geometry = torch.tensor(
+        [[left, top, left, top], [width, height, width, height]], dtype=boxes.dtype
+    )
     corner, size = to_device(geometry, boxes.device)
     moved = (boxes - corner).clamp(0, CROP)
     if protocol == "ours":
@@ -40,10 +47,11 @@ def augment(
 
 
 def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
+    """Return the old pixels, from 0 to CROP - 1, that `size` new ones in a row have the values of."""
     new = torch.arange(size, device=device)
-    return (
-        (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)
-    )
+    if protocol == "ours":
+        return (2 * new + 1) * CROP // (2 * size)
+    return new * (CROP - 1) // (size - 1)
 
 
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
@@ -55,10 +63,9 @@ def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int
 
     count, _, height, width = images.shape
     if flip:
-        mirrored = to_device(
-            torch.randint(2, (count, 1, 1, 1), generator=rng).bool(), images.device
-        )
-        images = torch.where(mirrored, F.horizontal_flip(images), images)
+        is_mirrored = torch.randint(2, (count, 1, 1, 1), generator=rng).bool()
+        is_mirrored = to_device(is_mirrored, images.device)
+        images = torch.where(is_mirrored, F.horizontal_flip(images), images)
     if crop:
         corners = torch.randint(2 * crop + 1, (count, 2), generator=rng).tolist()
         padded = F.pad(images, [crop], padding_mode="edge")

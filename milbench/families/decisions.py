@@ -23,15 +23,19 @@ from milbench.likelihood.columns import contains
 LEARNABLE = "learnable_posterior_error"
 NEGLIGIBLE = 1e-15
 """Label sets that are less probable are left out, which changes no probability by more than 2^C times this."""
-TOGETHER = 1 << 14  # pairs of a bag and a label set that are computed together
-ALWAYS_PRESENT = 1e6  # the presence of a class that is in every bag: larger than any log-odds
+PAIRS_AT_ONCE = 1 << 14
+"""How many pairs of a bag and a label set are computed together."""
+ALWAYS_PRESENT = 1e6
+"""The presence of a class that is in every bag: larger than any log-odds."""
 
 
 class BagPosterior(NamedTuple):
     """The log-posteriors of label sets and instances given all instances of a bag, float64."""
 
-    log_sets: Tensor  # (B, 2^C), class c is in set s where bit c of s is 1
-    log_instances: Tensor  # (B, C+1, K), background last
+    log_sets: Tensor
+    """(B, 2^C), class c is in set s where bit c of s is 1."""
+    log_instances: Tensor
+    """(B, C+1, K), background last."""
 
 
 def bag_posterior(
@@ -61,18 +65,19 @@ def bag_posterior(
         return BagPosterior(log_sets.log_softmax(dim=1), log_probs)
     if log_weight is None:
         log_weight = torch.zeros_like(log_sets)
+    if log_joint_with_0 is None:
+        log_sets = (log_sets + log_weight).log_softmax(dim=1)
+        posterior = _weighted_posterior(log_probs, mask, log_sets.exp())
+        return BagPosterior(log_sets, posterior.log())
+    # Sets with class 0 follow one joint distribution, the others the other one.
     has_0 = contains(log_joint.shape[1] - 1)[:, 0]
-    models = [(log_probs, torch.ones_like(has_0))]
-    if log_joint_with_0 is not None:
-        with_0, log_sets_with_0 = _independent_posterior(log_joint_with_0, mask)
-        models = [(log_probs, ~has_0), (with_0, has_0)]
-        log_sets = torch.where(has_0, log_sets_with_0, log_sets)
+    log_probs_with_0, log_sets_with_0 = _independent_posterior(log_joint_with_0, mask)
+    log_sets = torch.where(has_0, log_sets_with_0, log_sets)
     log_sets = (log_sets + log_weight).log_softmax(dim=1)
-    parts = [
-        _weighted_posterior(of_model, mask, log_sets.exp() * its_sets)
-        for of_model, its_sets in models
-    ]
-    return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
+    sets = log_sets.exp()
+    without_0 = _weighted_posterior(log_probs, mask, sets * ~has_0)
+    with_0 = _weighted_posterior(log_probs_with_0, mask, sets * has_0)
+    return BagPosterior(log_sets, (without_0 + with_0).log())
 
 
 def optimal_errors(
@@ -121,16 +126,15 @@ def instancewise_scores(
 
     def score(bags: Bags) -> Scores:
         probs = log_posterior(bags.instances).exp()
-        absent = torch.log1p(
-            -torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16)
-        )
+        # p_{c,k}, background left out. Below 1, so that its logarithm is finite.
+        of_group = torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16)
+        absent = torch.log1p(-of_group)
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
-        presence = torch.log(-torch.expm1(log_absent)) - log_absent
-        return Scores(
-            probs[:, :-1].sum(dim=2), presence.masked_fill(is_always_present, ALWAYS_PRESENT), probs
-        )
+        log_odds = torch.log(-torch.expm1(log_absent)) - log_absent
+        presence = log_odds.masked_fill(is_always_present, ALWAYS_PRESENT)
+        return Scores(probs[:, :-1].sum(dim=2), presence, probs)
 
     return score
 
@@ -196,7 +200,7 @@ def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tens
     """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
     total = torch.zeros_like(log_probs)
     sets = contains(log_probs.shape[1] - 1)
-    for pairs in (weight > NEGLIGIBLE).nonzero().split(TOGETHER):
+    for pairs in (weight > NEGLIGIBLE).nonzero().split(PAIRS_AT_ONCE):
         bag, number = pairs.unbind(dim=1)
         posterior = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
         total.index_add_(0, bag, weight[bag, number].view(-1, 1, 1) * posterior)
@@ -204,6 +208,7 @@ def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tens
 
 
 def _independent_posterior(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log P(z_k | x_k) (B, C+1, K) and log p(x, L) (B, 2^C) of independent instances."""
     evidence = log_joint.logsumexp(dim=1, keepdim=True)
     log_probs = log_joint - evidence
     of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)

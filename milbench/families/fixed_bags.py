@@ -1,10 +1,12 @@
 """Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -34,7 +36,8 @@ class Lazy(Sequence[T]):
     """A sequence whose items are made on access from parts, such as batches from the numbers of their bags."""
 
     def __init__(self, parts: Sequence[Any], make: Callable[[Any], T]) -> None:
-        self.parts, self.make = parts, make
+        self.parts = parts
+        self.make = make
 
     @classmethod
     def of(cls, data: Any, size: int, as_bags: Callable[[Any], T]) -> Self:
@@ -50,16 +53,18 @@ class Lazy(Sequence[T]):
 
 def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     """Return (count,) numbers of items in random order, every one before any again."""
-    rounds = -(-count // items)
-    return torch.cat([torch.randperm(items, generator=rng) for _ in range(rounds)])[:count]
+    rounds = [torch.randperm(items, generator=rng) for _ in range(math.ceil(count / items))]
+    return torch.cat(rounds)[:count]
 
 
 def make_truth(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
     """Return the truth about bags of up to `most` things, each one given by its class and its box."""
-    classes, boxes = torch.full((len(instances), most), -1), torch.zeros(len(instances), most, 4)
+    classes = torch.full((len(instances), most), -1)
+    boxes = torch.zeros(len(instances), most, 4)
     for bag, members in enumerate(instances):
         for place, (cls, box) in enumerate(members):
-            classes[bag, place], boxes[bag, place] = cls, torch.tensor(box)
+            classes[bag, place] = cls
+            boxes[bag, place] = torch.tensor(box)
     return Truth(classes, boxes)
 
 
@@ -184,7 +189,7 @@ class FixedBags(EvaluatedBags):
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self._epoch_bags // self.batch_bags)
+        return math.ceil(self._epoch_bags / self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         batches = self._in_random_order(rng)
@@ -202,11 +207,13 @@ class FixedBags(EvaluatedBags):
 
 def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
     """Return the shape of the instances of a bag, of which sets and sequences have the mean size."""
-    shape = (*bags.instances.shape[1:],)
+    shape = tuple(bags.instances.shape[1:])
     if bags.mask is None or kind == "images":
         return shape
     size = max(1, round(float(bags.mask.sum(dim=1).double().mean())))
-    return (size, shape[1]) if kind == "sets" else (shape[0], size)
+    if kind == "sets":
+        return size, shape[1]
+    return shape[0], size
 
 
 def differing(labels: Tensor, count: int) -> Tensor:
@@ -214,9 +221,14 @@ def differing(labels: Tensor, count: int) -> Tensor:
 
     The bag with most classes comes first, then always one with most classes that are not among those chosen.
     """
-    left, chosen = labels.cpu().numpy().astype(int), []
-    for _ in range(min(count, len(left))):
-        chosen.append(int(left.sum(axis=1).argmax()))
-        left[:, left[chosen[-1]] > 0] = 0
-        left[chosen] = -1
+    has_class = labels.bool().cpu().numpy()
+    is_covered = np.zeros(has_class.shape[1], dtype=bool)
+    chosen: list[int] = []
+    for _ in range(min(count, len(has_class))):
+        uncovered = (has_class & ~is_covered).sum(axis=1)
+        # A chosen bag cannot win again.
+        uncovered[chosen] = -1
+        best = int(uncovered.argmax())
+        chosen.append(best)
+        is_covered |= has_class[best]
     return torch.tensor(chosen)

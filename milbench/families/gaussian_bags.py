@@ -36,11 +36,13 @@ class GaussianBags:
     overlap: float = 0.0
 
     def __post_init__(self) -> None:
-        classes, has_context = self.num_classes, any(self.context)
-        if self.dimension < classes + has_context:
-            needs = (
-                "and context need as many axes and one more" if has_context else "need as many axes"
-            )
+        classes = self.num_classes
+        needed_axes = classes
+        needs = "need as many axes"
+        if self.has_context:
+            needed_axes = classes + 1
+            needs = "and context need as many axes and one more"
+        if self.dimension < needed_axes:
             raise UsageError(
                 f"{classes} classes {needs}, dimension = {self.dimension} is too small"
             )
@@ -54,16 +56,22 @@ class GaussianBags:
             )
         self.rule.check(self.presence, self.sizes[0])
 
+    @property
+    def has_context(self) -> bool:
+        """Whether some of the background is context."""
+        return any(self.context)
+
     @cached_property
     def rates(self) -> Tensor:
         """(C+1,) float64, the probability of each class, background last."""
+        total = self.num_classes * self.class_rate
         classes = torch.full((self.num_classes,), self.class_rate, dtype=torch.float64)
         if self.imbalance != 1:
+            # The first class is `imbalance` times as frequent as the last one. Their total stays.
             falling = self.imbalance ** -torch.linspace(0, 1, self.num_classes, dtype=torch.float64)
-            classes = falling * (self.num_classes * self.class_rate / falling.sum())
-        return torch.cat(
-            [classes, torch.tensor([1 - self.num_classes * self.class_rate], dtype=torch.float64)]
-        )
+            classes = falling * (total / falling.sum())
+        background = torch.tensor([1 - total], dtype=torch.float64)
+        return torch.cat([classes, background])
 
     @cached_property
     def presence(self) -> Tensor:
@@ -76,25 +84,23 @@ class GaussianBags:
 
         Class c is at separation/sqrt(2) on axis c, the background at 0, and the context where class C would be.
         """
-        centres = (
-            torch.eye(self.num_classes + any(self.context), self.dimension)
-            * self.separation
-            / math.sqrt(2)
-        )
-        return torch.cat(
-            [
-                centres[: self.num_classes],
-                torch.zeros(1, self.dimension),
-                centres[self.num_classes :],
-            ]
-        )
+        off_centre = self.num_classes + 1 if self.has_context else self.num_classes
+        axes = torch.eye(off_centre, self.dimension)
+        centres = axes * self.separation / math.sqrt(2)
+        classes = centres[: self.num_classes]
+        background = torch.zeros(1, self.dimension)
+        # One row, or none.
+        context = centres[self.num_classes :]
+        return torch.cat([classes, background, context])
 
     @cached_property
     def scales(self) -> Tensor:
         """(M,), the standard deviations around these means."""
-        return torch.tensor(
-            [1.0] * self.num_classes + [self.background_scale] + [1.0] * any(self.context)
-        )
+        scales = [1.0] * self.num_classes
+        scales.append(self.background_scale)
+        if self.has_context:
+            scales.append(1.0)
+        return torch.tensor(scales)
 
     @cached_property
     def prior(self) -> LabelSetPrior:
@@ -105,30 +111,39 @@ class GaussianBags:
         """Return random bags (B, K, d) on the CPU; instances beyond the size of a bag are 0 and masked."""
         low, high = self.sizes
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        if self.rule.is_of_independent_instances:
-            kinds = torch.multinomial(
-                self.rates, count * high, replacement=True, generator=rng
-            ).view(count, high)
-        else:
-            kinds = self.prior.draw(
-                sizes[:, 0], torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
-            )
+        kinds = self._draw_kinds(sizes[:, 0], rng)
         noise = torch.randn(count, high, self.dimension, generator=rng)
         mask = torch.arange(high) < sizes
         classes = kinds.masked_fill(~mask, self.num_classes)
         instance_classes = classes.masked_fill(classes == self.num_classes, -1)
         labels = label_matrix(instance_classes, self.num_classes)
-        if any(self.context):
-            shares = torch.tensor(self.context)[labels[:, :1].long()]
-            is_context = torch.rand(count, high, generator=rng) < shares
-            kinds = kinds + (is_context & (kinds == self.num_classes))
+        if self.has_context:
+            has_class_0 = labels[:, :1]
+            shares = torch.tensor(self.context)[has_class_0.long()]
+            is_chosen = torch.rand(count, high, generator=rng) < shares
+            is_context = is_chosen & (kinds == self.num_classes)
+            # The context is the kind after the background.
+            kinds = kinds + is_context
         instances = self.emit(kinds, noise)
+        position_classes: Tensor | None = classes
         if self.overlap:
-            instances = self._overlapped(
-                instances, instance_classes, noise, torch.rand(count, 2, high, generator=rng)
-            )
-        truth = Truth(instance_classes, position_classes=None if self.overlap else classes)
+            uniform = torch.rand(count, 2, high, generator=rng)
+            instances = self._overlapped(instances, instance_classes, noise, uniform)
+            # A position may then show several classes.
+            position_classes = None
+        truth = Truth(instance_classes, position_classes=position_classes)
         return Bags(instances * mask.unsqueeze(2), labels, mask, truth)
+
+    def _draw_kinds(self, sizes: Tensor, rng: torch.Generator) -> Tensor:
+        """Return the classes (B, K) of instances, background C, in bags of `sizes` (B,), of up to K instances."""
+        count = len(sizes)
+        _, high = self.sizes
+        if self.rule.is_of_independent_instances:
+            drawn = torch.multinomial(self.rates, count * high, replacement=True, generator=rng)
+            return drawn.view(count, high)
+        # One draw for the label set, then one for each instance.
+        uniform = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
+        return self.prior.draw(sizes, uniform)
 
     def emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
         """Return instances (B, K, d) of classes, background or context (B, K) by normal noise."""
@@ -145,20 +160,18 @@ class GaussianBags:
     def posterior(self, bags: Bags) -> BagPosterior:
         """Return the exact posterior given all instances of each bag, of bags with a mask."""
         on_cpu = bags.to(CPU)
-        mask = (
-            torch.ones_like(on_cpu.instances[..., 0], dtype=torch.bool)
-            if on_cpu.mask is None
-            else on_cpu.mask
-        )
-        weight = (
-            None
-            if self.rule.is_of_independent_instances
-            else self.prior.log_weight[mask.sum(dim=1)]
-        )
-        without, having = (
-            self._log_joint(on_cpu.instances, self.rates, share) for share in self.context
-        )
-        return bag_posterior(without, mask, weight, having if any(self.context) else None)
+        mask = on_cpu.mask
+        if mask is None:
+            mask = torch.ones_like(on_cpu.instances[..., 0], dtype=torch.bool)
+        log_weight = None
+        if not self.rule.is_of_independent_instances:
+            log_weight = self.prior.log_weight[mask.sum(dim=1)]
+        share_without_0, share_with_0 = self.context
+        log_joint = self._log_joint(on_cpu.instances, self.rates, share_without_0)
+        log_joint_with_0 = None
+        if self.has_context:
+            log_joint_with_0 = self._log_joint(on_cpu.instances, self.rates, share_with_0)
+        return bag_posterior(log_joint, mask, log_weight, log_joint_with_0)
 
     @cached_property
     def marginal_rates(self) -> tuple[Tensor, float]:
@@ -172,31 +185,36 @@ class GaussianBags:
         A bag of n has n instances, so that sizes count by n.
         """
         low, high = self.sizes
-        others = self.prior.log_independent[low - 1 : high].exp()  # q_{n-1}, (N, 2^C)
-        weight = self.prior.log_weight[low : high + 1].exp() * torch.arange(
-            low, high + 1
-        ).unsqueeze(1)
-        within = contains(self.num_classes)
-        sets, bits = torch.arange(len(within)).unsqueeze(1), 2 ** torch.arange(self.num_classes)
-        follow = (others.unsqueeze(2) + others[:, sets & ~bits]) * within
+        sizes = torch.arange(low, high + 1).unsqueeze(1)
+        # q_{n-1}(L), (N, 2^C), and n pi_n(L) / q_n(L), (N, 2^C).
+        others = self.prior.log_independent[low - 1 : high].exp()
+        weight = self.prior.log_weight[low : high + 1].exp() * sizes
+        # Of each set L: its classes, and the number of the set L - c.
+        has_class = contains(self.num_classes)
+        sets = torch.arange(len(has_class)).unsqueeze(1)
+        without_class = sets & ~(2 ** torch.arange(self.num_classes))
+        follow = (others.unsqueeze(2) + others[:, without_class]) * has_class
         of_class = torch.einsum("ns,nsc->c", weight, follow) * self.rates[:-1]
-        of_background = (weight * others).sum(dim=0) * self.rates[-1]
-        total = of_class.sum() + of_background.sum()
-        having = float(of_background[within[:, 0]].sum() / of_background.sum().clamp(min=1e-300))
-        context = self.context[0] * (1 - having) + self.context[1] * having
-        return torch.cat([of_class, of_background.sum().unsqueeze(0)]) / total, context
+        of_background_by_set = (weight * others).sum(dim=0) * self.rates[-1]
+        of_background = of_background_by_set.sum()
+        has_0 = has_class[:, 0]
+        share_with_0 = float(of_background_by_set[has_0].sum() / of_background.clamp(min=1e-300))
+        context = self.context[0] * (1 - share_with_0) + self.context[1] * share_with_0
+        total = of_class.sum() + of_background
+        return torch.cat([of_class, of_background.unsqueeze(0)]) / total, context
 
     def _log_joint(self, instances: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
         """Return log p(z) + log p(x | z) + const (B, C+1, K); p(z) are `rates`, `context` is a share of background."""
-        classes, x = self.num_classes, instances.cpu()
-        squares = (x.double().unsqueeze(-2) - self.means.double()).square().sum(dim=-1)
-        shares = torch.cat([rates[:-1], rates[-1:] * (1 - context), rates[-1:] * context])[
-            : len(self.means)
-        ]
-        variances = self.scales.double().square()
-        joint = (
-            shares.log() - self.dimension * self.scales.double().log() - squares / (2 * variances)
-        )
+        classes = self.num_classes
+        scales = self.scales.double()
+        distances = instances.cpu().double().unsqueeze(-2) - self.means.double()
+        squares = distances.square().sum(dim=-1)
+        of_classes = rates[:-1]
+        of_background = rates[-1:]
+        shares = torch.cat([of_classes, of_background * (1 - context), of_background * context])
+        # Without context there is no mean for it.
+        shares = shares[: len(self.means)]
+        joint = shares.log() - self.dimension * scales.log() - squares / (2 * scales.square())
         if context:
             background = joint[..., classes:].logsumexp(dim=-1, keepdim=True)
             return torch.cat([joint[..., :classes], background], dim=-1).transpose(1, 2)
@@ -206,18 +224,19 @@ class GaussianBags:
         self, instances: Tensor, classes: Tensor, noise: Tensor, uniform: Tensor
     ) -> Tensor:
         """Return instances (B, K, d) some of which moved to a position of another class, by `uniform` (B, 2, K)."""
-        place = uniform[:, 0].masked_fill(classes < 0, -1).argmax(dim=1, keepdim=True)
-        moved = (
-            (classes >= 0) & (classes != classes.gather(1, place)) & (uniform[:, 1] < self.overlap)
-        )
+        is_class = classes >= 0
+        # One position of each bag, which shows a class, is chosen at random.
+        place = uniform[:, 0].masked_fill(~is_class, -1).argmax(dim=1, keepdim=True)
+        is_another_class = is_class & (classes != classes.gather(1, place))
+        is_moved = is_another_class & (uniform[:, 1] < self.overlap)
+        # Where an instance was, the background remains.
         background = self.means[self.num_classes] + self.scales[self.num_classes] * noise
-        means = (
-            label_matrix(classes.masked_fill(~moved, -1), self.num_classes).float()
-            @ self.means[: self.num_classes]
-        )
-        is_place = torch.zeros_like(moved).scatter(1, place, True)
-        left = torch.where(moved.unsqueeze(2), background, instances)
-        return left + is_place.unsqueeze(2) * means.unsqueeze(1)
+        remaining = torch.where(is_moved.unsqueeze(2), background, instances)
+        # The means of the classes that have moved are added at the chosen position.
+        moved_classes = label_matrix(classes.masked_fill(~is_moved, -1), self.num_classes)
+        means = moved_classes.float() @ self.means[: self.num_classes]
+        is_place = torch.zeros_like(is_moved).scatter(1, place, True)
+        return remaining + is_place.unsqueeze(2) * means.unsqueeze(1)
 
 
 def noisy_labels(
@@ -231,5 +250,6 @@ def noisy_labels(
     retained = labels & (uniform >= dropped)
     wrong = ~labels & (uniform < added)
     room = sizes - retained.sum(dim=1)
+    # The wrong labels of a bag in the order of their draws, from 0.
     rank = uniform.masked_fill(~wrong, torch.inf).argsort(dim=1).argsort(dim=1)
     return retained | (wrong & (rank < room.unsqueeze(1)))

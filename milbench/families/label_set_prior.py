@@ -15,7 +15,8 @@ LabelSets = Literal[
 ]
 MOSTLY = 0.9
 """In `mostly-together`, the share of pairs that are drawn as in `together`; the others are as in `exclusive`."""
-MOST_CLASSES = 8  # as tables have an entry for every label set, bag size and class
+MOST_CLASSES = 8
+"""Tables have an entry for every label set, bag size and class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class LabelSetRule:
 
     def check(self, presence: Tensor, smallest: int) -> None:
         """Raise UsageError unless the rule suits how often classes are to occur (C,) and the smallest bag."""
-        classes, most = len(presence), self.labels_per_bag
+        classes = len(presence)
+        most = self.labels_per_bag
         if self.kind == "uniform" and most is None:
             raise UsageError(
                 "label_sets = uniform needs labels_per_bag, the largest number of classes in a bag"
@@ -53,19 +55,19 @@ class LabelSetRule:
             raise UsageError(
                 f"label_sets = {self.kind} needs two instances a bag, the smallest bag has 1"
             )
-        if (
-            self.kind in ("mostly-together", "exclusive")
-            and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1
-        ):
-            fault = f"the probabilities of two such classes add up to {both:.2f}, above 1"
-            raise UsageError(
-                f"label_sets = {self.kind}: {fault}; expected a smaller class_rate or smaller bags"
-            )
+        if self.kind in ("mostly-together", "exclusive"):
+            both = float(presence.view(-1, 2).sum(dim=1).max())
+            if both > 1:
+                raise UsageError(
+                    f"label_sets = {self.kind}: the probabilities of two such classes add up to {both:.2f}, above 1; "
+                    "expected a smaller class_rate or smaller bags"
+                )
         if self.kind == "constant" and self.empty_share:
             raise UsageError(
                 f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty"
             )
-        if most is not None and most > (limit := min(classes, smallest)):
+        limit = min(classes, smallest)
+        if most is not None and most > limit:
             condition = f"num_classes = {classes}, and the smallest bag has {smallest} instances"
             raise UsageError(f"labels_per_bag = {most} is more than {limit}: {condition}")
 
@@ -85,8 +87,10 @@ class LabelSetPrior:
     """
 
     def __init__(self, rule: LabelSetRule, rates: Tensor, presence: Tensor, largest: int) -> None:
-        self.log_independent = independent_log_prob(rates, largest)  # log q_n(L)
-        prior = self.log_independent.exp() if rule.kind == "independent" else _prior(rule, presence)
+        # log q_n(L)
+        self.log_independent = independent_log_prob(rates, largest)
+        is_independent = rule.kind == "independent"
+        prior = self.log_independent.exp() if is_independent else _prior(rule, presence)
         fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
         table = _normalised(prior * fits)
         if rule.empty_share is not None:
@@ -126,16 +130,17 @@ class LabelSetPrior:
     @cached_property
     def _outcomes(self) -> Tensor:
         """(N, 2^C, 2C+1), the cumulative probabilities of outcomes in `draw` by m - 1 and S; NaN where S cannot be."""
-        classes, log_rates = len(self._rates) - 1, self._rates.log()
-        sets, bits = torch.arange(2**classes), 2 ** torch.arange(classes)
-        others = self.log_independent[:-1]  # of the m - 1 instances after the next one
-        again = others.unsqueeze(2).expand(-1, -1, classes)
-        last = others[:, sets.unsqueeze(1) & ~bits]
-        of_class = [
-            (log_rates[:-1] + follow).masked_fill(~contains(classes), -torch.inf)
-            for follow in (again, last)
-        ]
-        outcomes = torch.cat([log_rates[-1] + others.unsqueeze(2), *of_class], dim=2).softmax(dim=2)
+        classes = len(self._rates) - 1
+        log_rates = self._rates.log()
+        is_outside = ~contains(classes)
+        sets = torch.arange(2**classes).unsqueeze(1)
+        without_class = sets & ~(2 ** torch.arange(classes))
+        # Of the m - 1 instances after the next one.
+        others = self.log_independent[:-1]
+        background = log_rates[-1] + others.unsqueeze(2)
+        again = (log_rates[:-1] + others.unsqueeze(2)).masked_fill(is_outside, -torch.inf)
+        last = (log_rates[:-1] + others[:, without_class]).masked_fill(is_outside, -torch.inf)
+        outcomes = torch.cat([background, again, last], dim=2).softmax(dim=2)
         steps = outcomes.cumsum(dim=2)
         return steps / steps[..., -1:]
 
@@ -149,9 +154,8 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     """
     sets = contains(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)
-    before = numbers - sets * 2 ** torch.arange(
-        sets.shape[1]
-    )  # (2^C, C): L without each of its classes
+    # (2^C, C): the number of L without each of its classes.
+    before = numbers - sets * 2 ** torch.arange(sets.shape[1])
     joins = torch.where(sets, rates[:-1].log(), -torch.inf)
     stays = (rates[-1] + sets.double() @ rates[:-1]).log()
     table = torch.full((largest + 1, len(sets)), -torch.inf, dtype=torch.float64)
@@ -163,30 +167,50 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
 
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
+    """Return pi(L) (2^C,) of a rule that has one prior for all sizes."""
     sets = contains(len(presence))
     if rule.kind == "uniform":
-        number = sets.sum(dim=1)
-        of_number = number.bincount()[number]
-        most = rule.labels_per_bag or 0
-        return torch.where((number >= 1) & (number <= most), 1 / of_number.double(), 0.0) / most
+        return _uniform_prior(sets, rule.labels_per_bag or 0)
     if rule.kind == "constant":
         certain = presence.clone()
         certain[0] = 1
         return torch.where(sets, certain, 1 - certain).prod(dim=1)
-    first, second = presence.view(-1, 2).unbind(dim=1)
-    has_first, has_second = sets.view(len(sets), -1, 2).unbind(dim=2)
-    both = (first + second) / 2
-    of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
-    if rule.kind != "together":
-        at_most_one = torch.where(
-            has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0))
-        )
-        exclusive = at_most_one.masked_fill(has_first & has_second, 0.0)
-        of_pair = (
-            exclusive if rule.kind == "exclusive" else MOSTLY * of_pair + (1 - MOSTLY) * exclusive
-        )
+    if rule.kind == "together":
+        of_pair = _together(sets, presence)
+    elif rule.kind == "exclusive":
+        of_pair = _exclusive(sets, presence)
+    else:
+        together = _together(sets, presence)
+        of_pair = MOSTLY * together + (1 - MOSTLY) * _exclusive(sets, presence)
     return of_pair.prod(dim=1)
 
 
+def _uniform_prior(sets: Tensor, most: int) -> Tensor:
+    """Return pi(L) (2^C,): the number of classes is uniform on 1..most, and then the set is uniform."""
+    sizes = sets.sum(dim=1)
+    sets_of_size = sizes.bincount()[sizes]
+    is_allowed = (sizes >= 1) & (sizes <= most)
+    return torch.where(is_allowed, 1 / sets_of_size.double(), 0.0) / most
+
+
+def _together(sets: Tensor, presence: Tensor) -> Tensor:
+    """Return how probable each set is for each pair of classes (2^C, C/2): both occur, or none."""
+    first, second = presence.view(-1, 2).unbind(dim=1)
+    has_first, has_second = sets.view(len(sets), -1, 2).unbind(dim=2)
+    both = (first + second) / 2
+    return torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
+
+
+def _exclusive(sets: Tensor, presence: Tensor) -> Tensor:
+    """Return how probable each set is for each pair of classes (2^C, C/2): one occurs, or none."""
+    first, second = presence.view(-1, 2).unbind(dim=1)
+    has_first, has_second = sets.view(len(sets), -1, 2).unbind(dim=2)
+    neither = (1 - first - second).clamp(min=0)
+    without_first = torch.where(has_second, second, neither)
+    at_most_one = torch.where(has_first, first, without_first)
+    return at_most_one.masked_fill(has_first & has_second, 0.0)
+
+
 def _normalised(table: Tensor) -> Tensor:
+    """Return rows that add up to 1."""
     return table / table.sum(dim=1, keepdim=True).clamp(min=torch.finfo(table.dtype).tiny)

@@ -1,5 +1,6 @@
 """Digits nested on a canvas: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2, for digits of any size."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from milbench.contracts.task import CPU
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.families.fixed_bags import EvaluatedBags, Lazy, draw_in_rounds, limited
-from milbench.families.one_instance_images import (
+from milbench.families.image_task import (
     DIGIT_NAMES,
     DIGITS,
     ImageTask,
@@ -29,29 +30,32 @@ def nest_digits(
     digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
 ) -> Bags:
     """Return bags (B, 1, height, width) of digits `index` (B, M) at `tops` and `lefts`, added up, to 1 at most."""
-    device, (h, w) = digits.pixels.device, digits.pixels.shape[-2:]
+    device = digits.pixels.device
+    h, w = digits.pixels.shape[-2:]
     index, tops, lefts = all_to_device([index, tops, lefts], device)
     drawn = digits[index]
     rows = tops.unsqueeze(-1) + torch.arange(h, device=device)
     columns = lefts.unsqueeze(-1) + torch.arange(w, device=device)
-    pixels, patches = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2), drawn.scaled()
+    # The number of each pixel of a digit on its canvas, counted row by row.
+    places = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2)
+    patches = drawn.scaled()
     canvases = patches.new_zeros(len(index), height * width)
     # One digit of every bag at a time: no pixel is written twice in a step, so a sum has the same order on any device.
     for m in range(index.shape[1]):
-        canvases.scatter_add_(1, pixels[:, m].flatten(1), patches[:, m].flatten(1))
+        canvases.scatter_add_(1, places[:, m].flatten(1), patches[:, m].flatten(1))
+    instances = canvases.clamp_(max=1).view(-1, 1, height, width)
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
     labels = label_matrix(drawn.classes, DIGITS)
-    return Bags(
-        canvases.clamp_(max=1).view(-1, 1, height, width), labels, truth=Truth(drawn.classes, boxes)
-    )
+    return Bags(instances, labels, truth=Truth(drawn.classes, boxes))
 
 
 def draw_canvases(
-    digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator
+    digits: LabelledImages, index: Tensor, side_range: tuple[int, int], rng: torch.Generator
 ) -> Bags:
-    """Return bags of digits `index` (B, M) anywhere on canvases of one size, sides uniform on sizes[0]..sizes[1]."""
+    """Return bags of digits `index` (B, M) anywhere on canvases of one size, with sides uniform on a range."""
+    smallest, largest = side_range
     h, w = digits.pixels.shape[-2:]
-    height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
+    height, width = torch.randint(smallest, largest + 1, (2,), generator=rng).tolist()
     tops = torch.randint(height - h + 1, index.shape, generator=rng)
     lefts = torch.randint(width - w + 1, index.shape, generator=rng)
     return nest_digits(digits, index, tops, lefts, height, width)
@@ -72,14 +76,16 @@ class NestedDigits(ImageTask):
     digits; `extended-digits` describes the parameters.
     """
 
-    sizes: tuple[int, int]
+    side_range: tuple[int, int]
     """The smallest and the largest side of a canvas, in pixels."""
     digit_side: ClassVar[int] = 1
     """In pixels, which says how many digits fit onto a canvas."""
     eval_bags: ClassVar[dict[Split, int]]
     """How many fixed canvases each split has."""
-    eval_batches: ClassVar[tuple[int, int]]
-    """How many single digits, and canvases, are scored at once."""
+    single_at_once: ClassVar[int]
+    """How many single digits are scored at once."""
+    bags_at_once: ClassVar[int]
+    """How many canvases are scored at once."""
     format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
     primary = "instance_error"
     chance = 1 - 1 / DIGITS
@@ -87,7 +93,8 @@ class NestedDigits(ImageTask):
     def __init__(
         self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None
     ) -> None:
-        side, digit = self.sizes[1], self.digit_side
+        _, side = self.side_range
+        digit = self.digit_side
         most = (side // digit) ** 2
         if digits_per_bag > most:
             fit = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
@@ -104,8 +111,8 @@ class NestedDigits(ImageTask):
     def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:
         """Return the digits that a seed trains and tests on, on the CPU."""
 
-    def canvas_axes(self, seed: int) -> tuple[object, ...]:  # noqa: ARG002
-        """Return what fixed canvases depend on besides task, split and number of digits."""
+    def canvas_key(self, seed: int) -> tuple[object, ...]:  # noqa: ARG002
+        """Return by what fixed canvases are drawn besides task, split and number of digits, such as the seed."""
         return ()
 
     def load(
@@ -118,26 +125,26 @@ class NestedDigits(ImageTask):
         digits = self.digits(data_dir, seed).to(device)
         splits = {}
         for split, of_split in digits.evaluated.items():
-            single = Lazy.of(of_split[:limit], self.eval_batches[0], single_digits)
+            single = Lazy.of(of_split[:limit], self.single_at_once, single_digits)
             splits[split] = EvalSplit(single, self._canvases(split, of_split, seed, limit))
         calibration = None
         if digits.validation is None:
             # Thresholds are chosen on canvases of training digits, and nothing is reported of them.
             calibration = self._canvases("validation", digits.train, seed, limit)
 
-        side = sum(self.sizes) // 2
+        mean_side = sum(self.side_range) // 2
         return NestedDigitsProblem(
             task_name=self.name,
             seed=seed,
             format=self.format,
-            typical_shape=(1, side, side),
+            typical_shape=(1, mean_side, mean_side),
             batch_bags=self.batch_bags,
             splits=splits,
             max_labels=min(DIGITS, self.digits_per_bag),
             calibration=calibration,
             limit=limit,
             digits=digits.train,
-            sizes=self.sizes,
+            side_range=self.side_range,
             digits_per_bag=self.digits_per_bag,
             bags_per_epoch=self.bags_per_epoch or len(digits.train) // self.digits_per_bag,
         )
@@ -146,14 +153,16 @@ class NestedDigits(ImageTask):
         self, split: Split, digits: LabelledImages, seed: int, limit: int | None
     ) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
-        axes = self.canvas_axes(seed)
-        rng = generator(self.name, self.revision, *axes, split, self.digits_per_bag)
-        count = limited(self.eval_bags[split], limit) * self.digits_per_bag
-        order = draw_in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
+        key = self.canvas_key(seed)
+        rng = generator(self.name, self.revision, *key, split, self.digits_per_bag)
+        bags = limited(self.eval_bags[split], limit)
+        order = draw_in_rounds(len(digits), bags * self.digits_per_bag, rng)
+        digits_of_bags = order.view(bags, self.digits_per_bag)
         batches = []
-        for places in torch.arange(len(order)).split(self.eval_batches[1]):
-            canvases = draw_canvases(digits, order[places], self.sizes, rng)
-            batches.append(replace(canvases, origin=_origin(digits, places, order[places])))
+        for numbers in torch.arange(bags).split(self.bags_at_once):
+            index = digits_of_bags[numbers]
+            canvases = draw_canvases(digits, index, self.side_range, rng)
+            batches.append(replace(canvases, origin=_origin(digits, numbers, index)))
         return batches
 
 
@@ -163,14 +172,14 @@ class NestedDigitsProblem(EvaluatedBags):
 
     digits: LabelledImages
     """The digits to train on."""
-    sizes: tuple[int, int]
+    side_range: tuple[int, int]
     """The smallest and the largest side of a canvas, in pixels."""
     digits_per_bag: int
     bags_per_epoch: int
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.bags_per_epoch // self.batch_bags)
+        return math.ceil(self.bags_per_epoch / self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the canvases of an epoch, which hold every training digit once before any again.
@@ -181,7 +190,7 @@ class NestedDigitsProblem(EvaluatedBags):
         bags = self.bags_per_epoch
         order = draw_in_rounds(len(self.digits), bags * self.digits_per_bag, rng)
         for index in order.view(bags, self.digits_per_bag).split(self.batch_bags):
-            yield draw_canvases(self.digits, index, self.sizes, rng)
+            yield draw_canvases(self.digits, index, self.side_range, rng)
 
 
 def _origin(digits: LabelledImages, bags: Tensor, index: Tensor) -> Origin | None:

@@ -1,71 +1,27 @@
-"""Bags that are images, and images of one thing each: X.-L. Li, arXiv:1811.12346, Section 5.1."""
+"""Images of one thing each: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench._utils.devices import to_device
-from milbench._utils.images import colours, grey
-from milbench.contracts.bags import Bags, Origin, Truth, label_matrix
+from milbench.contracts.bags import Bags
 from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
-from milbench.contracts.task import CPU, Task
+from milbench.contracts.task import CPU
 from milbench.data import image_sets
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.families.fixed_bags import FixedBags, Lazy
+from milbench.families.image_task import DIGIT_NAMES, DIGITS, ImageTask, single_instance_bags
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-DIGITS = 10  # classes
-DIGIT_NAMES = tuple(str(digit) for digit in range(DIGITS))
 IMAGES_PER_EVAL_BATCH = 500
-CALIBRATION_IMAGES = (
-    5000  # to train on, by which the threshold is chosen where there is no validation split
-)
-
-
-def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
-    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it.
-
-    Bags have the numbers of their images, where these are numbered.
-    """
-    height, width = images.pixels.shape[-2:]
-    classes = images.classes.unsqueeze(1)
-    box = to_device(torch.tensor([0.0, 0.0, width, height]), classes.device)
-    truth = Truth(classes, box.expand(len(images), 1, 4))
-    origin = None if images.numbers is None else Origin(images.numbers)
-    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=truth, origin=origin)
-
-
-class ImageTask(Task):
-    """Base class of tasks whose bags are images, which a network can read from pictures."""
-
-    bag_kind = "images"
-    white: ClassVar[int] = 255  # the value of a pixel that is scaled to 1
-
-    @property
-    @abstractmethod
-    def channels(self) -> int:
-        """How many channels an image has: 1 for grey, 3 for colours."""
-
-    def instances_from(self, picture: Image) -> Tensor:
-        """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
-        pixels = grey(picture) if self.channels == 1 else colours(picture)
-        return torch.from_numpy(pixels) / self.white
-
-    def picture_from(self, instances: Tensor) -> Image:
-        from PIL.Image import fromarray
-
-        pixels = (instances * self.white).round().clamp(0, 255).byte().cpu().numpy()
-        return fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+CALIBRATION_IMAGES = 5000
+"""Training images by which the threshold is chosen where there is no validation split."""
 
 
 class OneInstanceImages(ImageTask):
@@ -84,8 +40,10 @@ class OneInstanceImages(ImageTask):
     primary = "instance_error"
     chance = 1 - 1 / DIGITS
     format: BagFormat = BagFormat(inputs=1, class_names=DIGIT_NAMES)
-    side: ClassVar[int]  # height and width of an image, in pixels
-    batch_bags: ClassVar[int]  # how many images a training batch has
+    side: ClassVar[int]
+    """Height and width of an image, in pixels."""
+    batch_bags: ClassVar[int]
+    """How many images a training batch has."""
 
     def __init__(
         self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False

@@ -24,24 +24,29 @@ from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
 from milbench.networks.standardise import divisors
 
-EVAL_BAGS, GALLERY_BAGS = 250, 8
-BATCH_FRAMES = 1 << 21  # at most, where nothing else is asked for
-RECORDINGS_AT_ONCE = 50  # that become frames together, as waveforms take up to twelve times the memory of their frames
+EVAL_BAGS = 250
+"""The most sequences of a batch to evaluate on."""
+GALLERY_BAGS = 8
+BATCH_FRAMES = 1 << 21
+"""The most frames of a batch, where nothing else is asked for."""
+RECORDINGS_AT_ONCE = 50
+"""How many recordings become frames together: waveforms take up to twelve times the memory of their frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """N sequences with their label sets."""
 
-    frames: Sequence[
-        Tensor
-    ]  # N times (F, T_i), F features in each of T_i frames, perhaps read when accessed
-    lengths: list[int]  # the N numbers T_i
-    labels: Tensor  # (N, C) bool
-    truth: Truth | None = (
-        None  # the events in the order in which they begin, boxes in frames; None: not known
-    )
-    origin: Origin | None = None  # of those to evaluate on
+    frames: Sequence[Tensor]
+    """N times (F, T_i), F features in each of T_i frames, perhaps read when accessed."""
+    lengths: list[int]
+    """The N numbers T_i."""
+    labels: Tensor
+    """(N, C) bool."""
+    truth: Truth | None = None
+    """The events in the order in which they begin, boxes in frames; None: not known."""
+    origin: Origin | None = None
+    """Of those to evaluate on."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -49,9 +54,8 @@ class Sequences:
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the sequences of a slice, or those numbered by `index` (n,) int64."""
         which = torch.arange(len(self))[index]
-        frames, lengths = (
-            [values[i] for i in which.tolist()] for values in (self.frames, self.lengths)
-        )
+        frames = [self.frames[i] for i in which.tolist()]
+        lengths = [self.lengths[i] for i in which.tolist()]
         truth = None if self.truth is None else self.truth.selected(which)
         origin = None if self.origin is None else self.origin.selected(which)
         return type(self)(frames, lengths, self.labels[which], truth, origin)
@@ -59,16 +63,11 @@ class Sequences:
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
         count = sum(self.lengths)
-        mean = (
-            torch.stack([frames.double().sum(dim=1, keepdim=True) for frames in self.frames]).sum(
-                dim=0
-            )
-            / count
-        )
-        squares = torch.stack(
-            [(frames - mean).square().sum(dim=1, keepdim=True) for frames in self.frames]
-        ).sum(dim=0)
-        return mean.float(), divisors(mean, (squares / count).sqrt()).float()
+        sums = [frames.double().sum(dim=1, keepdim=True) for frames in self.frames]
+        mean = torch.stack(sums).sum(dim=0) / count
+        squares = [(frames - mean).square().sum(dim=1, keepdim=True) for frames in self.frames]
+        variance = torch.stack(squares).sum(dim=0) / count
+        return mean.float(), divisors(mean, variance.sqrt()).float()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +76,14 @@ class SequenceSplits:
 
     train: Sequences
     evaluated: Mapping[Split, Sequences]
-    single: Mapping[Split, Sequences]  # with one event each, perhaps none
+    single: Mapping[Split, Sequences]
+    """With one event each, perhaps none."""
 
 
-Recording = tuple[Tensor, list[tuple[int, int, int]]]
-"""A waveform (S,) and its events in the order in which they begin: class, start and end, in samples."""
+Event = tuple[int, int, int]
+"""Class, start and end, in samples."""
+Recording = tuple[Tensor, list[Event]]
+"""A waveform (S,) and its events in the order in which they begin."""
 
 
 def log_mel_sequences(
@@ -95,24 +97,25 @@ def log_mel_sequences(
 
     `origin` says what they are made of.
     """
-    frames, events, remaining = list[Tensor](), list[list[tuple[int, int, int]]](), iter(recordings)
+    frames: list[Tensor] = []
+    boxes: list[list[tuple[int, Sequence[float]]]] = []
+    remaining = iter(recordings)
     while batch := list(islice(remaining, RECORDINGS_AT_ONCE)):
-        waveforms, of_waveforms = zip(*batch, strict=True)
-        padded = log_mel(
-            pad_sequence([*waveforms], batch_first=True)
-        )  # a frame past the end of a waveform is silence
-        frames += [
-            mel[:, : log_mel.count(len(wave))].clone()
-            for mel, wave in zip(padded, waveforms, strict=True)
-        ]
-        events += of_waveforms
-    hop, bands = log_mel.hop, log_mel.bands
-    truth = make_truth(
-        [[(cls, (start / hop, 0, end / hop, bands)) for cls, start, end in bag] for bag in events],
-        most,
-    )
+        waveforms = [waveform for waveform, _ in batch]
+        # A frame past the end of a waveform is silence, and is cut off again.
+        padded = log_mel(pad_sequence(waveforms, batch_first=True))
+        for mel, waveform in zip(padded, waveforms, strict=True):
+            frames.append(mel[:, : log_mel.count(len(waveform))].clone())
+        boxes += [_boxes_of(events, log_mel) for _, events in batch]
+    truth = make_truth(boxes, most)
     lengths = [mel.shape[1] for mel in frames]
     return Sequences(frames, lengths, label_matrix(truth.classes, num_classes), truth, origin)
+
+
+def _boxes_of(events: Iterable[Event], log_mel: LogMel) -> list[tuple[int, Sequence[float]]]:
+    """Return the class of each event and its box: from the first to the last frame, over all bands."""
+    hop = log_mel.hop
+    return [(cls, (start / hop, 0, end / hop, log_mel.bands)) for cls, start, end in events]
 
 
 class SequenceTask(Task):
@@ -158,6 +161,9 @@ class SequenceTask(Task):
             if len(sequences):
                 single = batches.to_evaluate(splits.single[split])
                 evaluated[split] = EvalSplit(single, batches.to_evaluate(sequences))
+        calibration = None
+        if "validation" not in evaluated:
+            calibration = batches.to_evaluate(train)
         return SequenceProblem(
             task_name=self.name,
             seed=seed,
@@ -169,7 +175,7 @@ class SequenceTask(Task):
             training_count=len(train),
             make_batch=make_batch,
             bags_per_epoch=self.bags_per_epoch,
-            calibration=None if "validation" in evaluated else batches.to_evaluate(train),
+            calibration=calibration,
             prefetches=self.reads_files,
             limit=limit,
             shown=splits.evaluated.get("test", splits.train),
@@ -206,8 +212,10 @@ class SequenceBatches:
     A batch has at most `batch_instances` frames, padding counted, unless a single sequence has more.
     """
 
-    mean: Tensor  # (F, 1) of each feature
-    divisor: Tensor  # (F, 1)
+    mean: Tensor
+    """(F, 1), of each feature."""
+    divisor: Tensor
+    """(F, 1), of each feature."""
     batch_instances: int = BATCH_FRAMES
     device: torch.device = CPU
 
@@ -227,7 +235,9 @@ class SequenceBatches:
 
     def fitting(self, bags: int, sequences: Sequences) -> int:
         """Return how many sequences a batch may have, at most `bags`."""
-        return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))
+        longest = max(sequences.lengths, default=1)
+        fitting = min(bags, self.batch_instances // longest)
+        return max(1, fitting)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -241,5 +251,6 @@ class SequenceProblem(FixedBags):
     def gallery(self) -> Bags:
         """Return the first test sequences that have a class, or the first ones where none has."""
         labelled = self.shown.labels.any(dim=1).nonzero().flatten()
-        first = labelled[:GALLERY_BAGS] if len(labelled) else slice(GALLERY_BAGS)
-        return self.batches.bags(self.shown[first])
+        if len(labelled) == 0:
+            return self.batches.bags(self.shown[:GALLERY_BAGS])
+        return self.batches.bags(self.shown[labelled[:GALLERY_BAGS]])

@@ -1,6 +1,7 @@
 """House numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,14 +27,13 @@ from milbench.evaluation.evaluate import evaluate_bags
 from milbench.evaluation.reading.reading_hook import ReadingHook
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.fixed_bags import EvaluatedBags, Lazy
-from milbench.families.one_instance_images import DIGIT_NAMES, DIGITS, ImageTask
+from milbench.families.image_task import DIGIT_NAMES, DIGITS, ImageTask
 from milbench.networks.convolutional import HOUSE_NUMBERS
 from milbench.networks.standardise import StandardiseImages
 
 CROPS_PER_EVAL_BATCH = 250
-CALIBRATION_CROPS = (
-    1000  # to train on, by which threshold and decoder are chosen without a validation split
-)
+CALIBRATION_CROPS = 1000
+"""Training crops by which threshold and decoder are chosen where there is no validation split."""
 Parts = Literal["train", "train+extra"]
 PixelContrast = Literal["standard", "raw"]
 
@@ -46,10 +46,12 @@ def number_bags(
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
     Bags have the numbers of their crops, where these are numbered.
     """
-    pixels, boxes = images.scaled(), images.boxes
+    pixels = images.scaled()
+    boxes = images.boxes
     if rng is not None and boxes is not None:
         pixels, boxes = augment(pixels, boxes, rng, protocol)
-    labels, truth = label_matrix(images.classes, DIGITS), Truth(images.classes, boxes)
+    labels = label_matrix(images.classes, DIGITS)
+    truth = Truth(images.classes, boxes)
     origin = None if images.numbers is None else Origin(images.numbers)
     return Bags(pixels, labels, truth=truth, origin=origin)
 
@@ -61,10 +63,13 @@ class StreetNumbers(ImageTask):
     revision = 3
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
     format: BagFormat
-    white = 256  # so that pixels are in [0, 1)
+    # Pixels are then in [0, 1).
+    white = 256
     primary = "transcription_error"
-    folder: ClassVar[str]  # of train, test and extra, below the data directory
-    how_to_get: ClassVar[str]  # the data, for the error message where they are missing
+    folder: ClassVar[str]
+    """The folder of train, test and extra, below the data directory."""
+    how_to_get: ClassVar[str]
+    """How to get the data, for the error message where they are missing."""
 
     def __init__(
         self,
@@ -113,37 +118,16 @@ class StreetNumbers(ImageTask):
         device: torch.device = CPU,
         limit: int | None = None,
     ) -> "StreetNumbersProblem":
-        parts = self._crops(data_dir)
-        numbers = {
-            part: LabelledImages(  # on the CPU the pixels stay in the file until they are used
-                torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
-                torch.from_numpy(crops.classes).long().to(device),
-                self.white,
-                torch.from_numpy(crops.boxes).to(device),
-            )
-            for part, crops in parts.items()
+        crops_by_part = self._crops(data_dir)
+        images_by_part = {
+            part: self._images(crops, device) for part, crops in crops_by_part.items()
         }
-        train, extra = numbers["train"], numbers.get("extra")
+        train = images_by_part["train"]
         count = len(train)
         # The pictures of train count from 0 on, then those of test.
-        test = numbers["test"].numbered(count)
-        max_labels = max(
-            len({*row} - {-1}) for crops in parts.values() for row in crops.classes.tolist()
-        )
+        test = images_by_part["test"].numbered(count)
         trained, validated = self._split(count)
-        pools = [(train, trained)]
-        if extra is not None:
-            pools += [
-                (extra, torch.arange(start, len(extra), 2))
-                for start in (0, 1)
-                if start < len(extra)
-            ]
-        if self.protocol == "paper":
-            # The order of a pool is drawn once a cell.
-            pools = [
-                (images, _shuffle(index, generator("street numbers", "order", number, seed)))
-                for number, (images, index) in enumerate(pools)
-            ]
+        pools = self._pools(train, trained, images_by_part.get("extra"), seed)
 
         def batches_of(images: LabelledImages) -> Lazy[Bags]:
             return Lazy.of(images[:limit], CROPS_PER_EVAL_BATCH, number_bags)
@@ -164,13 +148,40 @@ class StreetNumbers(ImageTask):
             typical_shape=(3, side, side),
             batch_bags=self.batch_bags,
             splits=splits,
-            max_labels=max_labels,
+            max_labels=max(_most_classes(crops) for crops in crops_by_part.values()),
             calibration=calibration,
             limit=limit,
             pools=pools,
             augmentation=self.augmentation,
             protocol=self.protocol,
         )
+
+    def _images(self, crops: Crops, device: torch.device) -> LabelledImages:
+        """Return crops as images on a device; on the CPU their pixels stay in the file until they are used."""
+        return LabelledImages(
+            torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
+            torch.from_numpy(crops.classes).long().to(device),
+            self.white,
+            torch.from_numpy(crops.boxes).to(device),
+        )
+
+    def _pools(
+        self, train: LabelledImages, trained: Tensor, extra: LabelledImages | None, seed: int
+    ) -> list[tuple[LabelledImages, Tensor]]:
+        """Return the pools of crops, with the numbers of those that are trained on."""
+        pools = [(train, trained)]
+        if extra is not None:
+            numbers = torch.arange(len(extra))
+            halves = numbers[0::2], numbers[1::2]
+            pools += [(extra, half) for half in halves if len(half)]
+        if self.protocol == "ours":
+            return pools
+        # By the paper's protocol the order of a pool is drawn once a cell.
+        ordered = []
+        for number, (images, index) in enumerate(pools):
+            rng = generator("street numbers", "order", number, seed)
+            ordered.append((images, _shuffle(index, rng)))
+        return ordered
 
     def _split(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the numbers of the pictures to train on and to validate on, the same for all seeds."""
@@ -209,7 +220,7 @@ class StreetNumbersProblem(EvaluatedBags):
         """Batches with every training crop once; with extra, or by `paper`, full ones: the paper's 7,367 for SVHN."""
         count = sum(len(index) for _, index in self.pools)
         if self.protocol == "ours" and len(self.pools) == 1:
-            return -(-count // self.batch_bags)
+            return math.ceil(count / self.batch_bags)
         return max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -235,11 +246,14 @@ class StreetNumbersProblem(EvaluatedBags):
         orders = [_endless(index, rng) for _, index in self.pools]
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self.pools), (), generator=rng))
-            yield self.pools[pool][0], torch.tensor(list(islice(orders[pool], self.batch_bags)))
+            images, _ = self.pools[pool]
+            batch = list(islice(orders[pool], self.batch_bags))
+            yield images, torch.tensor(batch)
 
     def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
         for _ in range(self.steps_per_epoch):
-            images, order = self.pools[int(torch.randint(len(self.pools), (), generator=rng))]
+            pool = int(torch.randint(len(self.pools), (), generator=rng))
+            images, order = self.pools[pool]
             starts = max(len(order) - self.batch_bags, 0) + 1
             start = int(torch.randint(starts, (), generator=rng))
             yield images, order[start : start + self.batch_bags]
@@ -256,6 +270,11 @@ class StreetNumbersProblem(EvaluatedBags):
             self.labels_for_no_skill,
         )
         return reading.complete(evaluation)
+
+
+def _most_classes(crops: Crops) -> int:
+    """Return the largest number of different digits in a house number."""
+    return max((len(set(row) - {-1}) for row in crops.classes.tolist()), default=0)
 
 
 def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:

@@ -45,16 +45,20 @@ def consecutive_batches(
 ) -> list[NDArray[np.int64]]:
     """Return the numbers of bags of some sizes in batches of neighbours, as large as `by_size` says."""
     batches: list[NDArray[np.int64]] = []
-    first = 0
-    for last in range(1, len(sizes) + 1):
-        full = last - first == most_bags
-        if (
-            last == len(sizes)
-            or full
-            or (last - first + 1) * sizes[first : last + 1].max() > most_instances
-        ):
-            batches.append(np.arange(first, last))
-            first = last
+    batch: list[int] = []
+    largest = 0
+    for bag, size in enumerate(sizes.tolist()):
+        # All bags of a batch are padded to the size of its largest one.
+        instances_with_bag = (len(batch) + 1) * max(largest, size)
+        has_room = len(batch) < most_bags and instances_with_bag <= most_instances
+        if batch and not has_room:
+            batches.append(np.array(batch))
+            batch = []
+            largest = 0
+        batch.append(bag)
+        largest = max(largest, size)
+    if batch:
+        batches.append(np.array(batch))
     return batches
 
 
@@ -78,10 +82,12 @@ class TableBags(Task):
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
-        bags, kind = self.own_bags(data_dir), self.options.kind
+        bags = self.own_bags(data_dir)
+        kind = self.options.kind
         for fault in fatal(check_bags(bags, self.options, quick=True)):
             raise UsageError(f"{bags.path}: {fault}")
-        split_bags(bags, self.options, seed=0)  # raises UsageError where there is none
+        # Called for its UsageError alone, where the bags cannot be split.
+        split_bags(bags, self.options, seed=0)
         counts = f"{len(bags):,} {kind}"
         if kind == "features":
             counts = f"{len(bags):,} bags, {bags.store.offsets[-1]:,} instances"
@@ -102,25 +108,24 @@ class TableBags(Task):
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
         bags = self.own_bags(data_dir)
-        findings = check_bags(
-            bags, self.options, quick=True, splits=checked_splits(bags, self.options, seeds)
-        )
-        return [
-            f"{bags.path.name}: {one.what}: {one.detail}"
-            for one in findings
-            if one.level == "warning"
-        ]
+        splits = checked_splits(bags, self.options, seeds)
+        findings = check_bags(bags, self.options, quick=True, splits=splits)
+        warnings = [finding for finding in findings if finding.level == "warning"]
+        return [f"{bags.path.name}: {warning.what}: {warning.detail}" for warning in warnings]
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
         return TableFormat(int(memory["inputs"]), class_names_in(memory))
 
     def split(self, bags: OwnBags, seed: int) -> BagSplit:
         """Split bags by the table, the folds or the seed. Raises UsageError where a part has none."""
-        split = self.kept(bags, split_bags(bags, self.options, seed))
-        for part in ("train", "test") if self.is_tested else ("train",):
-            if not len(getattr(split, part)):
-                raise UsageError(f"{bags.path}: no bag is left to {part} on")
-        return split
+        parts = self.kept(bags, split_bags(bags, self.options, seed))
+        counts = {"train": len(parts.train)}
+        if self.is_tested:
+            counts["test"] = len(parts.test)
+        for use, count in counts.items():
+            if count == 0:
+                raise UsageError(f"{bags.path}: no bag is left to {use} on")
+        return parts
 
     def kept(self, bags: OwnBags, split: BagSplit) -> BagSplit:  # noqa: ARG002
         """Return a split without bags that are not used; by default all are."""
@@ -152,4 +157,7 @@ class Origins:
     def of(self, numbers: NDArray[np.int64]) -> Origin:
         """Return the origin of bags with some numbers (B,)."""
         bags = torch.from_numpy(numbers)
-        return Origin(bags, None if self._groups is None else self._groups[bags])
+        groups = None
+        if self._groups is not None:
+            groups = self._groups[bags]
+        return Origin(bags, groups)

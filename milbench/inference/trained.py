@@ -23,7 +23,7 @@ from milbench.evaluation.reading.reader import Reader
 from milbench.experiment.cell import Cell
 from milbench.running.worker import set_torch_defaults
 from milbench.store.cell_folder import CellFolder
-from milbench.training.training_setup import check_unchanged, loss_for, network_for, task_for
+from milbench.training.training_setup import check_unchanged, network_for, task_for, unbuilt_loss
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     task = task_for(cell)
     bag_format = _read_format(folder, task, subject)
     # Its weights are read from the file, and scores need nothing else of the training bags.
-    loss = loss_for(cell).build(bag_format.num_classes, cell.seed)
+    loss = unbuilt_loss(cell).build(bag_format.num_classes, cell.seed)
     network = network_for(cell, task, bag_format, loss, initial=False)
     try:
         torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(

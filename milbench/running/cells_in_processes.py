@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class End(Generic[A, T]):
-    """How the process ended that applied a function to an argument."""
+    """The outcome of one call in its own process."""
 
     argument: A
     outcome: T | ProcessDied
@@ -35,7 +35,10 @@ CellEnd = End[Job, tuple[str, State]]
 
 
 def run_cells(
-    jobs: Sequence[Job], processes: FreshProcesses, at_once: int, cluster: str | None = None
+    jobs: Sequence[Job],
+    processes: FreshProcesses,
+    cells_at_once: int,
+    cluster: str | None = None,
 ) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
@@ -51,7 +54,7 @@ def run_cells(
     compute: Callable[[Sequence[Job]], Iterator[CellEnd]]
     with ExitStack() as stack:
         if cluster is None:
-            compute = partial(apply, run_cell, processes=processes, at_once=at_once)
+            compute = partial(apply, run_cell, processes=processes, at_once=cells_at_once)
         else:
             compute = partial(_on_cluster, stack.enter_context(connected(cluster)))
 
@@ -124,7 +127,7 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
     """
     from distributed import KilledWorker, as_completed
 
-    # Of a pure function dask would answer a second try with the end of the first.
+    # dask caches pure functions, so that a retry would get the first result.
     job_of = {client.submit(call_fresh, run_cell, job, pure=False): job for job in jobs}
     for future in as_completed(job_of, loop=client.loop):
         job = job_of[future]
@@ -139,17 +142,27 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
             raise
 
 
-def worker_count(devices: Sequence[str], cells: int, jobs: int | None) -> tuple[int, int]:
-    """Return how many cells run at a time, and how many at most on each GPU; `jobs` is what the user asked for.
+@dataclass(frozen=True)
+class Capacity:
+    """How many cells are computed at a time."""
+
+    cells_at_once: int
+    cells_per_gpu: int
+    """How many at most share a GPU."""
+
+
+def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
+    """Return how many cells of a launch are computed at a time: as many as the user asked for by `--jobs`.
 
     By default one cell runs on each GPU. Without a GPU as many run as there are cores: cells make better use of cores
     than the threads of one cell do.
     """
     if list(devices) == ["cpu"]:
         cores = os.cpu_count() or 1
-        return jobs or max(1, min(cells, cores)), 1
-    jobs = jobs or len(devices)
-    return jobs, math.ceil(jobs / len(devices))
+        by_default = max(1, min(cells, cores))
+        return Capacity(asked or by_default, cells_per_gpu=1)
+    at_once = asked or len(devices)
+    return Capacity(at_once, cells_per_gpu=math.ceil(at_once / len(devices)))
 
 
 def shard(cells: Sequence[Any], part: str | None) -> list[Any]:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from rich.console import Console
@@ -27,7 +28,8 @@ from milbench.experiment.plan import Plan
 from milbench.store.cell_folder import State
 from milbench.store.folders import Root
 
-FOLLOW_INTERVAL = 0.5  # seconds between two readings of the progress of the cells
+FOLLOW_INTERVAL = 0.5
+"""Seconds between two readings of the progress of the cells."""
 LINE_INTERVALS = (5.0, 60.0, 300.0)
 """Seconds until the first, the second and every further line about the progress where there are no bars."""
 LEAST_SHARE = 0.2
@@ -48,7 +50,8 @@ class OneLine(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return the text of the field."""
-        text = task.description if self.field == "description" else task.fields[self.field]
+        is_description = self.field == "description"
+        text = task.description if is_description else task.fields[self.field]
         return Text(text, no_wrap=True, overflow="ellipsis")
 
 
@@ -65,15 +68,20 @@ class Display:
         quiet: bool = False,
     ) -> None:
         self.console = Console(quiet=True, force_terminal=False) if quiet else console
-        self.plan, self.states, self.root, self.quiet = plan, states, root, quiet
+        self.plan = plan
+        self.states = states
+        self.root = root
+        self.quiet = quiet
         self.to_run = {cell.id: cell for cell in to_run}
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
-        self.first_seen: dict[str, float] = {}  # when each cell was first seen at work
-        self.starts: dict[str, float] = {}  # the share of each that was done before this launch
+        # By cell id: when it was first seen at work, and the share of it that was done before this launch.
+        self.first_seen: dict[str, float] = {}
+        self.starts: dict[str, float] = {}
         self.seconds_of_done = 0.0
-        self.work_of_done = 0.0  # in cells
+        # In cells: one that was half done before this launch counts 0.5.
+        self.work_of_done = 0.0
         columns = (
             SpinnerColumn(table_column=Column(no_wrap=True)),
             OneLine("description"),
@@ -96,8 +104,10 @@ class Display:
             listed = ", ".join(
                 f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone
             )
-            counts = len(cells), len(skipped) - len(undone), len(cells) - len(skipped)
-            rows.append((*map(readable, key), *map(str, counts), listed))
+            done = len(skipped) - len(undone)
+            to_run = len(cells) - len(skipped)
+            counts = (str(len(cells)), str(done), str(to_run))
+            rows.append((*map(readable, key), *counts, listed))
         title = (
             f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
         )
@@ -128,17 +138,15 @@ class Display:
             first_seen = self.first_seen.get(cell.id, self.begun)
             self.seconds_of_done += time.monotonic() - first_seen
             self.work_of_done += 1.0 - self.starts.get(cell.id, 0.0)
-            colour, detail = (
-                "green",
-                errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id,
-            )
+            colour = "green"
+            detail = errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id
         else:
-            colour, detail = "red", state.reason
+            colour = "red"
+            detail = state.reason
             if self.quiet:
                 write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {detail}"))
-        line = Text.assemble(
-            (f"{state.status:10}", colour), plain(f"{self.plan.label(cell)}: {detail}")
-        )
+        said = plain(f"{self.plan.label(cell)}: {detail}")
+        line = Text.assemble((f"{state.status:10}", colour), said)
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
 
@@ -147,7 +155,8 @@ class Display:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _follow(self, stop: threading.Event) -> None:
-        intervals = [*LINE_INTERVALS]
+        """Show the progress again and again until the event: by bars on a terminal, else by rare lines."""
+        intervals = list(LINE_INTERVALS)
         due = time.monotonic() + intervals[0]
         while not stop.wait(FOLLOW_INTERVAL):
             running = self._running()
@@ -155,6 +164,7 @@ class Display:
             if self.console.is_terminal:
                 self._show(running)
             elif time.monotonic() > due:
+                # The last interval is that of all further lines.
                 intervals = intervals[1:] or intervals
                 due = time.monotonic() + intervals[0]
                 self._print_progress(running)
@@ -168,19 +178,21 @@ class Display:
 
     def observe(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Note when cells were first seen, and how much of each was done before this launch."""
-        for cell, progress in running.items():
-            self.first_seen.setdefault(cell, time.monotonic())
-            if "epoch" in progress:  # else it still reads data
-                self.starts.setdefault(cell, progress.get("at", 0.0))
+        for cell_id, progress in running.items():
+            self.first_seen.setdefault(cell_id, time.monotonic())
+            # A cell without an epoch still reads data.
+            if "epoch" in progress:
+                self.starts.setdefault(cell_id, progress.get("at", 0.0))
 
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Estimate the time left from the cells so far, "" while that is unknown; all cells count alike."""
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
-        seconds, worked = self.seconds_of_done, self.work_of_done
-        shares = {cell: share_done(progress) for cell, progress in running.items()}
-        for cell, progress in running.items():
-            share = shares[cell] - self.starts.get(cell, shares[cell])
+        seconds = self.seconds_of_done
+        worked = self.work_of_done
+        shares = {cell_id: share_done(progress) for cell_id, progress in running.items()}
+        for cell_id, progress in running.items():
+            share = shares[cell_id] - self.starts.get(cell_id, shares[cell_id])
             trained_for = time.time() - progress.get("begun", time.time())
             if _is_telling(share, trained_for):
                 seconds += trained_for
@@ -201,7 +213,8 @@ class Display:
             if cell_id not in self.bars:
                 name = plain(self._name_of_bar(cell))
                 self.bars[cell_id] = self.progress.add_task(name, total=1.0, state="")
-            state = f"{describe_progress(progress)} {errors(self.plan, cell, progress.get('errors', {}))}"
+            errors_so_far = errors(self.plan, cell, progress.get("errors", {}))
+            state = f"{describe_progress(progress)} {errors_so_far}"
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
 
     def _name_of_bar(self, cell: Cell) -> str:
@@ -213,15 +226,15 @@ class Display:
 
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Print in one line how many cells have ended, which are running, and the time left."""
-        examples = [
-            f"{self.plan.label(self.to_run[cell])}: {describe_progress(p)}"
-            for cell, p in running.items()
-        ][:2]
         ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
-        parts = ended, self.time_left(running), "; ".join(examples)
-        self.progress.print(
-            plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True
-        )
+        # Two cells are examples enough.
+        examples = [
+            f"{self.plan.label(self.to_run[cell_id])}: {describe_progress(progress)}"
+            for cell_id, progress in islice(running.items(), 2)
+        ]
+        parts = [ended, self.time_left(running), "; ".join(examples)]
+        line = ", ".join(part for part in parts if part)
+        self.progress.print(plain(f"        {line}"), highlight=False, soft_wrap=True)
 
 
 def _is_telling(share: float, seconds: float) -> bool:
@@ -240,26 +253,26 @@ def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
 
 def share_done(progress: Mapping[str, Any]) -> float:
     """Return how much of a cell's training is done, from 0 to 1."""
-    steps = progress.get("steps") or 0
-    done = max(progress.get("epoch", 1) - 1, 0) + (
-        progress.get("step", 0) / steps if steps else 0.0
-    )
-    return float(min(done / max(progress.get("epochs", 1), 1), 1.0))
+    epochs_done = max(progress.get("epoch", 1) - 1, 0)
+    steps = progress.get("steps")
+    if steps:
+        epochs_done += progress.get("step", 0) / steps
+    epochs = max(progress.get("epochs", 1), 1)
+    return float(min(epochs_done / epochs, 1.0))
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
     """Describe the progress of a cell."""
     if "epoch" not in progress:
         return str(progress.get("doing", ""))
+    doing = progress["doing"]
+    if doing == "training":
+        doing = f"{progress['step']} of {progress['steps']} steps"
+    described = f"epoch {progress['epoch']} of {progress['epochs']}, {doing}"
     loss = progress.get("loss")
-    doing = (
-        f"{progress['step']} of {progress['steps']} steps"
-        if progress["doing"] == "training"
-        else progress["doing"]
-    )
-    return f"epoch {progress['epoch']} of {progress['epochs']}, {doing}" + (
-        f", loss {loss:.4g}" if loss else ""
-    )
+    if loss:
+        described += f", loss {loss:.4g}"
+    return described
 
 
 def duration(seconds: float) -> str:

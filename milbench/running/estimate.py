@@ -57,9 +57,14 @@ def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
 
 
 def outlook(
-    plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, execution: Execution
+    plan: Plan,
+    to_run: Sequence[Cell],
+    root: Root,
+    cells_at_once: int,
+    threads: int,
+    execution: Execution,
 ) -> list[str]:
-    """Describe the recipes of a plan, with their steps, and estimate how long its cells take, `workers` at a time.
+    """Describe the recipes of a plan, with their steps, and estimate how long its cells take.
 
     The estimate is the time of finished cells of the same loss, task and recipe; else it is extrapolated from a few
     training steps, and from a batch for the evaluations. Raises UsageError where a launch would, too.
@@ -72,11 +77,12 @@ def outlook(
     if not to_run or not seconds:
         return lines
     typical = mean(seconds.values())
-    total = sum(seconds.get(plan.labels[cell.id], typical) for cell in to_run) / max(workers, 1)
+    seconds_of_all = sum(seconds.get(plan.labels[cell.id], typical) for cell in to_run)
+    total = seconds_of_all / max(cells_at_once, 1)
     basis = f"extrapolated from {MEASURED_STEPS} steps per loss on the CPU"
     if finished.keys() >= {plan.labels[cell.id] for cell in to_run}:
         basis = "as long as finished cells of these kinds took"
-    at_a_time = "one cell" if workers == 1 else f"{workers} cells"
+    at_a_time = "one cell" if cells_at_once == 1 else f"{cells_at_once} cells"
     lines.append(f"about {duration(total)}, {at_a_time} at a time; {basis}")
     return lines
 
@@ -92,10 +98,15 @@ def _seconds_of_finished_cells(plan: Plan, root: Root) -> dict[Label, float]:
 
 
 class _Recipe(NamedTuple):
-    """What a line says of the recipe on a task, around the learning rates."""
+    """What a line tells of the recipe on a task; cells that differ in their learning rate alone share a line."""
 
-    task_and_optimizer: str
-    rest: str
+    task: str
+    optimizer: str
+    schedule: str
+    epochs: int
+    steps_per_epoch: int | None
+    """At most so many; None: as many as the task has."""
+    precision: str
 
 
 @dataclass
@@ -117,22 +128,32 @@ def _recipe_lines(plan: Plan, measured: _Measured) -> list[str]:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe.lr)
     lines = []
     for recipe, of_recipe in rates.items():
-        ends = sorted({min(of_recipe), max(of_recipe)})
-        rate = " to ".join(f"{value:g}" for value in ends)
-        detail = measured.details.get(recipe, "")
-        lines.append(f"{recipe.task_and_optimizer}, lr {rate}, {recipe.rest}{detail}")
+        lines.append(_recipe_line(recipe, of_recipe) + measured.details.get(recipe, ""))
     return lines
 
 
-def _recipe(plan: Plan, cell: Cell) -> _Recipe:
-    """Describe the task and the recipe of a cell."""
-    recipe = cell.recipe
+def _recipe_line(recipe: _Recipe, rates: set[float]) -> str:
+    """Return the text of a recipe with the range of its learning rates."""
+    ends = sorted({min(rates), max(rates)})
+    rate = " to ".join(f"{value:g}" for value in ends)
     length = counted(recipe.epochs, "epoch")
     if recipe.steps_per_epoch:
         length += f" of at most {counted(recipe.steps_per_epoch, 'step')}"
-    task = plan.labels[cell.id].task
+    return (
+        f"{recipe.task}: {recipe.optimizer}, lr {rate}, {recipe.schedule}, {length}, "
+        f"{recipe.precision}"
+    )
+
+
+def _recipe(plan: Plan, cell: Cell) -> _Recipe:
+    """Return what a line tells of the task and the recipe of a cell."""
     return _Recipe(
-        f"{task}: {recipe.optimizer}", f"{recipe.schedule}, {length}, {recipe.precision}"
+        task=plan.labels[cell.id].task,
+        optimizer=cell.recipe.optimizer,
+        schedule=cell.recipe.schedule,
+        epochs=cell.recipe.epochs,
+        steps_per_epoch=cell.recipe.steps_per_epoch,
+        precision=cell.recipe.precision,
     )
 
 
@@ -193,16 +214,16 @@ def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float
     from milbench.running.worker import set_torch_defaults
     from milbench.training.epoch_evaluation import score_function
     from milbench.training.train import train_step
-    from milbench.training.training_setup import set_up
+    from milbench.training.training_setup import setup_for_cell
 
     set_torch_defaults(threads)
-    setup = set_up(
-        cell, torch.device("cpu"), execution.data_dir, threads_by_work=execution.threads is None
+    setup = setup_for_cell(
+        cell, torch.device("cpu"), execution.data_dir, one_thread_if_small=execution.threads is None
     )
     batches = list(islice(setup.train_batches(0), MEASURED_STEPS))
-    seconds_of_steps = []
-    for step, bags in enumerate(batches):
-        seconds_of_steps.append(_seconds(train_step, setup, bags, step))
+    seconds_of_steps = [
+        _seconds(train_step, setup, bags, step) for step, bags in enumerate(batches)
+    ]
     score = score_function(setup)
     seconds_of_bags = [_seconds(score, bags) / len(bags) for bags in batches]
     evaluations = len(setup.recipe.evaluated_epochs())

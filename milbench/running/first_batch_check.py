@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,13 +28,13 @@ from milbench.networks.known_networks import suitable_networks
 from milbench.processes.fresh import FreshProcesses, ProcessDied
 from milbench.processes.host import announce_limit
 from milbench.running.cells_in_processes import apply
-from milbench.running.worker import Job, describe_error, register, set_torch_defaults
+from milbench.running.worker import Job, describe_error, register_plugins, set_torch_defaults
 from milbench.training.training_setup import (
     check_max_labels,
-    loss_for,
     multiplications,
     network_for,
     typical_positions,
+    unbuilt_loss,
 )
 
 SUM_TOLERANCE = 1e-3
@@ -45,6 +45,15 @@ LIMIT = 120.0
 """Seconds after which a check is given up."""
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check has found."""
+
+    error: str = ""
+    """Why the launch cannot go on, in a line; "" where it can."""
+    warnings: list[str] = field(default_factory=list)
+
+
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
     """Try every loss on the first batch of every task, in fresh processes; return the warnings.
 
@@ -52,7 +61,7 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
     other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
     """
     distinct = _distinct(jobs)
-    result_of: dict[str, tuple[str, list[str]]] = {}
+    result_of: dict[str, CheckResult] = {}
     if distinct[0].execution.in_process:
         for job in distinct:
             result_of[job.cell.id] = check(job)
@@ -63,12 +72,13 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
                 result_of |= end.outcome
     # In the order of the plan, in which messages are easier to read.
     results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
-    for error, _ in results:
-        if error:
-            raise UsageError(error)
-    all_warnings = [warning for _, warnings in results for warning in warnings]
+    warnings: list[str] = []
+    for result in results:
+        if result.error:
+            raise UsageError(result.error)
+        warnings += result.warnings
     # What a network costs on a task is the same for each of several losses.
-    return list(dict.fromkeys(all_warnings))
+    return list(dict.fromkeys(warnings))
 
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:
@@ -97,46 +107,40 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(groups.values())
 
 
-def _check_group(jobs: Sequence[Job]) -> dict[str, tuple[str, list[str]]]:
+def _check_group(jobs: Sequence[Job]) -> dict[str, CheckResult]:
     """Check jobs in this process, which is killed where that takes too long; return the results by cell id."""
-    results: dict[str, tuple[str, list[str]]] = {}
+    results: dict[str, CheckResult] = {}
     for job in jobs:
         announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
         results[job.cell.id] = check(job)
     return results
 
 
-def check(job: Job) -> tuple[str, list[str]]:
-    """Check the loss of a cell on the first batch of its task.
-
-    Returns an error in a line, "" for none, and the warnings, each in a line.
-    """
+def check(job: Job) -> CheckResult:
+    """Check the loss of a cell on the first batch of its task."""
     cell = job.cell
     subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
     try:
         with process_as_before():
-            warning, cost = _try_first_batch(job)
+            return CheckResult(warnings=_try_first_batch(job, subject))
     except UsageError as error:
-        return f"{subject}: {error}", []
+        return CheckResult(f"{subject}: {error}")
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             # The user has pressed Ctrl-C.
             raise
-        return "", []
-    warnings = [cost] if cost else []
-    if warning:
-        warnings.append(f"{subject}: {warning}")
-    return "", warnings
+        # Left to the cells, which record it.
+        return CheckResult()
 
 
-def _try_first_batch(job: Job) -> tuple[str, str]:
-    """Return a warning about the loss of a cell and one about the cost of its network, "" for none.
+def _try_first_batch(job: Job, subject: str) -> list[str]:
+    """Return warnings about the loss of a cell, the subject of the check, and about the cost of its network.
 
     Raises UsageError where training cannot use the loss or the network.
     """
     cell = job.cell
-    register(job)
+    register_plugins(job)
     task, problem, bags = _first_batch(
         cell.task.reference,
         to_json(cell.task.params),
@@ -152,11 +156,11 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
     check_max_labels(problem, bags)
     # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
     counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
-    loss = loss_for(cell).build(
+    loss = unbuilt_loss(cell).build(
         problem.format.num_classes,
         cell.seed,
         max_labels=problem.max_labels,
-        class_counts=counts,
+        class_counts=(bags_with_class, len(bags.labels)),
     )
     try:
         network = network_for(cell, task, problem.format, loss, job.execution.data_dir)
@@ -171,14 +175,18 @@ def _try_first_batch(job: Job) -> tuple[str, str]:
         # A network that fails on the first batch fails in every cell.
         raise UsageError(f"the network fails: {describe_error(error, job)}") from error
     _check_positions(bags, logits)
-    warning = _check_training(loss, network, bags, logits)
-    bags = replace(bags, mask=network.mask_of(bags))
+    no_gradient = _check_training(loss, network, bags, logits)
+    masked_bags = replace(bags, mask=network.mask_of(bags))
     with torch.no_grad():
-        _check_scores(loss, bags, logits)
+        _check_scores(loss, masked_bags, logits)
+
+    warnings = []
     cost = _attention_cost(network, problem, positions)
     if cost:
-        cost = f"{cell.network} on {cell.task} {cost}"
-    return warning, cost
+        warnings.append(f"{cell.network} on {cell.task} {cost}")
+    if no_gradient:
+        warnings.append(f"{subject}: {no_gradient}")
+    return warnings
 
 
 def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:
@@ -236,20 +244,20 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
     logits = logits.clone().requires_grad_()
     mask = network.mask_of(bags)
     values = bag_losses(loss, logits, bags.labels, mask, target, check_values=True)
-    _check_finite(loss, method, "finite values", values)
+    _check_all_finite(loss, method, "finite values", values)
     (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
     if gradient is None:
         raise fault(
             loss, method, "values with a gradient", "values that do not depend on the logits"
         )
-    _check_finite(loss, method, "values with a finite gradient", gradient)
+    _check_all_finite(loss, method, "values with a finite gradient", gradient)
     # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
     if bags.labels.any() and not bags.labels.all() and not gradient.any():
         return f"{method} has a gradient of 0 for all of the {len(bags)} bags before training"
     return ""
 
 
-def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
+def _check_all_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
     """Raise UsageError, which counts the bags, where a value is not finite."""
     bad = ~torch.isfinite(values)
     if bad.any():
@@ -288,11 +296,12 @@ def _first_batch(
     params: str,
     seed: int,
     data_dir: Path | None,
-    *version: str,  # noqa: ARG001
+    task_revision: str,  # noqa: ARG001
+    data_version: str,  # noqa: ARG001
 ) -> tuple[Task, Problem, Bags]:
     """Return a task, its problem and the first batch, which are kept for the next call.
 
-    `version` is the revision of the task and of its data: with another one the data are loaded anew.
+    Revision and version are part of the cache key only: with others the data are loaded anew.
     """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     problem = task.load(data_dir, seed)

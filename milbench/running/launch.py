@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from milbench.experiment.spec import Spec
     from milbench.experiment.stages import Stage, Stages
     from milbench.processes.fresh import FreshProcesses
+    from milbench.running.cells_in_processes import Capacity
     from milbench.running.display import Display
     from milbench.running.worker import Job
     from milbench.store.cell_folder import State, Status
@@ -74,10 +75,8 @@ class _Schedule:
     """Those of them that are still to be computed."""
     states: dict[str, State]
     """Cell id -> its state, of all cells of the plan."""
-    workers: int
+    capacity: Capacity
     """How many cells are computed at a time."""
-    slots: int
-    """How many cells at most are computed on a GPU at a time."""
     threads: int
     """The threads of PyTorch for each cell."""
 
@@ -203,28 +202,29 @@ class _Runner:
 
     def _make_schedule(self, stage: Stage) -> _Schedule:
         """Decide which cells of a stage this launch runs, and how many at a time."""
-        from milbench.running.cells_in_processes import shard, worker_count
+        from milbench.running.cells_in_processes import Capacity, capacity, shard
 
         cores = os.cpu_count() or 1
         if self.execution.cluster is None:
             # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
             count = len(stage.plan.cells)
-            workers, slots = worker_count(self.devices, count, self.execution.jobs)
+            of_launch = capacity(self.devices, count, self.execution.jobs)
+            threads = self.execution.threads or max(1, cores // of_launch.cells_at_once)
         else:
-            # The cluster decides how many cells it computes at a time. Each has one thread by default.
-            workers = cores
-            slots = 1
-        threads = self.execution.threads or max(1, cores // workers)
+            # The cluster decides how many cells it computes at a time. The check before them runs on this machine.
+            of_launch = Capacity(cells_at_once=cores, cells_per_gpu=1)
+            threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
-        states = self.root.states(stage.plan.cells) | self.root.states(cells, weights=True)
+        states = self.root.states(stage.plan.cells)
+        # The digest of large weights takes long, and is computed for the cells of this shard alone.
+        states |= self.root.states(cells, weights=True)
         statuses_to_run = RERUN[self.execution.rerun]
         return _Schedule(
             stage=stage,
             cells=cells,
             to_run=[cell for cell in cells if states[cell.id].status in statuses_to_run],
             states=states,
-            workers=workers,
-            slots=slots,
+            capacity=of_launch,
             threads=threads,
         )
 
@@ -259,7 +259,7 @@ class _Runner:
                 stage.plan,
                 schedule.to_run,
                 self.root,
-                schedule.workers,
+                schedule.capacity.cells_at_once,
                 schedule.threads,
                 self.execution,
             )
@@ -294,15 +294,22 @@ class _Runner:
         """Try every loss on every task before any cell is computed, and print the warnings."""
         from milbench.running.first_batch_check import check_all
 
-        for warning in check_all(jobs, processes, schedule.workers):
+        for warning in check_all(jobs, processes, schedule.capacity.cells_at_once):
             display.print_line(warning)
 
     def _tidy(self, schedule: _Schedule) -> None:
-        """Tidy the folders of the cells, except of those that failed and are not run again, or cannot be read."""
+        """Tidy the folders of the cells.
+
+        A failed cell that is not run again keeps its error, and nothing is done with an unreadable one.
+        """
         ids_to_run = {cell.id for cell in schedule.to_run}
         for cell in schedule.cells:
-            status = schedule.states[cell.id].status
-            if cell.id in ids_to_run or status not in ("failed", "unreadable"):
+            has_failed_or_is_unreadable = schedule.states[cell.id].status in (
+                "failed",
+                "unreadable",
+            )
+            is_left_alone = has_failed_or_is_unreadable and cell.id not in ids_to_run
+            if not is_left_alone:
                 self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:
@@ -316,7 +323,7 @@ class _Runner:
             execution=self.execution,
             threads=schedule.threads,
             devices=self.devices,
-            slots=schedule.slots,
+            cells_per_gpu=schedule.capacity.cells_per_gpu,
             is_draw=plan.is_searching,
             notebook_plugins=_notebook_plugins(cell),
             records=_records(cell),
@@ -340,7 +347,8 @@ class _Runner:
         code = 0
         stopped = ""
         try:
-            ends = run_cells(jobs, processes, schedule.workers, self.execution.cluster)
+            cells_at_once = schedule.capacity.cells_at_once
+            ends = run_cells(jobs, processes, cells_at_once, self.execution.cluster)
             with closing(ends) as finished_cells:
                 for cell_id, state in finished_cells:
                     display.print_end(cell_id, state)
@@ -353,7 +361,7 @@ class _Runner:
         warning = mirror.finish()
         if warning:
             display.print_line(warning)
-        # Of the cells of this shard alone: other launches tell of theirs.
+        # Only the cells of this shard count: other launches report theirs.
         statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
         display.print_line(_describe_end(statuses, stopped, stage.end, self.execution.rerun))
         if code == 0 and statuses["done"] < len(schedule.cells):

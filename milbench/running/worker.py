@@ -29,7 +29,7 @@ from milbench.plugins.planned import keep_planned
 from milbench.plugins.record import ImportRecord
 from milbench.processes.fresh import ProcessDied, TookTooLong
 from milbench.processes.host import announce_limit
-from milbench.store.cell_folder import CellFolder, Incomplete, State
+from milbench.store.cell_folder import CellFolder, CellResult, Incomplete, State
 
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
 """The distributions whose versions are recorded."""
@@ -62,7 +62,7 @@ class Job:
     """The threads of PyTorch."""
     devices: Sequence[str]
     """The worker takes a free one. On a cluster they are as the user gave them, such as ["auto"]."""
-    slots: int
+    cells_per_gpu: int
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
     """Whether the cell is a draw of a search, for which validation bags choose."""
@@ -81,7 +81,7 @@ def run_cell(job: Job) -> tuple[str, State]:
             else:
                 state = job.folder.state(weights=True)
                 if state.status not in ("done", "unreadable"):
-                    with free_device(job.devices, job.slots) as device:
+                    with free_device(job.devices, job.cells_per_gpu) as device:
                         state = train_cell(job, job.folder, device)
     except (OSError, UsageError) as error:
         # The disk is full, or has no locks. Nothing is recorded.
@@ -92,14 +92,15 @@ def run_cell(job: Job) -> tuple[str, State]:
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
     set_torch_defaults(job.threads, tf32=job.cell.recipe.precision == "tf32")
-    register(job)
+    register_plugins(job)
     folder.begin(job.cell, job.label, provenance(device))
-    # The time of day may be set back meanwhile, this clock may not.
+    # monotonic: the system clock may jump.
     start = time.monotonic()
     try:
         result = _train_here(job, folder, device)
-        seconds = time.monotonic() - start
-        folder.finish(result | {"seconds": seconds, "finished": time.time()})
+        result["seconds"] = time.monotonic() - start
+        result["finished"] = time.time()
+        folder.finish(result)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             # The user has pressed Ctrl-C.
@@ -108,13 +109,12 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
     return State("done")
 
 
-def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
+def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
     """Train in this process, which belongs to the cell alone unless the user wants cells in the launching process."""
     import torch
 
     from milbench.training.train import train
 
-    threads_by_work = job.execution.threads is None
     in_process = job.execution.in_process
     # Gradients below 1e-38 make some CPUs ten times slower.
     torch.set_flush_denormal(not in_process)
@@ -131,7 +131,7 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> dict[str, Any]:
             folder,
             torch.device(device),
             job.execution.data_dir,
-            threads_by_work=threads_by_work,
+            one_thread_if_small=job.execution.threads is None,
         )
     late = late_imports.found()
     if late:
@@ -157,7 +157,7 @@ def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
         return State("missing", failure)
     reason = describe_error(error, job)
     folder.fail(reason, "".join(traceback.format_exception(error)))
-    # From its checkpoint the cell would fail again. A UsageError is about other data or code.
+    # Continuing would fail again. Only after a UsageError can the user repair data or code and go on.
     if not isinstance(error, UsageError):
         folder.checkpoint.unlink(missing_ok=True)
     return State("failed", reason)
@@ -199,14 +199,14 @@ def code_version() -> str:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
             # milbench is installed into the checkout of another project.
             return ""
-        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
+        changed_files = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
         revision = git("rev-parse", "HEAD")
-        return f"{revision} with changes" if dirty else revision
+        return f"{revision} with changes" if changed_files else revision
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
-def register(job: Job) -> None:
+def register_plugins(job: Job) -> None:
     """Let this process know the plug-ins of a cell: their records, and those that a notebook defines."""
     from milbench.contracts.resolver import add_object
     from milbench.networks.known_networks import registries
@@ -240,18 +240,18 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
 
 
 @contextmanager
-def free_device(names: Sequence[str], slots: int) -> Iterator[str]:
-    """Hold a slot of one of the devices for the block. All processes of a user share the slots; the CPU has none."""
+def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
+    """Hold a place on one of the devices for the block. All processes of a user share the places; the CPU has none."""
     devices = _devices_of_this_machine(names)
     if devices == ["cpu"]:
         yield "cpu"
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     while True:
-        # First a slot of every device, so that the cells are spread over the devices.
-        for slot in range(slots):
+        # First a place on every device, so that the cells are spread over the devices.
+        for place in range(cells_per_gpu):
             for device in devices:
-                lock = folder / f"{device.replace(':', '-')}.{slot}.lock"
+                lock = folder / f"{device.replace(':', '-')}.{place}.lock"
                 with locks.try_lock(lock) as acquired:
                     if acquired:
                         _make_current(device)
@@ -321,7 +321,7 @@ def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
     folder = job.folder
     reason = folder.failure()
     if reason:
-        # It has recorded an error before it died.
+        # The cell has recorded an error before its process died.
         return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace or isinstance(death, TookTooLong):

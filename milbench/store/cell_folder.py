@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, cast
 
 from milbench._utils import locks
 from milbench._utils.addresses import address_digest
@@ -70,6 +70,27 @@ ADDRESS = "uri"
 
 class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cell
     """A cell lacks what it must have to be done, or to go on: its description, or an epoch of its history."""
+
+
+class CellResult(TypedDict, total=False):
+    """What `result.json` says of a finished cell; a cell of an earlier version may lack some of it."""
+
+    costs: dict[str, float]
+    """The costs of training by name, see `milbench.training.costs`."""
+    threads: int
+    """The threads of PyTorch at the end of the training."""
+    threshold: float | None
+    """The presence from which a class counts as detected; None: there is none."""
+    decoder: str
+    """The name of the decoder that reads strings, "" where there is none."""
+    classes: list[str]
+    """The names of the classes."""
+    imported_later: dict[str, list[str]]
+    """What plug-ins imported while they were trained, see `CellFolder.imported_later`; absent where that is nothing."""
+    seconds: float
+    """How long the training took, with its evaluations."""
+    finished: float
+    """When it ended, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +397,7 @@ class CellFolder:
             raise Incomplete("history.csv was removed while the cell was computed") from None
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
-        """Write the progress: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
+        """Write the progress: what `milbench.training.checkpoint.Shown` lists, or a part of it."""
         # A display can do without it.
         with suppress(OSError):
             _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
@@ -390,12 +411,10 @@ class CellFolder:
         )
         self._progress.unlink(missing_ok=True)
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: CellResult) -> None:
         """Mark the cell as done.
 
-        The result has "costs" by name, "threshold", "decoder", "classes", "seconds", "finished", and "imported_later"
-        where plug-ins have imported something in training. Raises Incomplete where the description or an epoch is gone,
-        for example since somebody has deleted the folder.
+        Raises Incomplete where the description or an epoch is gone, for example since somebody has deleted the folder.
         """
         self.check_complete()
         self.write_result(result)
@@ -426,7 +445,7 @@ class CellFolder:
             return "history.csv has an epoch twice"
         return ""
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: CellResult) -> None:
         """Write result.json, with size and digest of every file that belongs to the cell."""
         files = {}
         for name in LISTED:
@@ -478,17 +497,19 @@ class CellFolder:
                 about[key] = written[key]
         return about
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> CellResult:
         """Return what was given to `finish`, {} if the cell is not done. Only `state` tells whether it is whole."""
         result = _read_json(self._result) or {}
-        return {key: value for key, value in result.items() if key not in ("files", "digest")}
+        of_cell = {key: value for key, value in result.items() if key not in ("files", "digest")}
+        return cast("CellResult", of_cell)
 
     def imported_later(self) -> dict[str, list[str]]:
         """Return what plug-ins imported while they were trained: "by", their kinds, "files" and "packages".
 
         {} where that is nothing, or the file is damaged.
         """
-        late = self.result().get("imported_later")
+        # A damaged file may hold anything.
+        late: object = self.result().get("imported_later")
         if not isinstance(late, dict):
             return {}
         found: dict[str, list[str]] = {}

@@ -27,7 +27,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan
 from milbench.networks.known_networks import registries
 from milbench.store import gallery
-from milbench.store.cell_folder import CellFolder, Row, Status
+from milbench.store.cell_folder import CellFolder, CellResult, Row, Status
 from milbench.store.folders import Root
 from milbench.store.mirror import database_of
 
@@ -231,7 +231,7 @@ def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
     return ends
 
 
-def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
+def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
     """Write a new folder that `mlflow.pyfunc.load_model` loads where milbench is, without the folder of the cell."""
     from mlflow import pyfunc
     from mlflow.models import ModelSignature

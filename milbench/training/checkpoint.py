@@ -4,7 +4,7 @@ import hashlib
 import io
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -57,7 +57,9 @@ class Checkpoint:
     """
 
     def __init__(self, folder: CellFolder, states: dict[str, Any], device: torch.device) -> None:
-        self.folder, self.states, self.device = folder, states, device
+        self.folder = folder
+        self.states = states
+        self.device = device
         self._saved = time.monotonic()
 
     def save(self, counters: Counters) -> None:
@@ -146,50 +148,68 @@ class Checkpoint:
         return data
 
 
+@dataclass
+class Shown:
+    """What a display reads of a running cell; `progress.json` has these names."""
+
+    doing: str
+    """Training, or evaluating and how many bags so far."""
+    epochs: int
+    steps: int
+    """How many steps an epoch has."""
+    epoch: int
+    """The present one, from 1."""
+    step: int
+    """The number of its finished steps."""
+    begun: float
+    """When this process began to train, in seconds since 1970."""
+    at: float
+    """The share of the training that was done then, from a checkpoint. Displays estimate the rest from there."""
+    loss: float | None = None
+    errors: dict[str, float] = field(default_factory=dict)
+    """The errors at the last evaluation, by metric."""
+
+
 class Progress:
     """Writes the progress of a cell of `epochs` with `steps` each, at most twice a second."""
 
     def __init__(self, folder: CellFolder, epochs: int, steps: int, counters: Counters) -> None:
         self.folder = folder
-        # A cell that continues begins at some share of its training. Displays estimate the rest from there.
-        share = (counters.epoch + counters.step / steps) / epochs
-        self.shown: dict[str, Any] = {
-            "doing": "training",
-            "epochs": epochs,
-            "steps": steps,
-            "epoch": counters.epoch + 1,
-            "step": counters.step,
-            "begun": time.time(),
-            "at": share,
-            "loss": None,
-            "errors": {},
-        }
+        self.shown = Shown(
+            doing="training",
+            epochs=epochs,
+            steps=steps,
+            epoch=counters.epoch + 1,
+            step=counters.step,
+            begun=time.time(),
+            at=(counters.epoch + counters.step / steps) / epochs,
+        )
         self._scored = 0
         self._write()
 
     def trained(self, counters: Counters) -> None:
         """Report steps."""
         self._scored = 0
-        self.shown["doing"] = "training"
-        self.shown["epoch"] = counters.epoch + 1
-        self.shown["step"] = counters.step
-        self.shown["loss"] = counters.loss_sum / counters.step
+        self.shown.doing = "training"
+        self.shown.epoch = counters.epoch + 1
+        self.shown.step = counters.step
+        self.shown.loss = counters.loss_sum / counters.step
         self._write()
 
     def scored(self, bags: int) -> None:
         """Report that some more bags are evaluated."""
         self._scored += bags
         if time.monotonic() - self._written > REPORT_INTERVAL:
-            self.shown["doing"] = f"evaluating, {self._scored:,} bags"
+            self.shown.doing = f"evaluating, {self._scored:,} bags"
             self._write()
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
         """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
         errors = {name: value for name, value in metrics.items() if name.endswith("_error")}
         if errors:
-            self.shown["errors"] = errors
+            self.shown.errors = errors
         self._write()
 
     def _write(self) -> None:
         self._written = time.monotonic()
-        self.folder.write_progress(self.shown)
+        self.folder.write_progress(asdict(self.shown))

@@ -17,10 +17,10 @@ from milbench.contracts.criterion import bag_losses
 from milbench.contracts.loss import Loss
 from milbench.store.cell_folder import Row
 
-FEWEST_CALLS, WINDOW = (
-    7,
-    0.1,
-)  # how often, and for how many seconds at least, the loss alone is computed
+FEWEST_CALLS = 7
+"""How often the loss alone is computed, at least."""
+LEAST_SECONDS = 0.1
+"""For how many seconds the loss alone is computed, at least."""
 
 
 def costs_of(
@@ -42,19 +42,19 @@ def costs_of(
             torch.cuda.synchronize(logits.device)
         return time.perf_counter() - start
 
-    forward_and_backward()  # which is not counted
+    # The first call also prepares what the others use, so it is not counted.
+    forward_and_backward()
     calls: list[float] = []
-    while len(calls) < FEWEST_CALLS or sum(calls) < WINDOW:
+    while len(calls) < FEWEST_CALLS or sum(calls) < LEAST_SECONDS:
         calls.append(forward_and_backward())
     steps = [value for _, metric, value in history if metric == "cost/step_seconds"]
+    epochs = [value for _, metric, value in history if metric == "cost/train_seconds"]
     return {
         "step_seconds": median(steps),
         "step_seconds_min": min(steps),
         "loss_seconds": median(calls),
         "loss_seconds_min": min(calls),
-        "train_seconds": sum(
-            value for _, metric, value in history if metric == "cost/train_seconds"
-        ),
+        "train_seconds": sum(epochs),
         "peak_bytes": memory_peak(logits.device),
     }
 
@@ -72,11 +72,11 @@ def memory_peak(device: torch.device) -> float:
     """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU, NaN if not known."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "linux" and (
-        peak := re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
-    ):
-        return 1024.0 * int(peak[1])
-    return float(
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024)
-    )
+    if sys.platform == "linux":
+        peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+        if peak:
+            return 1024.0 * int(peak[1])
+    peak_of_process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, other systems kilobytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(peak_of_process * unit)

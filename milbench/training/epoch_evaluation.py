@@ -2,12 +2,15 @@
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from milbench._utils.files import write_atomically, write_durably
 from milbench.contracts import criterion
@@ -21,7 +24,7 @@ from milbench.evaluation.metrics import THRESHOLD
 from milbench.evaluation.thresholds import EVEN_ODDS
 from milbench.experiment.cell import Cell
 from milbench.store import gallery
-from milbench.store.cell_folder import CellFolder
+from milbench.store.cell_folder import CellFolder, CellResult
 from milbench.training.checkpoint import Progress
 from milbench.training.costs import costs_of
 from milbench.training.training_setup import Setup, network_logits, training_logits
@@ -45,7 +48,8 @@ def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
 
 def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunction:
     """Return the function from bags to their scores by which a problem evaluates a network and its loss."""
-    network, loss = setup.final_model.network, setup.final_model.loss
+    network = setup.final_model.network
+    loss = setup.final_model.loss
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
@@ -54,7 +58,7 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
             progress.scored(len(bags))
         logits = network_logits(network, bags, setup.device)
         mask = network.mask_of(bags)
-        # For a check of values the host would wait for a GPU.
+        # Checking values makes the CPU wait for the GPU, so they are checked on a CPU alone.
         scores = criterion.score(loss, logits, mask, check_values=setup.device.type == "cpu")
         even_odds_sets = scores.presence >= EVEN_ODDS
         return replace(
@@ -109,31 +113,34 @@ def _keep_predictions(
 
 def keep_results(
     setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation, best: int
-) -> dict[str, Any]:
-    """Write weights, gallery, predictions, decoder and memory; return the cell's `result`.
+) -> CellResult:
+    """Write weights, gallery, predictions, decoder and memory; return what is known of the result by now.
 
     `best` is the epoch before the last one whose predictions are kept; 0: none. Raises Incomplete where somebody has
     changed the history of the cell meanwhile.
     """
     folder.check_complete()
-    _keep_predictions(
-        folder, setup.recipe.epochs, last, best, list(setup.problem.format.class_names)
-    )
-    for path, content in (
-        (folder.decoder, last.decoder),
-        (folder.memory, setup.problem.format.memory()),
-    ):
-        if content:
-            path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
+    class_names = list(setup.problem.format.class_names)
+    threshold = last.metrics.get(THRESHOLD)
+    decoder = last.decoder or {}
+    _keep_predictions(folder, setup.recipe.epochs, last, best, class_names)
+    _write_unless_empty(folder.decoder, decoder)
+    _write_unless_empty(folder.memory, setup.problem.format.memory())
     _write_weights(setup, cell, folder)
-    _save_gallery(folder.gallery, setup, last.metrics.get(THRESHOLD))
+    _save_gallery(folder.gallery, setup, threshold)
     return {
         "costs": _measured_costs(setup, folder),
         "threads": torch.get_num_threads(),
-        "threshold": last.metrics.get(THRESHOLD),
-        "decoder": str((last.decoder or {}).get("decoder", "")),
-        "classes": list(setup.problem.format.class_names),
+        "threshold": threshold,
+        "decoder": str(decoder.get("decoder", "")),
+        "classes": class_names,
     }
+
+
+def _write_unless_empty(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file of JSON, unless there is nothing to say."""
+    if content:
+        path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
 
 
 def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
@@ -175,17 +182,34 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     scores = score_function(setup)(bags)
     truth = fitting_truth(bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long)), scores)
     ys, xs = scores.centres or (None, None)
-    arrays = {
-        "instances": bags.instances, "labels": bags.labels, "mask": scores.mask, "coords": bags.coords,
-        "presence": scores.presence, "probs": scores.instances,
-        "classes": truth.classes, "boxes": truth.boxes, "position_classes": truth.position_classes,
-        "ys": ys, "xs": xs,
-    }  # fmt: skip
     content = gallery.make(
+        kind=_gallery_kind(bags, xs),
         threshold=threshold,
-        kind="image" if bags.instances.ndim == 4 else "set" if xs is None else "sequence",
         frames_per_second=setup.problem.format.frames_per_second,
         class_names=list(setup.problem.format.class_names),
-        **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
+        instances=_array(bags.instances),
+        labels=_array(bags.labels),
+        coords=_array(bags.coords),
+        mask=_array(scores.mask),
+        presence=_array(scores.presence),
+        probs=_array(scores.instances),
+        classes=_array(truth.classes),
+        boxes=_array(truth.boxes),
+        position_classes=_array(truth.position_classes),
+        ys=_array(ys),
+        xs=_array(xs),
     )
     gallery.write(path, content)
+
+
+def _gallery_kind(bags: Bags, xs: Tensor | None) -> gallery.Kind:
+    """Return what bags are: images; sequences, whose positions have places in time; or sets, whose have none."""
+    if bags.instances.ndim == 4:
+        return "image"
+    if xs is None:
+        return "set"
+    return "sequence"
+
+
+def _array(values: Tensor | None) -> NDArray[Any] | None:
+    return None if values is None else values.cpu().numpy()

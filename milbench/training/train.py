@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,15 +14,24 @@ from milbench.contracts.bags import Bags
 from milbench.contracts.criterion import bag_losses
 from milbench.contracts.targets import make_target
 from milbench.experiment.cell import Cell
-from milbench.store.cell_folder import CellFolder
+from milbench.store.cell_folder import CellFolder, CellResult
 from milbench.training.checkpoint import Checkpoint, Counters, Progress
 from milbench.training.epoch_evaluation import evaluate, keep_if_best, keep_results
-from milbench.training.training_setup import Setup, check_max_labels, set_up, training_logits
+from milbench.training.training_setup import (
+    Setup,
+    check_max_labels,
+    setup_for_cell,
+    training_logits,
+)
 
 Weigh = Callable[[Tensor], Tensor]
-"""What changes the losses (B,) of the bags of a batch before their mean is taken."""
+"""What changes the losses (B,) of the bags of a batch before their mean is taken.
 
-LOOK_INTERVAL = 0.5  # least seconds between two looks at the loss, each of which makes the host wait for the device
+BagClassifier gives the weights of its samples by it.
+"""
+
+LOOK_INTERVAL = 0.5
+"""Least seconds between two looks at the loss, each of which makes the CPU wait for the GPU."""
 
 
 def train(
@@ -32,13 +40,13 @@ def train(
     device: torch.device,
     data_dir: Path | None,
     *,
-    threads_by_work: bool = False,
-) -> dict[str, Any]:
-    """Train to the last epoch, from the checkpoint of the folder, write the results into it, return its `result`.
+    one_thread_if_small: bool = False,
+) -> CellResult:
+    """Train to the last epoch, from the checkpoint of the folder, write the results into it, return what it measured.
 
     Raises FloatingPointError where logits or loss are not finite, UsageError where plug-ins or data have changed.
     """
-    setup = set_up(cell, device, data_dir, threads_by_work=threads_by_work)
+    setup = setup_for_cell(cell, device, data_dir, one_thread_if_small=one_thread_if_small)
     checkpoint = Checkpoint(folder, setup.states, device)
     counters = checkpoint.restore()
     progress = Progress(folder, setup.recipe.epochs, setup.steps, counters)
@@ -69,10 +77,14 @@ def train_epoch(
     report: Callable[[Counters], None],
     weigh: Weigh | None = None,
 ) -> None:
-    """Make the remaining steps of an epoch; report the progress every half second, and at its end."""
+    """Make the remaining steps of an epoch; report the progress every half second, and at its end.
+
+    Cells train without `weigh`.
+    """
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
-    for _ in range(counters.step):  # before the checkpoint
+    # The steps before the checkpoint are made already.
+    for _ in range(counters.step):
         next(batches)
     # It continues the sum of the checkpoint in the same order, so that a resumed run gives the identical sum.
     total = torch.tensor(
@@ -87,12 +99,15 @@ def train_epoch(
         total += train_step(setup, bags, step, weigh)
         end_if_forked(process)
         counters.step += 1
-        # Between two looks the host waits for no GPU.
-        if counters.step == setup.steps or time.monotonic() - last_look > LOOK_INTERVAL:
+        # Between two looks the CPU does not wait for the GPU.
+        is_due = time.monotonic() - last_look > LOOK_INTERVAL
+        if is_due or counters.step == setup.steps:
             last_look = time.monotonic()
             counters.loss_sum, counters.clipped = total.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
-            check_finite("loss", total.cpu(), step, setup.steps)
+            # On a GPU this is the only check after the first step. It finds every step that was not finite,
+            # since the sum of the losses is then not finite either.
+            check_not_diverged("loss", total, step, setup.steps)
             report(counters)
 
 
@@ -100,25 +115,29 @@ def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) 
     """Make a step (from 0) of a training; return (2,): the loss before it, and 1 where its gradient was shortened."""
     network = setup.model.network
     loss = setup.model.loss
-    # For a check of values the host would wait for a GPU, which it does once.
-    check_values = setup.device.type == "cpu" or step == 0
+    on_cpu = setup.device.type == "cpu"
+    # Checking values makes the CPU wait for the GPU, so only the first step is checked there.
+    check_values = on_cpu or step == 0
     if check_values:
         check_max_labels(setup.problem, bags)
-    logits = check_finite("logits", training_logits(setup, bags), step, setup.steps)
+    logits = training_logits(setup, bags)
+    if on_cpu:
+        check_not_diverged("logits", logits, step, setup.steps)
     target = make_target(loss, bags, logits, network)
     mask = network.mask_of(bags)
     values = bag_losses(loss, logits, bags.labels, mask, target, check_values=check_values)
     if weigh is not None:
         values = weigh(values)
-    check_finite("loss", values, step, setup.steps)
+    if on_cpu:
+        check_not_diverged("loss", values, step, setup.steps)
     value = values.mean()
     clipped = setup.descend(value, step)
     return torch.stack([value.detach(), clipped.to(value)])
 
 
-def check_finite(what: str, values: Tensor, step: int, steps: int) -> Tensor:
-    """Return logits or losses at a step; on a CPU they are checked, for a GPU one would have to wait."""
-    if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
-        place = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
-        raise FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")
-    return values
+def check_not_diverged(what: str, values: Tensor, step: int, steps: int) -> None:
+    """Raise FloatingPointError unless logits or losses at a step are finite. On a GPU this waits for the device."""
+    if bool(torch.isfinite(values).all()):
+        return
+    place = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
+    raise FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")

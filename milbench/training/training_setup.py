@@ -39,7 +39,8 @@ from milbench.optimizers.known_optimizers import learning_rate, optimizers
 from milbench.plugins.planned import check_as_planned
 from milbench.training.costs import reset_memory_peak
 
-SMALL_STEP = 200_000_000  # multiplications of a forward pass, which one thread computes in about ten milliseconds
+SMALL_STEP = 200_000_000
+"""Multiplications of a forward pass, which one thread computes in about ten milliseconds."""
 
 
 class Model(torch.nn.Module):
@@ -57,12 +58,15 @@ class Setup:
 
     recipe: Recipe
     seed: int
+    """By which the order of training is drawn. It is the seed of a cell, whatever its problem says of itself."""
     problem: Problem
     model: Model
     optimizer: torch.optim.Optimizer
     gradient_norm: GradientNorm
-    averaged_model: AveragedModel | None  # over the last steps (Izmailov et al., UAI 2018)
-    steps: int  # of an epoch
+    averaged_model: AveragedModel | None
+    """The mean of the weights after the last steps (Izmailov et al., UAI 2018); None: the recipe takes none."""
+    steps: int
+    """How many steps an epoch has."""
     device: torch.device
 
     @property
@@ -84,8 +88,11 @@ class Setup:
 
     @property
     def final_model(self) -> Model:
-        """The model that is evaluated and stored: the mean of the last weights, where there is one by now."""
-        if self.averaged_model is None or not int(self.averaged_model.n_averaged):
+        """The model that is evaluated and stored.
+
+        With `average_last` it is the mean of the last weights. Before the first of them it is the trained model.
+        """
+        if self.averaged_model is None or int(self.averaged_model.n_averaged) == 0:
             return self.model
         averaged: Model = self.averaged_model.module  # type: ignore[assignment]
         return averaged
@@ -102,15 +109,19 @@ class Setup:
             group["lr"] = learning_rate(self.recipe, step, self.all_steps)
             parameters += group["params"]
         self.optimizer.zero_grad(set_to_none=True)
-        # An optimiser with a `backward` of its own, psgd, differentiates twice.
-        backward = getattr(self.optimizer, "backward", Tensor.backward)
-        backward(value)
+        optimizer: Any = self.optimizer
+        if has_own_backward(optimizer):
+            optimizer.backward(value)
+        else:
+            value.backward()
         clipped = self.gradient_norm.apply(parameters)
-        self.optimizer.step()
+        optimizer.step()
         if self.averaged_model is not None and step >= self._first_averaged_step:
             self.averaged_model.update_parameters(self.model)
-        # Such an optimiser has a limit of its own, and says whether it shortened the step.
-        return clipped | getattr(self.optimizer, "clipped", clipped)
+        if has_own_backward(optimizer):
+            # psgd has a limit of its own, and says whether it shortened the step.
+            clipped = clipped | optimizer.clipped
+        return clipped
 
     @property
     def _first_averaged_step(self) -> int:
@@ -119,13 +130,19 @@ class Setup:
         return self.all_steps - max(1, math.floor(share * self.all_steps))
 
 
-def set_up(
-    cell: Cell, device: torch.device, data_dir: Path | None, *, threads_by_work: bool = False
+def has_own_backward(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimiser has a `backward` of its own: psgd, which differentiates twice."""
+    return hasattr(optimizer, "backward")
+
+
+def setup_for_cell(
+    cell: Cell, device: torch.device, data_dir: Path | None, *, one_thread_if_small: bool = False
 ) -> Setup:
     """Return the parts of the training of a cell, before its first step.
 
-    With `threads_by_work` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and wait
-    for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have changed.
+    With `one_thread_if_small` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and
+    wait for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have
+    changed.
     """
     check_unchanged(cell)
     recipe = cell.recipe
@@ -141,21 +158,21 @@ def set_up(
     reset_memory_peak(device)
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
-    loss = build_loss(loss_for(cell), problem, cell.seed).to(device)
+    loss = build_loss(unbuilt_loss(cell), problem, cell.seed).to(device)
     # Again: what the loss has drawn must not change the network.
     torch.manual_seed(cell.seed)
     network = network_for(cell, task, problem.format, loss, data_dir)
-    if threads_by_work and device.type == "cpu":
+    if one_thread_if_small and device.type == "cpu":
         work = problem.batch_bags * multiplications(network, problem)
         if work < SMALL_STEP:
             torch.set_num_threads(1)
-    return build_setup(recipe, cell.seed, problem, network, loss, device)
+    return setup_for_problem(recipe, cell.seed, problem, network, loss, device)
 
 
-def build_setup(
+def setup_for_problem(
     recipe: Recipe, seed: int, problem: Problem, network: Network, loss: Loss, device: torch.device
 ) -> Setup:
-    """Return the parts of a training run.
+    """Return the parts of a training run of a cell, or of a fit of BagClassifier.
 
     They are made of a problem, a new network on the CPU and a loss on the device, which was built for the problem.
     """
@@ -186,9 +203,12 @@ def build_setup(
 def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
     """Build a loss for the training bags of a problem, and return it.
 
-    Its weights are made anew. The classes are counted only where the loss needs that.
+    `setup_for_cell` calls it for the loss of a cell, and BagClassifier for its own. The weights of the loss are made
+    anew. The classes are counted only where the loss needs that.
     """
-    counts = training_counts(problem, seed) if loss.needs_class_counts else None
+    counts = None
+    if loss.needs_class_counts:
+        counts = training_counts(problem, seed)
     return loss.build(
         problem.format.num_classes, seed, max_labels=problem.max_labels, class_counts=counts
     )
@@ -212,8 +232,11 @@ def task_for(cell: Cell) -> Task:
     return task
 
 
-def loss_for(cell: Cell) -> Loss:
-    """Return the loss of a cell, on the CPU, which is not built yet: it knows nothing of the training bags."""
+def unbuilt_loss(cell: Cell) -> Loss:
+    """Return the loss of a cell, on the CPU, which knows nothing of the training bags yet.
+
+    Training builds it by `build_loss`; the check of a launch and a trained cell build it by what they know of the bags.
+    """
     name = resolve(losses(), cell.loss.reference)
     loss: Loss = losses().create_for_cell(name, cell.loss.params)
     return loss
@@ -263,12 +286,12 @@ def typical_positions(network: Network, problem: Problem) -> int:
         logits = _evaluated(network, bag)
     except Exception as error:
         reason = f"{type(error).__name__}: {message(error)}"
-        shape = (*bag.instances.shape,)
+        shape = tuple(bag.instances.shape)
         raise UsageError(
             f"the network does not suit {problem.task_name}: {reason}, for one bag {shape}"
         ) from error
     if logits.shape[:2] != (1, classes + 1) or logits.ndim < 3:
-        shapes = f"{(*logits.shape,)} for one bag {(*bag.instances.shape,)}"
+        shapes = f"{tuple(logits.shape)} for one bag {tuple(bag.instances.shape)}"
         expected = f"expected logits (B, {classes + 1}, *positions)"
         raise UsageError(f"the network returns {shapes}, {expected}")
     return max(1, logits.shape[2:].numel())
@@ -292,9 +315,10 @@ def _typical_bag(problem: Problem) -> Bags:
 
 @torch.no_grad()
 def _evaluated(network: Network, bags: Bags) -> Tensor:
-    training = network.training
+    """Return the logits of a network in evaluation, and leave it in the mode in which it was."""
+    was_training = network.training
     logits = network.eval().logits_of(bags)
-    network.train(training)
+    network.train(was_training)
     return logits
 
 
@@ -318,7 +342,8 @@ def check_unchanged(cell: Cell) -> None:
             name = resolve(registry, choice.source)
         entry = registry.entries.get(name)
         if entry is None or entry.origin == "milbench":
-            continue  # a network of a task has no entry
+            # A network of a task has no entry.
+            continue
         record = entry.record
         if record.digest.startswith(INSTALLED) and not record.files:
             # The id has the version of an installed package, and another one may load the cell.
@@ -337,10 +362,9 @@ def check_unchanged(cell: Cell) -> None:
 def training_logits(setup: Setup, bags: Bags) -> Tensor:
     """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
     half = setup.recipe.precision == "bfloat16"
-    # An optimiser with a `backward` of its own, psgd, differentiates twice. The fused kernels of
-    # attention have no second derivatives.
-    differentiates_twice = hasattr(setup.optimizer, "backward")
-    with sdpa_kernel(SDPBackend.MATH) if differentiates_twice else nullcontext():
+    # The fused kernels of attention have no second derivatives, which psgd needs.
+    needs_second_derivatives = has_own_backward(setup.optimizer)
+    with sdpa_kernel(SDPBackend.MATH) if needs_second_derivatives else nullcontext():
         logits = network_logits(setup.model.network, bags, setup.device, half=half)
     return logits.double() if setup.recipe.loss_precision == "float64" else logits
 

@@ -3,7 +3,6 @@
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.optimizers.known_optimizers import OPTIMIZERS
-from milbench.store.cell_folder import CellFolder
+from milbench.store.cell_folder import CellFolder, CellResult
 from milbench.training import checkpoint
 from milbench.training import train as training
 from tests._helpers.command_line import TINY
@@ -39,7 +38,7 @@ class Trained:
     history: dict[tuple[int, str], float]
     weights: dict[str, torch.Tensor]
     outcomes: dict[str, tuple[list[float], list[float], str]]
-    result: dict[str, Any]
+    result: CellResult
     folder: CellFolder
 
 

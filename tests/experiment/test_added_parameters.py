@@ -26,7 +26,7 @@ from milbench.experiment.spec_files import make_spec
 from milbench.losses import OneVsRest
 from milbench.networks.known_networks import networks
 from milbench.report.literature import deviations
-from milbench.training.training_setup import loss_for, network_for, set_up, task_for
+from milbench.training.training_setup import network_for, setup_for_cell, task_for, unbuilt_loss
 from tests._helpers.command_line import TINY
 from tests._helpers.training import train
 
@@ -118,7 +118,7 @@ def test_a_cell_of_before_is_built_with_the_neutral_value(install: Install) -> N
     install(Before)
     cell = one_cell()
     install(After)
-    built: Any = loss_for(cell)
+    built: Any = unbuilt_loss(cell)
     assert built.shift == 0.0
 
 
@@ -199,7 +199,7 @@ def test_a_later_field_of_the_recipe_changes_no_id(
     neutral = plan(recipe={"average_last": 0.5}).cells[0]
     assert "average_last" not in stored_recipe(neutral.recipe)
     assert plan(recipe={"average_last": "none"}).cells[0].recipe.average_last is None
-    assert set_up(neutral, CPU, None).recipe.average_last == 0.5
+    assert setup_for_cell(neutral, CPU, None).recipe.average_last == 0.5
     changed = changed_recipe(neutral.recipe, {"lr": 0.5})
     assert changed.lr == 0.5
     assert "average_last" not in stored_recipe(changed)
@@ -242,7 +242,7 @@ def test_a_later_parameter_of_a_function_of_networks_is_filled_in(
     assert cell(4).network.params == {}
     assert cell(9).network.params == {"width": 9}
     for planned, width in ((cell(4), 4), (cell(9), 9)):
-        setup = set_up(planned, CPU, None)
+        setup = setup_for_cell(planned, CPU, None)
         network = network_for(planned, task_for(planned), setup.problem.format, setup.model.loss)
         shapes = [tuple(weight.shape) for weight in network.parameters()]
         assert width in {side for shape in shapes for side in shape}

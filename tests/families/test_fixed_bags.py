@@ -9,7 +9,7 @@ import torch
 from milbench import Bags, FixedBags, Scores, Task, UsageError, generator, load_task
 from milbench.data.labelled_images import LabelledImages
 from milbench.families.fixed_bags import draw_in_rounds
-from milbench.families.one_instance_images import single_instance_bags
+from milbench.families.image_task import single_instance_bags
 from tests._helpers.command_line import TINY
 
 

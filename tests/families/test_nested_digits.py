@@ -7,8 +7,8 @@ from torch import Tensor
 from milbench import generator
 from milbench.contracts.bags import Bags
 from milbench.data.labelled_images import LabelledImages
+from milbench.families.image_task import DIGITS
 from milbench.families.nested_digits import draw_canvases
-from milbench.families.one_instance_images import DIGITS
 from tests._helpers.tasks import loaded
 
 

@@ -19,7 +19,7 @@ from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.losses import Mean, OneVsRest
 from milbench.testing.loss_contract import LABELS, MASK, B, C, K, some_logits
-from milbench.training.training_setup import set_up, training_counts
+from milbench.training.training_setup import setup_for_cell, training_counts
 from tests._helpers.command_line import TINY
 from tests._helpers.losses import per_bag, random_logits
 from tests._helpers.training import train
@@ -182,7 +182,7 @@ def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
 
 def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
     (cell,) = cells_with(["balanced"], seeds=3)
-    setup = set_up(cell, torch.device("cpu"), None)
+    setup = setup_for_cell(cell, torch.device("cpu"), None)
     batches = islice(setup.train_batches(0), setup.problem.steps_per_epoch)
     labels = torch.cat([batch.labels for batch in batches]).bool()
     counts, bags = training_counts(setup.problem, cell.seed)

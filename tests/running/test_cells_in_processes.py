@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from milbench.running.cells_in_processes import worker_count
+from milbench.running.cells_in_processes import Capacity, capacity
 from milbench.running.worker import free_device
 from milbench.store.cell_folder import CellFolder, State
 from milbench.store.folders import Root, results
@@ -336,4 +336,4 @@ def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_as_many_cells_at_a_time_as_devices_have_slots(
     devices: list[str], cells: int, jobs: int | None, expected: tuple[int, int]
 ) -> None:
-    assert worker_count(devices, cells, jobs) == expected
+    assert capacity(devices, cells, jobs) == Capacity(*expected)

@@ -17,7 +17,7 @@ from milbench.running.first_batch_check import check_all
 from milbench.running.worker import Job
 from milbench.store.cell_folder import CellFolder
 from milbench.training.train import train_step
-from milbench.training.training_setup import set_up
+from milbench.training.training_setup import setup_for_cell
 from tests._helpers.command_line import LOSS, PLUGINS, TINY
 from tests._helpers.training import small_cell
 
@@ -109,7 +109,7 @@ def test_small_steps_take_one_thread(
     called = list[int]()
     monkeypatch.setattr(torch, "set_num_threads", called.append)
     cell = small_cell(task_name="extended-digits", task={"extended-digits": {"batch_bags": bags}})
-    set_up(cell, torch.device("cpu"), None, threads_by_work=by_work)
+    setup_for_cell(cell, torch.device("cpu"), None, one_thread_if_small=by_work)
     assert called == calls
 
 
@@ -118,7 +118,7 @@ def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_
 ) -> None:
     """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "max_labels", 2)
-    setup = set_up(small_cell(), torch.device("cpu"), None)
+    setup = setup_for_cell(small_cell(), torch.device("cpu"), None)
     bags = next(iter(setup.problem.train_batches(0, generator("bags", "tiny", 0, 0))))
     sizes = bags.labels.sum(dim=1)
     says = f"max_labels of task tiny is 2, but bag {sizes.tolist().index(3)} of a training batch has 3 classes"

@@ -16,7 +16,7 @@ from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.testing import Variant
 from milbench.training.train import train_step
-from milbench.training.training_setup import network_logits, set_up
+from milbench.training.training_setup import network_logits, setup_for_cell
 from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
 from tests._helpers.losses import BUILT_IN
 from tests._helpers.small_data import PARAMS
@@ -59,7 +59,7 @@ def steps_on_meta(
         "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe | {"evaluation_bags": 16},
     })  # fmt: skip
     (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
-    setup = set_up(cell, META, data)
+    setup = setup_for_cell(cell, META, data)
     batches = iter(setup.train_batches(0))
     for done in range(
         1, 1 + steps
