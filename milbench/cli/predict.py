@@ -91,6 +91,10 @@ def predict(
             raise UsageError(
                 f"predictions of several cells are averaged for bags: {first.task.name} has pictures"
             )
+        if type(first.task).instances_from is Task.instances_from:
+            raise UsageError(
+                f"{first.task.name} reads neither pictures nor other bags; its class needs a method read_bags"
+            )
         options_of_pictures = _PictureOptions(decoder, scale, positions, sensitivity, invert)
         _read_pictures(first, images, out, options_of_pictures)
         return 0

@@ -48,11 +48,12 @@ class Truth(PerBag):
     """Instance-level truth about a batch of bags. A loss with set supervision is never given it.
 
     Args:
-        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M. They are in the order
-            of reading or of time where the task says `instances_are_ordered`, else in any order.
+        classes: (B, M) int64, the class of every true instance, background left out, -1 where a bag has fewer than M.
+            They are in the order of reading or of time where the task says `instances_are_ordered`, else in any order.
         boxes: (B, M, 4) float, where each instance is. In images left, top, right and bottom in pixels, right and
             bottom exclusive; in sequences (start, 0, end, F) in frames and features.
-        position_classes: of sets, (B, K) int64, the class of the instance at each position, C for background.
+        position_classes: of sets, (B, K) int64, the class of the instance at each position, C for background; anything
+            at padding.
     """
 
     classes: Tensor

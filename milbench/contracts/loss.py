@@ -26,7 +26,7 @@ from torch.nn.functional import logsigmoid
 from milbench._utils.seeding import generator
 from milbench.contracts import criterion
 from milbench.contracts.arguments import changed_arguments, kept_arguments
-from milbench.contracts.loss_checks import LabelSets, Target, check_supervision
+from milbench.contracts.loss_checks import LabelSets, Target, check_methods, check_supervision
 from milbench.contracts.scores import Scores
 from milbench.contracts.supervision import Supervision
 from milbench.errors import UsageError, closest, one_of
@@ -62,9 +62,11 @@ class Loss(torch.nn.Module, ABC):
 
     - logits (B, C+1, K), background last. Positions of any number of dimensions are flattened into K. They are float32
       or float64: half precision is computed in float32, also under autocast. They are zero at masked positions, so that
-      nothing there, not even a NaN, reaches a value or a gradient.
+      nothing there, not even a NaN, reaches a value or a gradient; a maximum or a mean still has to leave them out.
     - labels (B, C) bool.
-    - a mask (B, K) bool, True where there is an instance, or None: everywhere.
+    - a mask (B, K) bool, True where there is an instance, or None: everywhere. A bag may have no instance at all: its
+      loss for the empty label set is then finite, never NaN, and its gradient 0. To exclude positions, fill them with
+      the smallest number of the dtype rather than -inf, which has no gradient.
 
     A loss with more supervision than the label sets says so in `supervision`, and writes `target_loss` instead of
     `bag_loss`; `milbench.contracts.targets.make_target` describes the targets.
@@ -117,6 +119,7 @@ class Loss(torch.nn.Module, ABC):
     def __init__(self, *, reduction: Reduction = "mean", validate: bool = True) -> None:
         super().__init__()
         check_supervision(self)
+        check_methods(self)
         self.reduction: Reduction = one_of(
             f"reduction of {self.name}", reduction, get_args(Reduction)
         )
@@ -256,7 +259,8 @@ class Loss(torch.nn.Module, ABC):
 
         Args:
             logits: (B, C+1, *positions) floating point, background last.
-            labels: the label sets, (B, C) zeros and ones, or B lists of class numbers.
+            labels: the label sets, a tensor or array (B, C) of zeros and ones, or B lists of class numbers. Inside a
+                compiled function, a tensor.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
             target: integers from `milbench.contracts.targets.make_target`, for a loss with a `target_loss`:
                 counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.

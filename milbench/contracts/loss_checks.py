@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from milbench.contracts.loss import Loss
 
 LabelSets = Tensor | Sequence[Iterable[int]]
-"""Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
+"""Multi-hot (B, C), zeros and ones of any type in a tensor or an array, or the numbers of the classes of every bag in
+lists, as [[0, 2], []]."""
 
 Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
@@ -33,6 +34,25 @@ def check_supervision(loss: "Loss") -> None:
         # Label sets alone are no target.
         kinds.remove("set")
     one_of(f"supervision of {loss.name}", loss.supervision, kinds)
+
+
+def check_methods(loss: "Loss") -> None:
+    """Raise UsageError where the class of a loss writes what training would not call, or lacks what it calls.
+
+    Training and evaluation call the arithmetic of a loss, and decide themselves which values are checked.
+    """
+    hooks = {
+        "forward": "bag_loss",
+        "score": "scores, presence, posterior or evidence",
+        "label_log_prob": "set_log_prob",
+    }
+    for method, hook in hooks.items():
+        if loss.has_own(method):
+            raise UsageError(
+                f"{loss.name} writes {method}, which training does not call; write {hook}"
+            )
+    if loss.needs_class_counts and not loss.has_own("build"):
+        raise UsageError(f"{loss.name} needs class counts, and has no build that takes them")
 
 
 # Logits and masks.
@@ -143,6 +163,12 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
         raise UsageError(
             f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
         )
+    rows = [list(classes) if isinstance(classes, Iterable) else classes for classes in array]
+    if num_classes <= 2 and rows and all(_may_be_zeros_and_ones(row, num_classes) for row in rows):
+        # With more classes such rows name a class twice, which is refused below.
+        raise UsageError(
+            f"labels {rows[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
+        )
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(array):
         for number in _class_numbers(bag, classes, num_classes):
@@ -153,6 +179,11 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
                 )
             matrix[bag, number] = True
     return matrix
+
+
+def _may_be_zeros_and_ones(row: object, num_classes: int) -> bool:
+    """Return whether a list for a bag has a zero or a one for each class."""
+    return isinstance(row, list) and len(row) == num_classes and set(row) <= {0, 1}
 
 
 def _class_numbers(bag: int, classes: Any, num_classes: int) -> list[int]:

@@ -85,7 +85,8 @@ class Problem(ABC):
     `Task.load` returns one, with all of the fields below. Bags, their order and what is evaluated
     depend neither on the loss nor on the network.
 
-    `milbench.FixedBags` is a problem that is ready to use. Where training bags are drawn anew in
+    `milbench.FixedBags` is a problem that is ready to use: `FixedBags.in_memory(task, {"train": bags,
+    "test": others}, seed=seed, batch_bags=32)` for bags in memory. Where training bags are drawn anew in
     every epoch, a subclass of `milbench.EvaluatedBags` says how; where bags are evaluated in
     another way, a subclass of this class does. A subclass with further fields is a dataclass too,
     `@dataclass(kw_only=True, eq=False)`.
@@ -124,7 +125,12 @@ class Problem(ABC):
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the validation and test bags, and what else is known of them."""
+        """Return the metrics of the validation and test bags, and what else is known of them.
+
+        Metrics are named SPLIT/METRIC, as in `milbench.contracts.metric_info.METRICS`, with the task's `primary` among
+        them. `milbench.evaluate_bags(score, self.splits)` computes the usual ones: presence is on the loss's own scale,
+        so that label sets need a threshold, which it chooses on validation bags.
+        """
 
     @property
     def evaluation_size(self) -> int:

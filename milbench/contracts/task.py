@@ -31,6 +31,7 @@ class Task(ABC):
     A subclass lives in a file of its own. It sets `name` (the file's name with hyphens) and
     `networks`, and writes `check_data`, `load` and `recipe`. Its constructor takes the task's
     parameters, all of them annotated (they are checked against the annotations), and reads no data.
+    `milbench list tasks` shows the first line of its docstring.
     A constructor with many parameters may take them as `**options` and name their dataclass in
     `Options`.
 
@@ -99,7 +100,8 @@ class Task(ABC):
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.
 
-        Raises UsageError where a file is missing or damaged; the message names it.
+        It is one line, never empty, also for bags that are generated. Raises UsageError where a file is missing or
+        damaged; the message names it.
         """
 
     def folds(self, data_dir: Path | None) -> Folds | None:  # noqa: ARG002

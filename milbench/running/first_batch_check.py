@@ -160,7 +160,7 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
         problem.format.num_classes,
         cell.seed,
         max_labels=problem.max_labels,
-        class_counts=(bags_with_class, len(bags.labels)),
+        class_counts=counts,
     )
     try:
         network = network_for(cell, task, problem.format, loss, job.execution.data_dir)
