@@ -186,7 +186,7 @@ class FeatureFormat(TableFormat):
         return {**super().memory(), "features": list(self.feature_names)}
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class FeatureProblem(FixedBags):
     """Bags of feature vectors to train and to evaluate on."""
 

@@ -197,7 +197,7 @@ class MNISTBags(Task):
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class MNISTBagsProblem(EvaluatedBags):
     """Sets of digits to train and to evaluate on; every epoch may have new ones to train on."""
 

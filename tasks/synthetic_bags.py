@@ -237,7 +237,7 @@ class SyntheticBags(Task):
         return tuple(channels)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SyntheticProblem(EvaluatedBags):
     """Bags from a known distribution, and the errors of those who know it."""
 

@@ -73,12 +73,12 @@ class Evaluation:
     """Values by `split/metric`, such as "test/instance_error"."""
     decoder: dict[str, Any] | None = None
     """What was learnt from validation bags in order to read strings, as data that JSON can hold."""
-    predictions: Predictions | None = None
+    predictions: Predictions | None = field(default=None, repr=False)
     """What the network says of each bag, from which metrics are computed. None: the problem keeps
     none, and losses are compared without knowing the test items."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Problem(ABC):
     """Base class of problems: bags that were loaded for one seed, to train and to evaluate on.
 
@@ -89,7 +89,7 @@ class Problem(ABC):
     "test": others}, seed=seed, batch_bags=32)` for bags in memory. Where training bags are drawn anew in
     every epoch, a subclass of `milbench.EvaluatedBags` says how; where bags are evaluated in
     another way, a subclass of this class does. A subclass with further fields is a dataclass too,
-    `@dataclass(kw_only=True, eq=False)`.
+    `@dataclass(kw_only=True, eq=False, repr=False)`.
     """
 
     task_name: str
@@ -110,6 +110,16 @@ class Problem(ABC):
     max_labels: int | None = None
     """A number of classes that no training bag's label set exceeds; None: not known. With it the
     exact likelihood does not make the host wait for a GPU. Training refuses a bag with more."""
+
+    def __repr__(self) -> str:
+        # The bags themselves would fill pages.
+        evaluated = ", ".join(
+            f"{count_bags(split.bags)} for {name}" for name, split in self.splits.items()
+        )
+        return (
+            f"<{self.task_name}, seed {self.seed}: {self.steps_per_epoch} batches of about {self.batch_bags} bags "
+            f"an epoch; bags {evaluated or 'for training alone'}>"
+        )
 
     @property
     @abstractmethod

@@ -66,7 +66,7 @@ def chosen_tasks(spec: Spec) -> list[TaskChoice]:
     """
     choices: list[TaskChoice] = []
     for name in _names(tasks(), spec.tasks):
-        choices += _choices_of_task(name, spec.variants_of(name))
+        choices += _choices_of_task(name, spec.variants_of(name), spec.has_named_variants(name))
     for _, marked in _marked_tasks(spec):
         choices += marked
     by_key: dict[str, TaskChoice] = {}
@@ -93,20 +93,24 @@ def _marked_tasks(spec: Spec) -> Iterator[tuple[Mark, list[TaskChoice]]]:
         # A flag may have left the task out.
         if name in names:
             tables = [table | mark.params for table in spec.variants_of(name)]
-            yield mark, list(_choices_of_task(name, tables))
+            yield mark, list(_choices_of_task(name, tables, spec.has_named_variants(name)))
 
 
-def _choices_of_task(name: str, tables: Sequence[Settings]) -> Iterator[TaskChoice]:
-    """Yield a task with each combination of the parameters in each of the tables."""
-    short_names = [str(table.get("name", "")) for table in tables]
+def _choices_of_task(
+    name: str, tables: Sequence[Settings], are_named: bool
+) -> Iterator[TaskChoice]:
+    """Yield a task with each combination of the parameters in each of the tables, which may be named."""
+    short_names = [""] * len(tables)
+    if are_named:
+        short_names = [str(table.get("name", "")) for table in tables]
+        tables = [_without_name(table) for table in tables]
     for short_name in short_names:
         if short_name and short_names.count(short_name) > 1:
             raise UsageError(f"two variants of task {name} are named {short_name!r}")
     entry = tasks().entry(name)
     cls = tasks().get(name)
     for table, short_name in zip(tables, short_names, strict=True):
-        settings = {key: value for key, value in table.items() if key != "name"}
-        for params in _complete(tasks(), name, settings):
+        for params in _complete(tasks(), name, table):
             yield TaskChoice(
                 name=entry.name,
                 params=params,
@@ -114,6 +118,10 @@ def _choices_of_task(name: str, tables: Sequence[Settings]) -> Iterator[TaskChoi
                 source=entry.source,
                 short_name=short_name,
             )
+
+
+def _without_name(table: Settings) -> Settings:
+    return {key: value for key, value in table.items() if key != "name"}
 
 
 def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:

@@ -179,7 +179,8 @@ def _origin(source: Source, flags: Flags) -> str:
     if source.origin and not changes and not flags.deciding_assignments:
         # A comparison of the store goes on.
         return source.origin
-    content = json.dumps([spec, changes, flags.deciding_assignments], default=str)
+    # The order of keys in a file means nothing.
+    content = json.dumps([spec, changes, flags.deciding_assignments], default=str, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

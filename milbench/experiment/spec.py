@@ -153,6 +153,10 @@ class Spec(Questions):
         tables: list[Settings] = as_list(self.task.get(task, {}))
         return tables
 
+    def has_named_variants(self, task: str) -> bool:
+        """Return whether `name` in a table of a task names a variant: in a list of tables. Else it is a parameter."""
+        return isinstance(self.task.get(task), list)
+
 
 def for_task(recipe: Mapping[str, Any], task: str) -> Settings:
     """Return the entries of a recipe, or of its spaces, for one task: those for all, changed by those of its table."""

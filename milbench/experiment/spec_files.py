@@ -150,7 +150,7 @@ def _values(reference: str, file: Path | Traversable, preset: str | None) -> Set
     if not tables and preset is not None:
         raise UsageError(f"spec {reference} has no presets; leave out --preset {preset}")
     if tables:
-        chosen = preset or next(iter(tables))
+        chosen = next(iter(tables)) if preset is None else preset
         if chosen not in tables:
             raise unknown(f"preset of {reference}", chosen, tables)
         values = {**merged(values, tables[chosen]), "preset": chosen}

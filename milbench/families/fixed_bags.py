@@ -79,7 +79,7 @@ def limited(count: int, limit: int | None) -> int:
     return count if limit is None else min(count, limit)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class EvaluatedBags(Problem):
     """A problem with fixed bags to evaluate on; a subclass says what is trained on.
 
@@ -126,7 +126,7 @@ class EvaluatedBags(Problem):
         return bags.selected(differing(bags.labels, SHOWN))
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class FixedBags(EvaluatedBags):
     """A problem whose bags stay the same: numbered ones to train on, and splits to evaluate on.
 

@@ -166,7 +166,7 @@ class NestedDigits(ImageTask):
         return batches
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class NestedDigitsProblem(EvaluatedBags):
     """Canvases of digits: new ones to train on in every epoch, the same ones to evaluate on."""
 

@@ -108,7 +108,7 @@ class OneInstanceImages(ImageTask):
         )
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class OneInstanceProblem(FixedBags):
     """Images of one thing each."""
 

@@ -240,7 +240,7 @@ class SequenceBatches:
         return max(1, fitting)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceProblem(FixedBags):
     """Sequences to train and to evaluate on."""
 

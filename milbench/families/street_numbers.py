@@ -206,7 +206,7 @@ class StreetNumbers(ImageTask):
         return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class StreetNumbersProblem(EvaluatedBags):
     """Crops of house numbers, which come from one pool or from three to train on."""
 

@@ -142,6 +142,22 @@ def test_launches_of_one_spec_and_the_same_settings_add_up(tmp_path: Path) -> No
     assert before == first != origin(str(path), None)
 
 
+def test_the_order_of_keys_in_a_spec_starts_no_new_comparison(tmp_path: Path) -> None:
+    lines = ['losses = ["exact"]', f'tasks = ["{TINY}"]', 'title = "Mine"', "seeds = 3"]
+    origins = set()
+    for ordered in (lines, lines[::-1]):
+        path = tmp_path / "mine.toml"
+        path.write_text("\n".join(ordered))
+        _, launch = spec_and_launch(Flags(), str(path))
+        origins.add(launch.origin)
+    assert len(origins) == 1
+
+
+def test_a_name_in_a_single_table_of_a_task_is_a_parameter() -> None:
+    with pytest.raises(UsageError, match="unknown parameter of task tiny 'name'"):
+        tiny_plan(task={"tiny": {"name": "foo"}})
+
+
 def test_notes_that_flags_may_have_made_false_give_way_to_what_they_changed(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     said = ["Three seeds.", "8 bags a batch."]

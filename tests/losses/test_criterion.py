@@ -354,3 +354,49 @@ def test_the_repr_shows_what_differs_from_the_defaults(loss: Loss, expected: str
 def test_a_loss_without_arguments_has_a_short_repr(name: str) -> None:
     loss = load_loss(name)
     assert repr(loss) == f"{type(loss).__name__}()"
+
+
+class ScaledForward(library.OneVsRest):  # type: ignore[misc]
+    name = "scaled-forward"
+
+    def forward(self, *arguments: Any) -> Tensor:
+        value: Tensor = 3 * super().forward(*arguments)
+        return value
+
+
+def test_a_loss_that_writes_forward_is_refused() -> None:
+    """Training calls the arithmetic, so that what stands in `forward` would be left out without a word."""
+    with pytest.raises(UsageError, match=r"scaled-forward writes forward, .* write bag_loss"):
+        ScaledForward()
+
+
+class Uncounted(library.OneVsRest):  # type: ignore[misc]
+    name = "uncounted"
+    needs_class_counts = True
+    build = Loss.build
+
+
+def test_a_loss_that_needs_counts_has_to_take_them() -> None:
+    with pytest.raises(UsageError, match="uncounted needs class counts"):
+        Uncounted()
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_classes"),
+    [([[0], [0]], 1), ([[1, 0], [0, 1]], 2), ([[0, 1], [1, 0]], 2)],
+    ids=["one class", "two classes", "two classes, the other way"],
+)
+def test_lists_that_may_be_zeros_and_ones_are_refused(
+    labels: list[list[int]], num_classes: int
+) -> None:
+    logits = torch.zeros(2, num_classes + 1, 5)
+    with pytest.raises(UsageError, match="pass zeros and ones as a tensor"):
+        library.Exact()(logits, labels)
+    library.Exact()(logits, torch.tensor(labels))
+
+
+def test_lists_of_class_numbers_of_few_classes_are_read() -> None:
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    as_lists = library.Exact(reduction="none")(logits, [[1], []])
+    as_matrix = library.Exact(reduction="none")(logits, torch.tensor([[0, 1], [0, 0]]))
+    assert_close(as_lists, as_matrix)

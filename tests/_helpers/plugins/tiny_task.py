@@ -106,7 +106,7 @@ class TinyTask(Task):
         )
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class TinyProblem(Problem):
     """Bags of points that are drawn anew in every epoch."""
 
