@@ -113,13 +113,9 @@ class Problem(ABC):
 
     def __repr__(self) -> str:
         # The bags themselves would fill pages.
-        evaluated = ", ".join(
-            f"{count_bags(split.bags)} for {name}" for name, split in self.splits.items()
-        )
-        return (
-            f"<{self.task_name}, seed {self.seed}: {self.steps_per_epoch} batches of about {self.batch_bags} bags "
-            f"an epoch; bags {evaluated or 'for training alone'}>"
-        )
+        counts = [f"{name} {count_bags(split.bags)}" for name, split in self.splits.items()]
+        name = f"{self.task_name}, seed {self.seed}"
+        return f"<{name}: {self.steps_per_epoch} batches an epoch; bags: {', '.join(counts)}>"
 
     @property
     @abstractmethod
