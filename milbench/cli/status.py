@@ -39,17 +39,17 @@ def status(
     """
     from milbench._utils.console import console
 
-    place = Root(root)
-    plan = place.plan(name)
-    states = place.states(plan.cells)
-    interrupted = _interruptions(states, place)
-    console.print(_table(plan, states, interrupted, place if scores else None), markup=False)
+    store = Root(root)
+    plan = store.plan(name)
+    states = store.states(plan.cells)
+    interrupted = _interruptions(states, store)
+    console.print(_table(plan, states, interrupted, store if scores else None), markup=False)
     failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
     if failed:
         more = ""
         if len(failed) > 1:
             more = f" (and {len(failed) - 1} more)"
-        options.say(f"traceback: {place.cell(failed[0]).error}{more}")
+        options.say(f"traceback: {store.cell(failed[0]).error}{more}")
     is_done = all(state.status == "done" for state in states.values())
     if is_done:
         step = options.step_after(plan)
@@ -57,7 +57,7 @@ def status(
         step = ["milbench", "run", plan.name]
         if failed:
             step += ["--rerun", "failed"]
-    problems = [*place.not_plans(), *damaged(plan, states)]
+    problems = [*store.not_plans(), *damaged(plan, states)]
     options.say(*problems, *plan.for_use, _summary(states, interrupted), then=step, root=root)
     return 0 if is_done else 1
 
@@ -78,9 +78,9 @@ def _interruptions(states: Mapping[str, State], root: Root) -> dict[str, str]:
     for cell_id, state in states.items():
         if state.status != "missing" or state.is_damaged:
             continue
-        place = root.cell(cell_id).interruption()
-        if place:
-            interrupted[cell_id] = place
+        stopped_at = root.cell(cell_id).interruption()
+        if stopped_at:
+            interrupted[cell_id] = stopped_at
     return interrupted
 
 

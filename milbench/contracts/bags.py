@@ -88,8 +88,8 @@ class Bags(PerBag):
         instances: (B, *bag_shape), images (B, N, H, W), sequences (B, F, T) of T frames with F features, NaN where a
             sequence is shorter, or sets of unordered instances (B, K, D).
         labels: (B, C) bool, which classes occur in each bag.
-        mask: (B, *positions) bool, True where there is an instance, also of background, False for padding; None: True
-            everywhere.
+        mask: True where there is an instance, also of background, False for padding: (B, K) bool of sets, (B, T) of the
+            frames of sequences; None: True everywhere, as for images. A network with other positions has `mask_of`.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
         coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
         origin: what the bags of an evaluation are made of; None: not known, they count as

@@ -71,7 +71,8 @@ def chosen_tasks(spec: Spec) -> list[TaskChoice]:
         choices += marked
     by_key: dict[str, TaskChoice] = {}
     for choice in choices:
-        # A mark may ask for a task that is compared on anyway: that one may have a short name.
+        # A mark, a bound stated in advance, may ask for a task that is compared on anyway. Of two equal tasks the
+        # first stays: that of the spec, which may have a short name.
         by_key.setdefault(choice.key, choice)
     return list(by_key.values())
 
@@ -130,7 +131,10 @@ def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:
 
 
 def _complete(registry: Registry[Any], name: str, table: Settings) -> Iterator[Params]:
-    """Yield the complete parameters of a loss or task, as a cell keeps them, for every combination of axes."""
+    """Yield the parameters of a loss or task for every combination of axes, as a cell keeps them.
+
+    These are all parameters, less those that are newer than stored cells and have their old value.
+    """
     cls = registry.get(name)
     for params in combinations(table):
         complete = check_params(f"{registry.kind} {name}", cls, params)
@@ -172,13 +176,13 @@ def chosen_networks(
     spec: Spec,
     task: Task,
     loss: LossChoice,
-    others: Iterable[type[Task]],
+    task_classes: Iterable[type[Task]],
     data_dir: Path | None,
 ) -> list[NetworkChoice]:
     """Return every network of a spec for a loss on a task, with each combination of its parameters.
 
-    The others are the tasks of the comparison, whose networks may have the same names. Raises UsageError where one is
-    wrong, or does not suit.
+    The classes are those of all tasks of the comparison, whose networks may have the same names. Raises UsageError
+    where one is wrong, or does not suit.
     """
     from milbench.networks.known_networks import network_maker, network_name, network_source
 
@@ -190,7 +194,7 @@ def chosen_networks(
         revision, source = network_source(task, name, head)
         parameters = network_parameters(maker)
         settings = spec.network.get(name, {})
-        table = _own_settings(settings, parameters, _namesakes(name, others))
+        table = _own_settings(settings, parameters, _namesakes(name, task_classes))
         for params in combinations(table):
             complete = check_values(f"network {name}", parameters, params)
             choice = NetworkChoice(
@@ -216,8 +220,8 @@ def _own_settings(
     elsewhere: set[str] = set()
     for namesake in namesakes:
         elsewhere |= network_parameters(namesake).keys()
-    others = elsewhere - parameters.keys()
-    return {key: value for key, value in settings.items() if key not in others}
+    only_elsewhere = elsewhere - parameters.keys()
+    return {key: value for key, value in settings.items() if key not in only_elsewhere}
 
 
 def _revision_of_weights(params: Params, data_dir: Path | None) -> str:

@@ -49,7 +49,8 @@ class Launch:
     origin: str = ""
     """A digest of the spec and of the flags. Launches of one name and origin add their cells to one plan."""
     is_changed: bool = False
-    """Whether flags have changed what a spec of a file says: what it names may then be left out."""
+    """Whether flags have changed what the file of a spec says. A metric or contrast of the file that does not occur any
+    more is then no error."""
     quiet: bool = False
     """Whether only failures are printed."""
     dry_run: bool = False

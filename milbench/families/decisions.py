@@ -44,10 +44,11 @@ def bag_posterior(
     log_weight: Tensor | None = None,
     log_joint_with_0: Tensor | None = None,
 ) -> BagPosterior:
-    """Return the posterior of bags whose label set L is drawn from pi_n before the classes z of the n instances.
+    """Return the posterior of bags whose label set L is drawn before the classes z of their n instances.
 
-    The classes are those of independent instances on the condition that their label set is L, which it is with the
-    probability q_n(L). Each x_k depends on z_k, and perhaps on whether class 0 is in L. So
+    pi_n(L) is how probable L is in a bag of n instances, and q_n(L) how probable it would be if the instances were
+    independent. Given L, the classes are those of independent instances with the label set L. Each x_k depends on z_k,
+    and perhaps on whether class 0 is in L. So
 
         p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
         P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
@@ -118,7 +119,8 @@ def instancewise_scores(
 
     Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the group of class c; a
     class in a group with the background is always present. `log_posterior` makes (B, C+1, K) float64 of instances
-    (B, K, d); `groups` are those of the C+1 channels, background last, that label sets do not divide.
+    (B, K, d). `groups` has, for each of the C+1 channels, background last, the first channel that label sets cannot
+    tell from it.
     """
     group = torch.tensor(groups)
     is_same_group = (group.unsqueeze(0) == group.unsqueeze(1)).double()
@@ -161,9 +163,9 @@ def reference_errors(
 def learnable_errors(
     score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]
 ) -> dict[Split, Ratio]:
-    """Return learnable_posterior_error of each split, for which channels of a group count as one.
+    """Return learnable_posterior_error of each split: channels that label sets cannot tell apart count as one.
 
-    It is {} where no group has several channels.
+    It is {} where all channels can be told apart.
     """
     if len(set(groups)) == len(groups):
         return {}

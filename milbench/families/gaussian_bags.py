@@ -19,8 +19,9 @@ from milbench.likelihood.columns import contains
 class GaussianBags:
     """A distribution of bags of C classes and background; the task `synthetic-bags` describes its parameters.
 
-    By `mean_size` a rule of label sets knows how often classes are to occur. `context` is the share of the background
-    that is context, in bags without class 0 and with it. Raises UsageError where there are no such bags.
+    By `mean_size` a rule of label sets knows how often classes are to occur. `context`, for bags without class 0 and
+    for bags with it, is the share of the background that is drawn around a mean of its own. Raises UsageError where
+    there are no such bags.
     """
 
     num_classes: int
@@ -175,14 +176,14 @@ class GaussianBags:
 
     @cached_property
     def marginal_rates(self) -> tuple[Tensor, float]:
-        """How probable each class is (C+1,) for one instance of an unknown bag, and which background is context.
+        """How probable each class is (C+1,) for one instance of an unknown bag, and which share of background is context.
 
         With pi_n(L), q_n(L) and the rates r as in `LabelSetPrior`,
 
             P(z_k = c, L) = pi_n(L) / q_n(L) r_c (q_{n-1}(L) + q_{n-1}(L - c)) for c in L,
             P(z_k = background, L) = pi_n(L) / q_n(L) r_background q_{n-1}(L).
 
-        A bag of n has n instances, so that sizes count by n.
+        An instance drawn at random lies in a bag of n with a probability that is proportional to n.
         """
         low, high = self.sizes
         sizes = torch.arange(low, high + 1).unsqueeze(1)
@@ -242,7 +243,7 @@ class GaussianBags:
 def noisy_labels(
     labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator
 ) -> Tensor:
-    """Return label sets (B, C) without a present class at the rate `dropped`, with an absent one at the rate `added`.
+    """Remove each present class with probability `dropped`, add each absent one with probability `added`.
 
     No bag gets more labels than it has instances, `sizes` (B,): chance decides for which wrong ones there is room.
     """

@@ -163,6 +163,7 @@ class SequenceTask(Task):
                 evaluated[split] = EvalSplit(single, batches.to_evaluate(sequences))
         calibration = None
         if "validation" not in evaluated:
+            # Thresholds are then chosen on training bags.
             calibration = batches.to_evaluate(train)
         return SequenceProblem(
             task_name=self.name,
@@ -209,14 +210,14 @@ class SequencesInMemory(SequenceTask):
 class SequenceBatches:
     """Makes batches of sequences, standardised feature by feature.
 
-    A batch has at most `batch_instances` frames, padding counted, unless a single sequence has more.
+    A batch has at most `batch_frames` frames, padding counted, unless a single sequence has more.
     """
 
     mean: Tensor
     """(F, 1), of each feature."""
     divisor: Tensor
     """(F, 1), of each feature."""
-    batch_instances: int = BATCH_FRAMES
+    batch_frames: int = BATCH_FRAMES
     device: torch.device = CPU
 
     def bags(self, sequences: Sequences) -> Bags:
@@ -236,7 +237,7 @@ class SequenceBatches:
     def fitting(self, bags: int, sequences: Sequences) -> int:
         """Return how many sequences a batch may have, at most `bags`."""
         longest = max(sequences.lengths, default=1)
-        fitting = min(bags, self.batch_instances // longest)
+        fitting = min(bags, self.batch_frames // longest)
         return max(1, fitting)
 
 

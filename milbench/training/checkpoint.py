@@ -31,11 +31,13 @@ class Counters:
     epoch: int = 0
     """The number of finished epochs."""
     step: int = 0
-    """The number of finished steps of the next epoch. What follows is summed over them."""
+    """The number of finished steps of the next epoch."""
     loss_sum: float = 0.0
+    """The sum of the losses of these steps."""
     clipped: float = 0.0
-    """Steps whose gradient was clipped."""
+    """How many of them clipped the gradient."""
     seconds: float = 0.0
+    """How long they took."""
     best: int = 0
     """The epoch whose predictions are kept until the end, since it is the best so far; 0: none."""
 
@@ -120,7 +122,8 @@ class Checkpoint:
         if not data:
             return {}
         try:
-            # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
+            # Everything is read to the CPU. Otherwise the optimiser's step counters would be on the GPU, and every
+            # step would wait for them.
             content: dict[str, Any] = torch.load(
                 io.BytesIO(data), map_location="cpu", weights_only=True
             )
