@@ -176,7 +176,7 @@ class GaussianBags:
 
     @cached_property
     def marginal_rates(self) -> tuple[Tensor, float]:
-        """How probable each class is (C+1,) for one instance of an unknown bag, and which share of background is context.
+        """How probable each class is (C+1,) for one instance of an unknown bag, and the share of context in background.
 
         With pi_n(L), q_n(L) and the rates r as in `LabelSetPrior`,
 
