@@ -16,7 +16,8 @@ from milbench import Loss, bag_sizes
 class MeanPooling(Loss):
     """A class occurs if its mean logit is positive."""
 
-    name, head = "mean-pooling", "sigmoid"
+    name = "mean-pooling"
+    head = "sigmoid"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)
