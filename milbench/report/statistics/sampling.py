@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench.api.outcomes import Outcomes
+from milbench.report.statistics.clusters import Clusters
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,12 +44,21 @@ class _Tested:
     outcomes: Outcomes
 
 
-def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoise:
+def sampling_noise(
+    outcomes: Sequence[Sequence[Outcomes | None]],
+    clusters: Mapping[str, Clusters] | None = None,
+) -> SamplingNoise:
     """Return the covariance that ratios of sums over test items have under another draw of the items.
 
     A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w) does. For weights of
-    1 these are the outcomes less their mean. Of m losses with n seeds each, None where a cell has no outcomes.
+    1 these are the outcomes less their mean.
+
+    Args:
+        outcomes: of m losses with n seeds each, None where a cell has none.
+        clusters: which test items share something, by the digest `Outcomes.items`. Items of another digest are
+            independent.
     """
+    of_items = clusters or {}
     losses = len(outcomes)
     seeds = len(outcomes[0]) if outcomes else 0
     covariance = np.zeros((losses, seeds, losses, seeds))
@@ -63,7 +73,7 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
         unit[loss_of_cell, seed_of_cell] = [_unit(cell.outcomes) for cell in cells]
         residuals = np.stack([_residuals(cell.outcomes) for cell in cells])
         covariance[loss_of_cell[:, None], seed_of_cell[:, None], loss_of_cell, seed_of_cell] = (
-            _covariance(residuals)
+            _covariance(residuals, of_items.get(cells[0].outcomes.items))
         )
     return SamplingNoise(covariance, sets, items, unit)
 
@@ -98,9 +108,13 @@ def _residuals(outcomes: Outcomes) -> Floats:
     return np.asarray((sums - ratio * weights) / total)
 
 
-def _covariance(residuals: Floats) -> Floats:
-    """Return the covariance of ratios from their residuals (cells, items), where items are independent."""
+def _covariance(residuals: Floats, clusters: Clusters | None) -> Floats:
+    """Return the covariance of ratios from their residuals (cells, items)."""
     count = residuals.shape[1]
-    # Residuals are taken from the mean of the same items, which makes them too small by this factor.
-    correction = count / (count - 1)
-    return np.asarray(residuals @ residuals.T * correction)
+    if clusters is None:
+        # Residuals are taken from the mean of the same items, which makes them too small by this factor.
+        correction = count / (count - 1)
+        return np.asarray(residuals @ residuals.T * correction)
+    if len(clusters) != count:
+        raise ValueError(f"expected clusters of {count} test items, got {len(clusters)}")
+    return clusters.covariance(residuals)
