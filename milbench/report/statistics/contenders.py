@@ -10,6 +10,7 @@ may be. docs/statistics.md: how often set and bounds are wrong.
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,8 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Pairs, Scaled, common_means, compare_all, scaled
+from milbench.report.statistics.pairs import (
+    Pairs,
+    Scaled,
+    common_means,
+    compare_all,
+    dunnett,
+    scaled,
+    searches_on_scale,
+)
 from milbench.report.statistics.sampling import Floats, SamplingNoise
+from milbench.report.statistics.selection import Search
 
 MOST_SEEDS = 10_000
 
@@ -57,6 +67,7 @@ def contenders(
     lower_is_better: bool = True,
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
+    searches: Sequence[Search | None] | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -69,6 +80,8 @@ def contenders(
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
+        searches: how the settings of each loss were chosen, test values in the unit of `errors`; None where they were
+            not. Without any the set holds for these settings alone.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -83,7 +96,9 @@ def contenders(
     given = np.asarray(errors, float)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
     values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
-    pairs = compare_all(values, overlap)
+    searched = [None if searches is None else searches[row] for row in rows.tolist()]
+    search = searches_on_scale(searched, given[rows], values)
+    pairs = compare_all(values, overlap, search)
     is_contender = np.zeros(len(given), bool)
     is_contender[rows] = True
     worse_by = np.full(len(given), np.nan)
@@ -94,7 +109,7 @@ def contenders(
         is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
         bounds = _Bounds(
-            values, pairs, in_units, _half_widths(values, overlap), _lowest(values, pairs)
+            values, pairs, in_units, _half_widths(values, pairs), _lowest(values, pairs)
         )
         worse_by[rows] = bounds.worse_by(widths, np.flatnonzero(~is_excluded))
     return Contenders(is_contender, worse_by, rows.tolist(), pairs)
@@ -191,7 +206,7 @@ def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     return np.where(is_known, best_seed - pairs.means.T - typical_widths, -np.inf)
 
 
-def _half_widths(scaled: Scaled, overlap: float) -> Floats:
+def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return the half widths of the one-sided intervals of the mean of each loss, (losses,)."""
     present = np.isfinite(scaled.values)
     seeds = present.sum(axis=1)
@@ -200,11 +215,12 @@ def _half_widths(scaled: Scaled, overlap: float) -> Floats:
         own_seeds = np.flatnonzero(present[loss])
         if n > 1:
             spread = scaled.values[loss, own_seeds].var(ddof=1)
-            squares[loss] = special.stdtrit(n - 1, LEVEL) ** 2 * spread * (1 / n + overlap)
+            squares[loss] = special.stdtrit(n - 1, LEVEL) ** 2 * spread * (1 / n + pairs.overlap)
         if scaled.noise is not None:
             covariance = scaled.noise.covariance[loss, :, loss][own_seeds][:, own_seeds]
             of_items = covariance.sum() / n**2
             squares[loss] += special.ndtri(LEVEL) ** 2 * of_items
+    squares += dunnett(1, pairs.search.freedom) ** 2 * pairs.search.values
     # The mean of one seed is known as badly as the worst of the others.
     worst = np.fmax.reduce(squares)
     return np.sqrt(np.where(seeds > 1, squares, worst))

@@ -4,16 +4,19 @@ Shares are compared as logits, other positive values as logarithms.
 
 A loss may look worse than its rival by
 
-    sqrt( max(t^2 V, z^2 own) (1/n + r)  +  z^2 shared )
+    sqrt( max(t^2 V, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
-and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. V is the sum of the moderated
-variances of both, and z Dunnett's quantile for the number of rivals. t is Student's quantile of the same level of one
-comparison: Dunnett's for losses that vary as most do, and a larger one where a variance is known less well.
+and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. `search` is what the choice of
+settings adds, and u Dunnett's quantile for the degrees of freedom of that, see `selection`. V is the sum of the
+moderated variances of both, and z Dunnett's quantile for the number of rivals. t is Student's quantile of the same
+level of one comparison: Dunnett's for losses that vary as most do, and a larger one where a variance is known less
+well.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -23,6 +26,11 @@ from scipy import optimize, special
 
 from milbench.report.statistics.differences import LEVEL, item_parts
 from milbench.report.statistics.sampling import Floats, SamplingNoise
+from milbench.report.statistics.selection import (
+    Search,
+    SearchVariances,
+    search_variances,
+)
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
@@ -77,6 +85,29 @@ def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -
     return Scaled(sign * on_scale, noise, kind, sign)
 
 
+def searches_on_scale(
+    searches: Sequence[Search | None], errors: Floats, scaled: Scaled
+) -> SearchVariances:
+    """Return what the choice of settings adds, on the scale of the comparison of `errors` in the metric's unit."""
+    on_scale: list[Search | None] = []
+    for search in searches:
+        if search is None:
+            on_scale.append(None)
+        else:
+            test = _on_scale(np.asarray(search.test, float), errors, scaled.kind)
+            on_scale.append(replace(search, test=test))
+    return search_variances(on_scale)
+
+
+def _on_scale(values: Floats, errors: Floats, kind: str) -> Floats:
+    """Return values of the metric on the scale on which `errors` are compared."""
+    if kind == "logit":
+        return np.asarray(special.logit(_clipped_shares(values, errors)))
+    if kind == "log":
+        return np.log(np.maximum(values, _least_above_zero(errors) / 2))
+    return values
+
+
 def _kind(values: Floats) -> str:
     """Return the scale on which values are compared, see `Scaled.kind`."""
     if (values < 0).any():
@@ -88,15 +119,20 @@ def _kind(values: Floats) -> str:
 
 def _moved_shares(values: Floats, noise: SamplingNoise | None) -> Floats:
     """Return shares, moved off zero and one, where the logit is infinite."""
-    least = min(_least_above_zero(values), 0.5)
-    rest = min(_least_above_zero(1 - values), 0.5)
-    moved = np.clip(values, least / 2, 1 - rest / 2)
+    clipped = _clipped_shares(values, values)
     if noise is None:
-        return moved
+        return clipped
     # Half an item wrong and half an item right more, as for the logit of a binomial share.
     has_items = noise.items > 0
     items = np.where(has_items, noise.items, 1)
-    return np.where(has_items, (values + 0.5 / items) / (1 + 1 / items), moved)
+    return np.where(has_items, (values + 0.5 / items) / (1 + 1 / items), clipped)
+
+
+def _clipped_shares(values: Floats, errors: Floats) -> Floats:
+    """Return shares that are no nearer to zero, or one, than half of the nearest of `errors` that is not there."""
+    least = min(_least_above_zero(errors), 0.5)
+    rest = min(_least_above_zero(1 - errors), 0.5)
+    return np.clip(values, least / 2, 1 - rest / 2)
 
 
 def _least_above_zero(values: Floats) -> float:
@@ -120,6 +156,8 @@ class Pairs:
     """Of the m losses."""
     overlap: float
     """Test bags for each training bag where seeds split the same bags, else 0."""
+    search: SearchVariances
+    """What the choice of settings adds to the variances of means."""
 
     @property
     def difference(self) -> Floats:
@@ -140,13 +178,20 @@ class Pairs:
         quantiles = self._quantiles(
             self.variances.freedom(own_freedom), self.variances.usual(own_freedom)
         )
-        width = self._width(first, second, seeds, quantiles)
+        needed = self._needed(first, second, seeds, quantiles)
+        return bool(abs(self.difference[first, second]) >= needed)
+
+    def _needed(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
+        """Return the true difference that is found larger than the width with the probability POWER."""
+        width = float(self._width(first, second, seeds, quantiles))
         v = self.variances.values
         of_seeds = max(v[first] + v[second], self.own[first, second])
-        of_mean = of_seeds * (1 / seeds + self.overlap) + self.shared[first, second]
-        # A difference of so much is found larger than the width with this probability.
-        needed = width + special.ndtri(POWER) * math.sqrt(of_mean)
-        return bool(abs(self.difference[first, second]) >= needed)
+        of_mean = (
+            of_seeds * (1 / seeds + self.overlap)
+            + self.shared[first, second]
+            + self.search.of_pairs()[first, second]
+        )
+        return width + float(special.ndtri(POWER)) * math.sqrt(of_mean)
 
     def _quantiles(self, freedom: Floats, usual: float) -> _Quantiles:
         """Return the quantiles for losses with such degrees of freedom, (m,), of which `usual` is typical."""
@@ -154,7 +199,8 @@ class Pairs:
         # Few different quantiles are computed.
         usual = math.floor(10 * usual) / 10
         level = float(special.stdtr(usual, -dunnett(rivals, usual)))
-        return _Quantiles(freedom, level, dunnett(rivals, math.inf))
+        of_search = dunnett(rivals, self.search.freedom)
+        return _Quantiles(freedom, level, dunnett(rivals, math.inf), of_search)
 
     def _width(
         self, first: Index, second: Index, seeds: Floats | int, quantiles: _Quantiles
@@ -168,7 +214,11 @@ class Pairs:
         t = -special.stdtrit(both / by_freedom, quantiles.level)
         z = quantiles.z
         training = np.maximum(t**2 * both, z**2 * self.own[first, second])
-        of_mean = training * (1 / seeds + self.overlap) + z**2 * self.shared[first, second]
+        of_mean = (
+            training * (1 / seeds + self.overlap)
+            + z**2 * self.shared[first, second]
+            + quantiles.of_search**2 * self.search.of_pairs()[first, second]
+        )
         return np.asarray(np.sqrt(of_mean))
 
 
@@ -182,9 +232,11 @@ class _Quantiles:
     """The probability beyond t in one comparison."""
     z: float
     """Dunnett's quantile where variances are known."""
+    of_search: float
+    """Dunnett's quantile for what the choice of settings adds."""
 
 
-def compare_all(scaled: Scaled, overlap: float) -> Pairs:
+def compare_all(scaled: Scaled, overlap: float, search: SearchVariances) -> Pairs:
     """Return the differences of every two losses, each of which has a value."""
     values = scaled.values
     means, seeds = common_means(values)
@@ -200,7 +252,7 @@ def compare_all(scaled: Scaled, overlap: float) -> Pairs:
                 parts = item_parts(scaled.noise, first, second, common)
                 own[first, second] = own[second, first] = parts.own
                 shared[first, second] = shared[second, first] = parts.shared
-    return Pairs(means, seeds, own, shared, moderated(values), overlap)
+    return Pairs(means, seeds, own, shared, moderated(values), overlap, search)
 
 
 def common_means(values: Floats) -> tuple[Floats, Floats]:
