@@ -45,6 +45,27 @@ class Contenders:
     rows: list[int]
     """The losses in `pairs`: those with a value."""
     pairs: Pairs
+    scaled: Scaled
+    """The values of the losses in `pairs`."""
+
+    def resolution(self) -> float:
+        """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
+
+        That is how much worse than the best a loss has to be for leaving the set in 80 % of comparisons with these
+        seeds, test items and searches, if their variances are what they were found to be; the mean over all losses but
+        the best. nan where nothing is known of variances.
+        """
+        if len(self.rows) < 2 or not np.isfinite(self.pairs.variances.values).all():
+            return math.nan
+        means = np.nanmean(self.scaled.values, axis=1)
+        best = int(means.argmin())
+        others = [loss for loss in range(len(means)) if loss != best]
+        average = float(np.nanmean([self.pairs.resolution(loss, best) for loss in others]))
+        # How much of the metric this is depends on where the best loss lies. Of several that may be the best, the one
+        # with the best mean was lucky.
+        place = float(means[self.contender[self.rows]].mean())
+        worse, at_best = self.scaled.metric(np.array([place + average, place]))
+        return float(worse - at_best)
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
         """Return how many seeds would separate two losses, given by their rows, if difference and variances stay.
@@ -112,7 +133,7 @@ def contenders(
             values, pairs, in_units, _half_widths(values, pairs), _lowest(values, pairs)
         )
         worse_by[rows] = bounds.worse_by(widths, np.flatnonzero(~is_excluded))
-    return Contenders(is_contender, worse_by, rows.tolist(), pairs)
+    return Contenders(is_contender, worse_by, rows.tolist(), pairs, values)
 
 
 PLACES = np.linspace(-1, 1, 5)

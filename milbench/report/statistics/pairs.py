@@ -181,6 +181,17 @@ class Pairs:
         needed = self._needed(first, second, seeds, quantiles)
         return bool(abs(self.difference[first, second]) >= needed)
 
+    def resolution(self, first: int, second: int) -> float:
+        """Return which true difference of two losses would leave out the worse one with the probability POWER.
+
+        That is with the seeds that both have; nan if they share none.
+        """
+        seeds = int(self.seeds[first, second])
+        if not seeds:
+            return math.nan
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        return self._needed(first, second, seeds, quantiles)
+
     def _needed(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
         """Return the true difference that is found larger than the width with the probability POWER."""
         width = float(self._width(first, second, seeds, quantiles))
