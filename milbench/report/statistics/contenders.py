@@ -8,6 +8,8 @@ American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bo
 may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -34,19 +36,27 @@ from milbench.report.statistics.selection import Search
 MOST_SEEDS = 10_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Contenders:
     """What the values of losses say of the best one."""
 
     contender: NDArray[np.bool_]
     """(losses,), may be the best; False without any value, with one seed True for others."""
-    worse_by: Floats
-    """(losses,), worse than the best by at most so much, in the unit of the metric; nan: not known."""
     rows: list[int]
     """The losses in `pairs`: those with a value."""
     pairs: Pairs
     scaled: Scaled
     """The values of the losses in `pairs`."""
+    bounds: Bounds | None
+    """What bounds the differences from the best; None where nothing is known of variances."""
+
+    @cached_property
+    def worse_by(self) -> Floats:
+        """(losses,), worse than the best by at most so much, in the unit of the metric; nan: not known."""
+        worse_by = np.full(len(self.contender), np.nan)
+        if self.bounds is not None:
+            worse_by[self.rows] = self.bounds.worse_by(np.flatnonzero(self.contender[self.rows]))
+        return worse_by
 
     def resolution(self) -> float:
         """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
@@ -122,18 +132,15 @@ def contenders(
     pairs = compare_all(values, overlap, search)
     is_contender = np.zeros(len(given), bool)
     is_contender[rows] = True
-    worse_by = np.full(len(given), np.nan)
+    bounds = None
     seeds_show_variances = bool(np.isfinite(pairs.variances.values).all())
     if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
         is_excluded = (pairs.difference > widths).any(axis=1)
         is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
-        bounds = _Bounds(
-            values, pairs, in_units, _half_widths(values, pairs), _lowest(values, pairs)
-        )
-        worse_by[rows] = bounds.worse_by(widths, np.flatnonzero(~is_excluded))
-    return Contenders(is_contender, worse_by, rows.tolist(), pairs, values)
+        bounds = Bounds(values, pairs, widths, in_units)
+    return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
 
 
 PLACES = np.linspace(-1, 1, 5)
@@ -144,7 +151,7 @@ SYMMETRIC = 5
 
 
 @dataclass(frozen=True, eq=False)
-class _Bounds:
+class Bounds:
     """Hsu's upper bounds of the difference from the best, in the metric's unit.
 
     On the scale of the comparison a loss is worse than another one by at most their difference and the width. The unit
@@ -153,32 +160,40 @@ class _Bounds:
 
     scaled: Scaled
     pairs: Pairs
+    widths: Floats
+    """(m, m), by how much the first loss may look worse than the second and still be the best."""
     in_units: Floats
     """(m, m), the means over common seeds in the metric's unit, where zeros are zeros."""
-    half_widths: Floats
-    """(m,), of the intervals of the means."""
-    lowest: Floats
-    """(m, m), how far below its mean the second of two losses lies at most."""
+
+    @cached_property
+    def half_widths(self) -> Floats:
+        """(m,), of the intervals of the means."""
+        return _half_widths(self.scaled, self.pairs)
+
+    @cached_property
+    def lowest(self) -> Floats:
+        """(m, m), how far below its mean the second of two losses lies at most."""
+        return _lowest(self.scaled, self.pairs)
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
         """Which losses have a value with which seeds, (m, n)."""
         return np.isfinite(self.scaled.values)
 
-    def worse_by(self, widths: Floats, contenders: NDArray[np.int64]) -> Floats:
+    def worse_by(self, contenders: NDArray[np.int64]) -> Floats:
         """Return by how much each loss may be worse than the best, which is one of the contenders, (m,)."""
-        bounds = np.zeros((len(widths), len(widths)))
-        for first in range(len(widths)):
-            for second in contenders:
+        bounds = np.zeros_like(self.widths)
+        for first in range(len(bounds)):
+            for second in contenders.tolist():
                 if first != second:
-                    width = float(widths[first, second])
-                    bounds[first, second] = self._bound(first, int(second), width)
+                    bounds[first, second] = self._bound(first, second)
         return np.asarray(bounds.max(axis=1))
 
-    def _bound(self, first: int, second: int, width: float) -> float:
+    def _bound(self, first: int, second: int) -> float:
         """Return by how much the first loss may be worse than the second, nan if they share no seed."""
         if not self.pairs.seeds[first, second]:
             return math.nan
+        width = float(self.widths[first, second])
         v_first = self.pairs.variances.values[first]
         v_second = self.pairs.variances.values[second]
         # Of the two, the one that varies more moves more.

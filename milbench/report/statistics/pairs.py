@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special
 
 from milbench.report.statistics.differences import LEVEL, item_parts
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 from milbench.report.statistics.selection import (
+    Index,
     Search,
     SearchVariances,
     search_variances,
@@ -34,7 +34,6 @@ from milbench.report.statistics.selection import (
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
-Index = int | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +199,7 @@ class Pairs:
         of_mean = (
             of_seeds * (1 / seeds + self.overlap)
             + self.shared[first, second]
-            + self.search.of_pairs()[first, second]
+            + self.search.of_pair(first, second)
         )
         return width + float(special.ndtri(POWER)) * math.sqrt(of_mean)
 
@@ -228,7 +227,7 @@ class Pairs:
         of_mean = (
             training * (1 / seeds + self.overlap)
             + z**2 * self.shared[first, second]
-            + quantiles.of_search**2 * self.search.of_pairs()[first, second]
+            + quantiles.of_search**2 * self.search.of_pair(first, second)
         )
         return np.asarray(np.sqrt(of_mean))
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Index = int | NDArray[np.int64]
 
 SPLITS = 200
 """How many pairs of halves are looked at."""
@@ -52,12 +53,12 @@ class SearchVariances:
     freedom: float
     """The degrees of freedom of these variances, infinity where nothing was searched."""
 
-    def of_pairs(self) -> Floats:
-        """Return what it adds to the variance of the difference of two losses, (m, m).
+    def of_pair(self, first: Index, second: Index) -> Floats:
+        """Return what it adds to the variance of the difference of two losses, or of all that indices broadcast to.
 
         Losses that tried the same settings vary together, if at all: the sum is then on the large side.
         """
-        return np.add.outer(self.values, self.values)
+        return np.asarray(self.values[first] + self.values[second])
 
 
 def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
