@@ -8,30 +8,74 @@ American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bo
 may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
+from __future__ import annotations
+
+import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Pairs, Scaled, common_means, compare_all, scaled
+from milbench.report.statistics.pairs import (
+    Pairs,
+    Scaled,
+    common_means,
+    compare_all,
+    dunnett,
+    scaled,
+    searches_on_scale,
+)
 from milbench.report.statistics.sampling import Floats, SamplingNoise
+from milbench.report.statistics.selection import Search
 
 MOST_SEEDS = 10_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Contenders:
     """What the values of losses say of the best one."""
 
-    contender: NDArray[
-        np.bool_
-    ]  # (losses,), may be the best; False without any value, with one seed True for others
-    worse_by: Floats  # (losses,), worse than the best by at most so much, in the unit of the metric; nan: not known
-    rows: list[int]  # the losses in `pairs`: those with a value
+    contender: NDArray[np.bool_]
+    """(losses,), may be the best; False without any value, with one seed True for others."""
+    rows: list[int]
+    """The losses in `pairs`: those with a value."""
     pairs: Pairs
+    scaled: Scaled
+    """The values of the losses in `pairs`."""
+    bounds: Bounds | None
+    """What bounds the differences from the best; None where nothing is known of variances."""
+
+    @cached_property
+    def worse_by(self) -> Floats:
+        """(losses,), worse than the best by at most so much, in the unit of the metric; nan: not known."""
+        worse_by = np.full(len(self.contender), np.nan)
+        if self.bounds is not None:
+            worse_by[self.rows] = self.bounds.worse_by(np.flatnonzero(self.contender[self.rows]))
+        return worse_by
+
+    def resolution(self) -> float:
+        """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
+
+        That is how much worse than the best a loss has to be for leaving the set in 80 % of comparisons with these
+        seeds, test items and searches, if their variances are what they were found to be; the mean over all losses but
+        the best. nan where nothing is known of variances.
+        """
+        if len(self.rows) < 2 or not np.isfinite(self.pairs.variances.values).all():
+            return math.nan
+        means = np.nanmean(self.scaled.values, axis=1)
+        best = int(means.argmin())
+        others = [loss for loss in range(len(means)) if loss != best]
+        average = float(np.nanmean([self.pairs.resolution(loss, best) for loss in others]))
+        # How much of the metric this is depends on where the best loss lies. Of several that may be the best, the one
+        # with the best mean was lucky.
+        place = float(means[self.contender[self.rows]].mean())
+        worse, at_best = self.scaled.metric(np.array([place + average, place]))
+        return float(worse - at_best)
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
         """Return how many seeds would separate two losses, given by their rows, if difference and variances stay.
@@ -42,6 +86,7 @@ class Contenders:
         pair = self.rows.index(first), self.rows.index(second)
         if not self.pairs.separate(*pair, MOST_SEEDS):
             return None
+        # Where some number suffices, every larger one does.
         return bisect_left(
             range(MOST_SEEDS), True, lo=2, key=lambda seeds: self.pairs.separate(*pair, seeds)
         )
@@ -53,6 +98,7 @@ def contenders(
     lower_is_better: bool = True,
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
+    searches: Sequence[Search | None] | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -65,6 +111,8 @@ def contenders(
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
+        searches: how the settings of each loss were chosen, test values in the unit of `errors`; None where they were
+            not. Without any the set holds for these settings alone.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -78,64 +126,137 @@ def contenders(
     """
     given = np.asarray(errors, float)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
-    values = scaled(given[rows], lower_is_better, noise and noise.of(rows))
-    pairs = compare_all(values, overlap)
-    contender, worse_by = np.zeros(len(given), bool), np.full(len(given), np.nan)
-    contender[rows] = True
-    if len(rows) > 1 and np.isfinite(pairs.variances.values).all():  # seeds show variances
+    values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
+    searched = [None if searches is None else searches[row] for row in rows.tolist()]
+    search = searches_on_scale(searched, given[rows], values)
+    pairs = compare_all(values, overlap, search)
+    is_contender = np.zeros(len(given), bool)
+    is_contender[rows] = True
+    bounds = None
+    seeds_show_variances = bool(np.isfinite(pairs.variances.values).all())
+    if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
-        contender[rows] = ~(pairs.difference > widths).any(axis=1)
+        is_excluded = (pairs.difference > widths).any(axis=1)
+        is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
-        worse_by[rows] = _worse_by(values, contender[rows], pairs, widths, in_units)
-    return Contenders(contender, worse_by, rows.tolist(), pairs)
+        bounds = Bounds(values, pairs, widths, in_units)
+    return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
 
 
-def _worse_by(
-    scaled: Scaled, contender: NDArray[np.bool_], pairs: Pairs, widths: Floats, in_units: Floats
-) -> Floats:
-    """Return Hsu's upper bounds of the difference from the best, which is one of the contenders, in the metric's unit.
+PLACES = np.linspace(-1, 1, 5)
+"""Where in the interval of their mean two losses are looked at, as shares of its half width."""
 
-    On the scale of the comparison a loss is worse than another one by at most their difference and the width. Of the
-    two, the one that varies more moves more; what this leaves in place, their mean with weights 1 / variance, has an
-    interval of its own. The largest difference within it counts: that of the means of all moved values, or of the
-    values at the moved means, and never less than was `in_units`: means in the metric's unit, (m, m), where zeros are
-    zeros. However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
+SYMMETRIC = 5
+"""So many seeds are all above a symmetric mean in 1 of 32 trainings: with fewer, the mean may lie below all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Hsu's upper bounds of the difference from the best, in the metric's unit.
+
+    On the scale of the comparison a loss is worse than another one by at most their difference and the width. The unit
+    of the metric is not that of the scale, so that the bound depends on where on the scale the two losses lie.
     """
-    v, half, values = pairs.variances.values, _half_widths(scaled, pairs.overlap), scaled.values
-    share = v[:, None] / (v[:, None] + v)
-    places = ((1 - share) * half[:, None] + share * half)[..., None] * np.linspace(-1, 1, 5)
+
+    scaled: Scaled
+    pairs: Pairs
+    widths: Floats
+    """(m, m), by how much the first loss may look worse than the second and still be the best."""
+    in_units: Floats
+    """(m, m), the means over common seeds in the metric's unit, where zeros are zeros."""
+
+    @cached_property
+    def half_widths(self) -> Floats:
+        """(m,), of the intervals of the means."""
+        return _half_widths(self.scaled, self.pairs)
+
+    @cached_property
+    def lowest(self) -> Floats:
+        """(m, m), how far below its mean the second of two losses lies at most."""
+        return _lowest(self.scaled, self.pairs)
+
+    @cached_property
+    def present(self) -> NDArray[np.bool_]:
+        """Which losses have a value with which seeds, (m, n)."""
+        return np.isfinite(self.scaled.values)
+
+    def worse_by(self, contenders: NDArray[np.int64]) -> Floats:
+        """Return by how much each loss may be worse than the best, which is one of the contenders, (m,)."""
+        bounds = np.zeros_like(self.widths)
+        for first in range(len(bounds)):
+            for second in contenders.tolist():
+                if first != second:
+                    bounds[first, second] = self._bound(first, second)
+        return np.asarray(bounds.max(axis=1))
+
+    def _bound(self, first: int, second: int) -> float:
+        """Return by how much the first loss may be worse than the second, nan if they share no seed."""
+        if not self.pairs.seeds[first, second]:
+            return math.nan
+        width = float(self.widths[first, second])
+        v_first = self.pairs.variances.values[first]
+        v_second = self.pairs.variances.values[second]
+        # Of the two, the one that varies more moves more.
+        share = v_first / (v_first + v_second)
+        # What this leaves in place is their mean with weights 1 / variance. It has an interval of its own.
+        reach = (1 - share) * self.half_widths[first] + share * self.half_widths[second]
+        places = reach * PLACES
+        up = places + share * width
+        down = np.maximum(places - (1 - share) * width, self.lowest[first, second])
+        return self._gap(first, second, up, down)
+
+    def _gap(self, first: int, second: int, up: Floats, down: Floats) -> float:
+        """Return the difference of two losses in the metric's unit where it is largest, moved up and down.
+
+        It is that of values at the moved means, or that of means of all moved values.
+        """
+        values = self.scaled.values
+        common = self.present[first] & self.present[second]
+        of_first = self._in_units(values[first, common], self.pairs.means[first, second], up)
+        of_second = self._in_units(values[second, common], self.pairs.means[second, first], down)
+        gaps = of_first - of_second
+        gap_of_means = gaps[:, -1]
+        gap_of_seeds = gaps[:, :-1].sum(axis=1) / self.pairs.seeds[first, second]
+        gap_found = self.in_units[first, second] - self.in_units[second, first]
+        # The largest difference within that interval counts, and never less than was found.
+        return float(max(gap_of_means.max(), gap_of_seeds.max(), gap_found))
+
+    def _in_units(self, values: Floats, mean: float, moves: Floats) -> Floats:
+        """Return values and, last, their mean in the metric's unit, a row for each move."""
+        return self.scaled.metric(np.append(values, mean) + moves[:, None])
+
+
+def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
+    """Return how far below its mean the second of two losses lies at most, (m, m).
+
+    However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
+    """
+    # Few seeds may all lie above the mean, and so may all splits of the same bags.
+    is_known = (pairs.seeds >= SYMMETRIC) & (pairs.overlap == 0)
+    if not is_known.any():
+        return np.full_like(pairs.seeds, -np.inf)
+    v = pairs.variances.values
     typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
-    lowest = np.nanmin(values, axis=1) - pairs.means.T - replace(pairs, variances=typical).widths()
-    lowest[
-        (pairs.seeds < 5) | (pairs.overlap > 0)
-    ] = -np.inf  # five seeds are all above a symmetric mean in 1 of 32
-    up = places + (share * widths)[..., None]
-    down = np.maximum(places - ((1 - share) * widths)[..., None], lowest[..., None])
-    between = scaled.metric(pairs.means[..., None] + up) - scaled.metric(
-        pairs.means.T[..., None] + down
-    )
-    moved = scaled.metric(values[:, None, None] + up[..., None]) - scaled.metric(
-        values[:, None] + down[..., None]
-    )
-    of_seeds = np.nansum(moved, axis=3) / np.where(pairs.seeds > 0, pairs.seeds, np.nan)[..., None]
-    bounds = np.maximum(np.maximum(between, of_seeds).max(axis=2), in_units - in_units.T)
-    np.fill_diagonal(bounds, 0)
-    return np.asarray(bounds[:, contender].max(axis=1, initial=0))
+    typical_widths = replace(pairs, variances=typical).widths()
+    best_seed = np.nanmin(scaled.values, axis=1)
+    return np.where(is_known, best_seed - pairs.means.T - typical_widths, -np.inf)
 
 
-def _half_widths(scaled: Scaled, overlap: float) -> Floats:
+def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return the half widths of the one-sided intervals of the mean of each loss, (losses,)."""
     present = np.isfinite(scaled.values)
     seeds = present.sum(axis=1)
-    several = seeds > 1
     squares = np.full(len(seeds), np.nan)
-    spread = np.nanvar(scaled.values[several], axis=1, ddof=1)
-    squares[several] = (
-        special.stdtrit(seeds[several] - 1, LEVEL) ** 2 * spread * (1 / seeds[several] + overlap)
-    )
-    if scaled.noise is not None:
-        of_items = np.einsum("isit,is,it->i", scaled.noise.covariance, present, present) / seeds**2
-        squares += special.ndtri(LEVEL) ** 2 * of_items
-    return np.sqrt(
-        np.where(several, squares, np.fmax.reduce(squares))
-    )  # one seed: known as badly as the worst
+    for loss, n in enumerate(seeds.tolist()):
+        own_seeds = np.flatnonzero(present[loss])
+        if n > 1:
+            spread = scaled.values[loss, own_seeds].var(ddof=1)
+            squares[loss] = special.stdtrit(n - 1, LEVEL) ** 2 * spread * (1 / n + pairs.overlap)
+        if scaled.noise is not None:
+            covariance = scaled.noise.covariance[loss, :, loss][own_seeds][:, own_seeds]
+            of_items = covariance.sum() / n**2
+            squares[loss] += special.ndtri(LEVEL) ** 2 * of_items
+    squares += dunnett(1, pairs.search.freedom) ** 2 * pairs.search.values
+    # The mean of one seed is known as badly as the worst of the others.
+    worst = np.fmax.reduce(squares)
+    return np.sqrt(np.where(seeds > 1, squares, worst))

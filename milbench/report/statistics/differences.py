@@ -27,21 +27,34 @@ from scipy import optimize, special, stats
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 
 LEVEL = 0.95
-FEWEST_SEEDS = 3  # with fewer common seeds there is no interval: one or two differences do not show how much they vary
-_ROUNDING = 1e-12  # a difference or a standard deviation below it is one of floating point
+
+FEWEST_SEEDS = 3
+"""With fewer common seeds there is no interval: one or two differences do not show how much they vary."""
+
+_ROUNDING = 1e-12
+"""A difference or a standard deviation below it is one of floating point."""
+
+_SMALLEST_P = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The difference of two losses and the parts of its variance."""
 
-    seeds: int  # that both have
-    difference: float  # the mean over these of the first less the second
-    variance: float  # S^2, between seeds (n - 1); nan for fewer than two
-    own: float = 0.0  # the variance that the test items give to the difference with one seed alone
-    shared: float = 0.0  # the variance that they give to the differences with all seeds, where seeds share items
-    items: int = 0  # the number of test items that the interval covers the draw of, 0 where it covers the seeds alone
-    overlap: float = 0.0  # test bags for each training bag where seeds split the same bags
+    seeds: int
+    """The number of seeds that both have."""
+    difference: float
+    """The mean over these of the first less the second."""
+    variance: float
+    """S^2, between seeds (n - 1); nan for fewer than two."""
+    own: float = 0.0
+    """The variance that the test items give to the difference with one seed alone."""
+    shared: float = 0.0
+    """The variance that they give to the differences with all seeds, where seeds share items."""
+    items: int = 0
+    """The number of test items that the interval covers the draw of, 0 where it covers the seeds alone."""
+    overlap: float = 0.0
+    """Test bags for each training bag where seeds split the same bags."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -58,18 +71,23 @@ class Difference:
         def excess(log_p: float) -> float:
             return self.half_width(math.exp(log_p)) - abs(self.difference)
 
-        low, high = math.log(1e-12), math.log1p(-1e-9)
-        if excess(low) < 0:
-            return math.exp(low)
-        return 1.0 if excess(high) > 0 else math.exp(optimize.brentq(excess, low, high))
+        least = math.log(_SMALLEST_P)
+        most = math.log1p(-1e-9)
+        if excess(least) < 0:
+            return math.exp(least)
+        if excess(most) > 0:
+            return 1.0
+        return math.exp(optimize.brentq(excess, least, most))
 
     @property
     def _has_interval(self) -> bool:
-        return self.seeds >= FEWEST_SEEDS and (self.items > 0 or self.variance > _ROUNDING**2)
+        varies = self.items > 0 or self.variance > _ROUNDING**2
+        return self.seeds >= FEWEST_SEEDS and varies
 
     def half_width(self, miss: float = 1 - LEVEL) -> float:
         """Return the half width of the interval that misses the true difference with this probability."""
-        t, z = -float(special.stdtrit(self.seeds - 1, miss / 2)), -float(special.ndtri(miss / 2))
+        t = -float(special.stdtrit(self.seeds - 1, miss / 2))
+        z = -float(special.ndtri(miss / 2))
         of_seeds = max(t**2 * self.variance, z**2 * self.own)
         return math.sqrt(of_seeds * (1 / self.seeds + self.overlap) + z**2 * self.shared)
 
@@ -87,26 +105,75 @@ def compare_pair(
     """
     common = np.isfinite(values[first]) & np.isfinite(values[second])
     differences = values[first, common] - values[second, common]
-    n = differences.size
-    mean = float(differences.mean()) if n else math.nan
-    variance = float(differences.var(ddof=1)) if n > 1 else math.nan
-    items = int(noise.items[[first, second]][:, common].min()) if noise and n else 0
-    if noise is None or not items:
-        return Difference(n, mean, variance, overlap=overlap)
-    c = noise.covariance[np.ix_([first, second], common, [first, second], common)]
-    by_seed = c[0, :, 0] + c[1, :, 1] - c[0, :, 1] - c[1, :, 0]
-    diagonal = float(np.trace(by_seed)) / n
+    seeds = differences.size
+    difference = float(differences.mean()) if seeds else math.nan
+    variance = float(differences.var(ddof=1)) if seeds > 1 else math.nan
+    if noise is None or not seeds:
+        return Difference(seeds, difference, variance, overlap=overlap)
+    parts = item_parts(noise, first, second, common)
+    return Difference(
+        seeds, difference, variance, parts.own, parts.shared, parts.items, overlap=overlap
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ItemParts:
+    """What the draw of the test items adds to the variance of a difference."""
+
+    own: float = 0.0
+    """The variance that it gives to the difference with one seed alone."""
+    shared: float = 0.0
+    """The variance that it gives to the differences with all seeds."""
+    items: int = 0
+    """The number of test items; 0 where a value has none that are known."""
+
+
+def item_parts(
+    noise: SamplingNoise, first: int, second: int, common: NDArray[np.bool_]
+) -> ItemParts:
+    """Return what the test items add to the difference of two losses over their common seeds, one at least."""
+    seeds = np.flatnonzero(common)
+    items = int(min(noise.items[first, seeds].min(), noise.items[second, seeds].min()))
+    if not items:
+        return ItemParts()
+    # (seeds, seeds): the covariance of the differences with two seeds.
+    between = noise.covariance[first, :, second]
+    covariance = (
+        noise.covariance[first, :, first]
+        + noise.covariance[second, :, second]
+        - between
+        - between.T
+    )[seeds][:, seeds]
+    n = len(seeds)
+    of_one_seed = float(np.trace(covariance)) / n
+    of_two_seeds = of_one_seed
+    if n > 1:
+        off_diagonal = float(covariance.sum()) - n * of_one_seed
+        of_two_seeds = off_diagonal / (n * (n - 1))
     # An item more for each loss on which it alone is wrong: where losses differ on few items, these show too small a
     # variance, and on none no variance at all. Agresti and Min (Statistics in Medicine 24, 2005, pp. 729-740) add half
     # an item each, for one comparison; the tails that many comparisons reach need more.
-    added = 2 * float((noise.unit[[first, second]][:, common] ** 2).mean())
-    shared = (float(by_seed.sum()) - n * diagonal) / (n * (n - 1)) if n > 1 else diagonal
-    alike = _alike(noise.sets[[first, second]][:, common])
-    own, shared = (
-        max(diagonal - shared, 0.0) + (1 - alike) * added,
-        max(shared, 0.0) + alike * added,
-    )
-    return Difference(n, mean, variance, own, shared, items, overlap)
+    first_units = noise.unit[first, seeds]
+    second_units = noise.unit[second, seeds]
+    added = float((first_units**2 + second_units**2).sum()) / n
+    # What is added is shared by the seeds as far as these share items.
+    alike = _alike(noise.sets[first, seeds], noise.sets[second, seeds])
+    own = max(of_one_seed - of_two_seeds, 0.0) + (1 - alike) * added
+    shared = max(of_two_seeds, 0.0) + alike * added
+    return ItemParts(own, shared, items)
+
+
+def _alike(first_sets: NDArray[np.int64], second_sets: NDArray[np.int64]) -> float:
+    """Return the share of the pairs of seeds that were tested on the same items, as small folds may be by chance.
+
+    `first_sets` and `second_sets`, (n,), are the sets of items of two losses with the same seeds.
+    """
+    n = len(first_sets)
+    if n == 1:
+        return 1.0
+    is_same = (first_sets[:, None] == first_sets) & (second_sets[:, None] == second_sets)
+    # Every seed is like itself.
+    return float(is_same.sum() - n) / (n * (n - 1))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -115,19 +182,16 @@ def holm(p: Sequence[float]) -> list[float]:
     Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6,
     1979, pp. 65-70.
     """
-    known = sorted((value, k) for k, value in enumerate(p) if not math.isnan(value))
-    adjusted, largest = [math.nan] * len(p), 0.0
-    for rank, (value, k) in enumerate(known):
-        largest = max(largest, min(1.0, value * (len(known) - rank)))
-        adjusted[k] = round(largest, 12)
+    known = [place for place, value in enumerate(p) if not math.isnan(value)]
+    known.sort(key=lambda place: p[place])
+    adjusted = [math.nan] * len(p)
+    largest = 0.0
+    for rank, place in enumerate(known):
+        still_open = len(known) - rank
+        # No adjusted value is below that of a smaller p.
+        largest = max(largest, min(1.0, p[place] * still_open))
+        adjusted[place] = round(largest, 12)
     return adjusted
-
-
-def _alike(tested: NDArray[np.int64]) -> float:
-    """Return the share of the pairs of seeds that were tested on the same items, as small folds may be by chance."""
-    n = tested.shape[1]
-    same = (tested[:, :, None] == tested[:, None, :]).all(axis=0)
-    return float(same.sum() - n) / (n * (n - 1)) if n > 1 else 1.0
 
 
 def student_interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, float]:

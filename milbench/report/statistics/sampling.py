@@ -1,28 +1,33 @@
-"""How far the values of trained networks would move with other test items: their covariance, from outcomes by item."""
+"""How far the values of trained networks would move with other test items, from outcomes by item."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench.contracts.outcomes import Outcomes
+from milbench.report.statistics.clusters import Clusters
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingNoise:
     """The error of the values of m losses with n seeds that comes from the draw of the test items."""
 
-    covariance: Floats  # (m, n, m, n), of the values; 0 between two cells that were tested on different items
-    sets: NDArray[
-        np.int64
-    ]  # (m, n), equal for cells that were tested on the same items; -1 where nothing is known
-    items: NDArray[np.int64]  # (m, n), the number of test items, 0 where nothing is known
-    unit: Floats  # (m, n), what an item adds to the ratio where it adds anything (root mean square), else 1 / items
+    covariance: Floats
+    """(m, n, m, n), of the values; 0 between two cells that were tested on different items."""
+    sets: Ints
+    """(m, n), equal for cells that were tested on the same items; -1 where nothing is known."""
+    items: Ints
+    """(m, n), the number of test items, 0 where nothing is known."""
+    unit: Floats
+    """(m, n), what an item adds to the ratio where it adds anything (root mean square), else 1 / items."""
 
     def of(self, rows: NDArray[np.int64]) -> SamplingNoise:
         """Return the error of some of the losses."""
@@ -30,37 +35,86 @@ class SamplingNoise:
         return SamplingNoise(covariance, self.sets[rows], self.items[rows], self.unit[rows])
 
 
-def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoise:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tested:
+    """One cell that was tested: the places of its loss and its seed, and its outcomes."""
+
+    loss: int
+    seed: int
+    outcomes: Outcomes
+
+
+def sampling_noise(
+    outcomes: Sequence[Sequence[Outcomes | None]],
+    clusters: Mapping[str, Clusters] | None = None,
+) -> SamplingNoise:
     """Return the covariance that ratios of sums over test items have under another draw of the items.
 
     A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w) does. For weights of
-    1 these are the outcomes less their mean. Of m losses with n seeds each, None where a cell has no outcomes.
+    1 these are the outcomes less their mean.
+
+    Args:
+        outcomes: of m losses with n seeds each, None where a cell has none.
+        clusters: which test items share something, by the digest `Outcomes.items`. Items of another digest are
+            independent.
     """
-    shape = (len(outcomes), len(outcomes[0]) if outcomes else 0)
-    covariance = np.zeros((*shape, *shape))
-    sets, items, unit = np.full(shape, -1, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
-    tested: dict[tuple[str, int], list[tuple[int, int, Outcomes]]] = {}
+    of_items = clusters or {}
+    losses = len(outcomes)
+    seeds = len(outcomes[0]) if outcomes else 0
+    covariance = np.zeros((losses, seeds, losses, seeds))
+    sets = np.full((losses, seeds), -1, np.int64)
+    items = np.zeros((losses, seeds), np.int64)
+    unit = np.zeros((losses, seeds))
+    for number, cells in enumerate(_by_items(outcomes)):
+        loss_of_cell = np.array([cell.loss for cell in cells])
+        seed_of_cell = np.array([cell.seed for cell in cells])
+        sets[loss_of_cell, seed_of_cell] = number
+        items[loss_of_cell, seed_of_cell] = len(cells[0].outcomes)
+        unit[loss_of_cell, seed_of_cell] = [_unit(cell.outcomes) for cell in cells]
+        residuals = np.stack([_residuals(cell.outcomes) for cell in cells])
+        covariance[loss_of_cell[:, None], seed_of_cell[:, None], loss_of_cell, seed_of_cell] = (
+            _covariance(residuals, of_items.get(cells[0].outcomes.items))
+        )
+    return SamplingNoise(covariance, sets, items, unit)
+
+
+def _by_items(outcomes: Sequence[Sequence[Outcomes | None]]) -> list[list[_Tested]]:
+    """Return the cells that were tested on two items or more, a list for each set of items."""
+    tested: dict[tuple[str, int], list[_Tested]] = {}
     for loss, row in enumerate(outcomes):
         for seed, of_cell in enumerate(row):
+            # One item shows no variance.
             if of_cell is not None and len(of_cell) > 1:
-                tested.setdefault((of_cell.items, len(of_cell)), []).append((loss, seed, of_cell))
-                added = of_cell.sums[of_cell.sums != 0].astype(float)
-                total = of_cell.weights.sum(dtype=float)
-                unit[loss, seed] = (
-                    np.sqrt((added**2).mean()) / total if added.size else 1 / len(of_cell)
-                )
-                items[loss, seed] = len(of_cell)
-    for number, ((_, count), cells) in enumerate(tested.items()):
-        losses, seeds = np.array([cell[:2] for cell in cells]).T
-        residuals = np.stack([_residuals(of_cell) for _, _, of_cell in cells])
-        sets[losses, seeds] = number
-        together = residuals @ residuals.T * (count / (count - 1))
-        covariance[losses[:, None], seeds[:, None], losses, seeds] = together
-    return SamplingNoise(covariance, sets, items, unit)
+                same_items = tested.setdefault((of_cell.items, len(of_cell)), [])
+                same_items.append(_Tested(loss, seed, of_cell))
+    return list(tested.values())
+
+
+def _unit(outcomes: Outcomes) -> float:
+    """Return what an item adds to the ratio where it adds anything, or 1 / items where none does."""
+    added = outcomes.sums[outcomes.sums != 0].astype(float)
+    if not added.size:
+        return 1 / len(outcomes)
+    root_mean_square = math.sqrt((added**2).mean())
+    return root_mean_square / float(outcomes.weights.sum(dtype=float))
 
 
 def _residuals(outcomes: Outcomes) -> Floats:
     """Return what each item adds to the deviation of the ratio from its mean, (items,)."""
-    sums, weights = outcomes.sums.astype(float), outcomes.weights.astype(float)
+    sums = outcomes.sums.astype(float)
+    weights = outcomes.weights.astype(float)
     total = weights.sum()
-    return np.asarray((sums - sums.sum() / total * weights) / total)
+    ratio = sums.sum() / total
+    return np.asarray((sums - ratio * weights) / total)
+
+
+def _covariance(residuals: Floats, clusters: Clusters | None) -> Floats:
+    """Return the covariance of ratios from their residuals (cells, items)."""
+    count = residuals.shape[1]
+    if clusters is None:
+        # Residuals are taken from the mean of the same items, which makes them too small by this factor.
+        correction = count / (count - 1)
+        return np.asarray(residuals @ residuals.T * correction)
+    if len(clusters) != count:
+        raise ValueError(f"expected clusters of {count} test items, got {len(clusters)}")
+    return clusters.covariance(residuals)

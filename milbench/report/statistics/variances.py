@@ -14,94 +14,162 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, special
 
 from milbench.report.statistics.sampling import Floats
 
-SHARE = (
-    2 / 3
-)  # the median of many values is known as well as the mean of so many of them (2 / pi if they are normal)
+SHARE = 2 / 3
+"""The median of many values is known as well as the mean of so many of them (2 / pi if they are normal)."""
+
+_SMALLEST = 1e-5
+"""No variance is taken to be smaller than this share of the median one: equal values are luck."""
+
+_NO_VARIANCE = 1e-24
+"""What a variance counts as where no loss varies at all."""
+
+_ROUNDS = 5
+"""How often means and medians are taken away in turn where seeds are missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variances:
     """The variance of each of m losses between seeds, and how well it is known."""
 
-    values: Floats  # (m,), moderated, never below a loss's own; nan where nothing is known
-    own: Floats  # (m,), the degrees of freedom of a loss's own variance
-    prior: float  # those that the prior adds
-    trust: (
-        Floats  # (m,), the share of these that a loss gets: 1 unless it varies more than is typical
-    )
+    values: Floats
+    """(m,), moderated, never below a loss's own; nan where nothing is known."""
+    own: Floats
+    """(m,), the degrees of freedom of a loss's own variance."""
+    prior: float
+    """The degrees of freedom that the prior adds."""
+    trust: Floats
+    """(m,), the share of these that a loss gets: 1 unless it varies more than is typical."""
 
     def freedom(self, own: Floats | float | None = None) -> Floats:
         """Return the degrees of freedom of each loss, (m,), or those with so many of its own."""
-        d = self.own if own is None else np.full_like(self.own, own)
-        return np.asarray(d + self.trust * self._added(d))
+        of_losses = self.own if own is None else np.full_like(self.own, own)
+        return np.asarray(of_losses + self.trust * self._added(of_losses))
 
     def usual(self, own: float | None = None) -> float:
         """Return the degrees of freedom of a loss that varies as most do, or those with so many of its own."""
-        d = np.median(self.own) if own is None else own
-        return float(d + self._added(d))
+        of_loss = np.median(self.own) if own is None else own
+        return float(of_loss + self._added(of_loss))
 
     def _added(self, own: Floats | float) -> Floats:
-        return np.minimum(self.prior, max(SHARE * (len(self.own) - 1) - 1, 0.0) * np.asarray(own))
+        """Return the degrees of freedom that the prior adds to so many of a loss's own."""
+        # The prior cannot be known better than the median of the other losses.
+        others = len(self.own) - 1
+        worth = max(SHARE * others - 1, 0.0)
+        return np.minimum(self.prior, worth * np.asarray(own))
 
 
 def moderated(values: Floats) -> Variances:
     """Return the variances of (losses, seeds) values, NaN where there is none, without what a seed does to all."""
     squares, own_freedom = _squares(values)
-    known = own_freedom > 0
-    if not known.any():
-        return Variances(np.full(len(values), np.nan), own_freedom, 0.0, np.zeros(len(values)))
-    own = np.divide(squares, own_freedom, out=np.zeros_like(squares), where=known)
-    own = np.maximum(own, 1e-5 * float(np.median(own[own > 0])) if (own > 0).any() else 1e-24)
-    own[~known], d = own[known].max(), np.where(known, own_freedom, own_freedom[known].min())
-    if known.sum() < 3:  # of two losses the residuals are the same, and two variances show no prior
-        return Variances(own, d, 0.0, np.zeros_like(own))
-    typical, prior = _prior(own[known], d[known])
-    moderated = typical if prior == math.inf else (prior * typical + d * own) / (prior + d)
-    return Variances(np.maximum(moderated, own), d, prior, np.minimum(1, typical / own))
+    is_known = own_freedom > 0
+    if not is_known.any():
+        nothing = np.full(len(values), np.nan)
+        return Variances(nothing, own_freedom, 0.0, np.zeros(len(values)))
+    own, freedom = _own_variances(squares, own_freedom)
+    if is_known.sum() < 3:
+        # Of two losses the residuals are the same, and two variances show no prior.
+        return Variances(own, freedom, 0.0, np.zeros_like(own))
+    typical, prior = _prior(own[is_known], freedom[is_known])
+    if prior == math.inf:
+        posterior = np.full_like(own, typical)
+    else:
+        posterior = (prior * typical + freedom * own) / (prior + freedom)
+    trust = np.minimum(1, typical / own)
+    return Variances(np.maximum(posterior, own), freedom, prior, trust)
+
+
+def _own_variances(squares: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """Return the own variance of each loss and its degrees of freedom, from sums of squares.
+
+    A loss of which nothing is known counts as one that varies as much as any, and is known as badly as any.
+    """
+    is_known = freedom > 0
+    own = np.divide(squares, freedom, out=np.zeros_like(squares), where=is_known)
+    varies = own > 0
+    least = _SMALLEST * float(np.median(own[varies])) if varies.any() else _NO_VARIANCE
+    own = np.maximum(own, least)
+    own[~is_known] = own[is_known].max()
+    return own, np.where(is_known, freedom, freedom[is_known].min())
 
 
 def _squares(values: Floats) -> tuple[Floats, Floats]:
     """Return the sums of squares of each loss, and their degrees of freedom.
 
+    They are of what is left when the mean of each loss and what a seed does to all losses is taken away.
+    """
+    left = _shared_seeds(values)
+    present = np.isfinite(left)
+    losses_of_seed = present.sum(axis=0)
+    has_values = present.any(axis=1)
+    # With missing seeds, means and medians wait for each other.
+    rounds = 1 if present.all() else _ROUNDS
+    for _ in range(rounds):
+        left[has_values] -= np.nanmean(left[has_values], axis=1, keepdims=True)
+        left -= _medians(left, losses_of_seed)
+    left[has_values] -= np.nanmean(left[has_values], axis=1, keepdims=True)
+    # The seed effects took one loss's share of what varies.
+    given_back = losses_of_seed / (losses_of_seed - 1)
+    squares = np.nansum(left**2 * given_back, axis=1)
+    freedom = np.maximum(present.sum(axis=1) - 1.0, 0.0)
+    return squares, freedom
+
+
+def _shared_seeds(values: Floats) -> Floats:
+    """Return the values by which variances are judged, NaN for others, without the seeds that have none.
+
     Only seeds of several losses with several such seeds show how much a loss varies beyond what a seed does to all.
     """
     shared = np.isfinite(values)
-    for _ in values:  # what is left out may leave others alone
-        shared &= (shared.sum(axis=0) > 1) & (shared.sum(axis=1, keepdims=True) > 1)
-    left = np.where(shared, values, np.nan)[:, shared.any(axis=0)]
-    present = np.isfinite(left)
-    losses, rows = present.sum(axis=0), present.any(axis=1)
-    for _ in range(
-        1 if present.all() else 5
-    ):  # with missing seeds, means and medians wait for each other
-        left[rows] -= np.nanmean(left[rows], axis=1, keepdims=True)
-        ordered, seeds = np.sort(left, axis=0), np.arange(len(losses))  # NaN comes last
-        left -= (ordered[(losses - 1) // 2, seeds] + ordered[losses // 2, seeds]) / 2
-    left[rows] -= np.nanmean(left[rows], axis=1, keepdims=True)
-    # the seed effects took one loss's share
-    return np.nansum(left**2 * (losses / (losses - 1)), axis=1), np.maximum(
-        present.sum(axis=1) - 1.0, 0.0
-    )
+    # What is left out may leave others alone.
+    for _ in values:
+        has_rival = shared.sum(axis=0) > 1
+        has_seeds = shared.sum(axis=1, keepdims=True) > 1
+        shared &= has_rival & has_seeds
+    return np.where(shared, values, np.nan)[:, shared.any(axis=0)]
 
 
-def _prior(own: Floats, d: Floats) -> tuple[float, float]:
-    """Return the typical variance of three losses or more, and the degrees of freedom with which it informs one."""
-    middle, deviation = np.array([_log_variance(int(k)) for k in d]).T
-    logs = np.log(own) - middle
+def _medians(values: Floats, losses_of_seed: NDArray[np.int64]) -> Floats:
+    """Return the median over losses of each seed; several times faster than `np.nanmedian`."""
+    # NaN comes last.
+    ordered = np.sort(values, axis=0)
+    seeds = np.arange(len(losses_of_seed))
+    lower = ordered[(losses_of_seed - 1) // 2, seeds]
+    upper = ordered[losses_of_seed // 2, seeds]
+    return np.asarray((lower + upper) / 2)
+
+
+def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
+    """Return the typical variance of three losses or more, and the degrees of freedom with which it informs one.
+
+    If the true variances are those of a scaled inverse chi-squared distribution with d degrees of freedom, the
+    logarithms of the sample variances vary by trigamma(own / 2) + trigamma(d / 2): d is what makes this so. The
+    trigamma function is Hurwitz' zeta function of 2.
+    """
+    of_chance = [_log_variance(int(of_loss)) for of_loss in freedom]
+    middles = np.array([middle for middle, _ in of_chance])
+    deviations = np.array([deviation for _, deviation in of_chance])
+    logs = np.log(own) - middles
     place = float(np.median(logs))
-    few = len(own) / (len(own) - 1)  # the median absolute deviation of few values is too small
-    ratio = float(np.median(np.abs(logs - place) / deviation)) * few
-    spread = float(special.zeta(2, np.median(d) / 2)) * (
-        ratio**2 - 1
-    )  # beyond that of variances of so few seeds
+    # The median absolute deviation of few values is too small.
+    for_few = len(own) / (len(own) - 1)
+    ratio = float(np.median(np.abs(logs - place) / deviations)) * for_few
+    # What is beyond the variance that logarithms of variances have with so few seeds.
+    spread = float(special.zeta(2, np.median(freedom) / 2)) * (ratio**2 - 1)
     if spread < 1e-3:
         return math.exp(place), math.inf
-    prior = 2 * float(optimize.brentq(lambda y: float(special.zeta(2, y)) - spread, 1e-4, 1e4))
-    return math.exp(place) * float(special.chdtri(prior, 0.5)) / prior, prior
+
+    def excess(half: float) -> float:
+        return float(special.zeta(2, half)) - spread
+
+    prior = 2 * float(optimize.brentq(excess, 1e-4, 1e4))
+    # The place is the median of such a distribution; this is its scale.
+    typical = math.exp(place) * float(special.chdtri(prior, 0.5)) / prior
+    return typical, prior
 
 
 @cache
@@ -109,8 +177,9 @@ def _log_variance(freedom: int) -> tuple[float, float]:
     """Return the median of the logarithm of a sample variance of mean 1, and its median absolute deviation."""
     middle = math.log(float(special.chdtri(freedom, 0.5)) / freedom)
 
-    def excess(a: float) -> float:
-        low, high = special.chdtr(freedom, freedom * np.exp(middle + np.array([-a, a])))
+    def excess(deviation: float) -> float:
+        low = special.chdtr(freedom, freedom * np.exp(middle - deviation))
+        high = special.chdtr(freedom, freedom * np.exp(middle + deviation))
         return float(high - low) - 0.5
 
     return middle, float(optimize.brentq(excess, 1e-9, 50))

@@ -1,0 +1,101 @@
+"""Test bags that share items, such as recordings, are not independent: which of them do, and what that does to a mean.
+
+Two bags are neighbours if they share an item or a group. The covariance of two means is the sum of the products of
+their residuals over all pairs of neighbours: bags that share nothing are independent, and nothing is assumed of the
+others. That is the covariance for clusters that overlap in any way, of which two-way clusters (A. C. Cameron,
+J. B. Gelbach and D. L. Miller, "Robust inference with multiway clustering", Journal of Business & Economic Statistics
+29, 2011, pp. 238-249) and pairs with common members (P. M. Aronow, C. Samii and V. A. Assenova, "Cluster-robust
+variance estimation for dyadic data", Political Analysis 23, 2015, pp. 564-577) are the best known.
+
+The sum is corrected in two ways.
+
+- Residuals are taken from the mean of the same bags, which makes their products too small, on average by the share of
+  all pairs of bags that are neighbours, where bags have about as many neighbours. The sum is divided by 1 less this
+  share. For n independent bags that is the factor n / (n - 1), for G clusters of one size G / (G - 1).
+- The sum need not be a covariance: that of few clusters may be negative. As Cameron, Gelbach and Miller do, negative
+  eigenvalues are replaced by zero. What is left is positive semi-definite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """Which of n test bags share an item or a group."""
+
+    neighbours: sparse.csr_array
+    """(n, n), 1 for two bags that share something, and for a bag with itself."""
+
+    def __len__(self) -> int:
+        return int(self.neighbours.shape[0])
+
+    @property
+    def share(self) -> float:
+        """The share of all pairs of bags that are neighbours, each bag with itself among them."""
+        return float(self.neighbours.nnz) / len(self) ** 2
+
+    def covariance(self, residuals: Floats) -> Floats:
+        """Return the covariance of k means from their residuals (k, n), whose sums are zero.
+
+        ValueError where every two bags share something, so that there is nothing to learn from.
+        """
+        count = len(self)
+        if self.neighbours.nnz == count:
+            # Nothing is shared. This is the same sum, in the form and to the last digit of independent items.
+            return np.asarray(residuals @ residuals.T * (count / (count - 1)))
+        if self.share >= 1:
+            raise ValueError(
+                f"every two of {count} test bags share an item: how far their mean varies is not known"
+            )
+        of_neighbours = residuals @ (self.neighbours @ residuals.T)
+        return _semidefinite(of_neighbours / (1 - self.share))
+
+
+def clusters(group: NDArray[np.integer] | None, items: NDArray[np.integer] | None) -> Clusters:
+    """Return which test bags are neighbours, from what they are made of, see `milbench.Origin`.
+
+    Args:
+        group: (n,), the number of the group of each bag, negative where it has none; None: there are no groups.
+        items: (n, M), the numbers of the items in each bag, negative where it has fewer; None: bags share none.
+    """
+    if group is None and items is None:
+        raise ValueError("expected groups or items of the test bags, got neither")
+    together = [
+        _incidence(np.asarray(numbers).reshape(len(numbers), -1))
+        for numbers in (group, items)
+        if numbers is not None
+    ]
+    incidence = sparse.hstack(together, format="csr")
+    count = incidence.shape[0]
+    # The product counts what two bags share; a bag without any item is still its own neighbour.
+    shared = incidence @ incidence.T + sparse.eye_array(count, format="csr")
+    neighbours = sparse.csr_array(shared)
+    neighbours.data = np.ones_like(neighbours.data)
+    return Clusters(neighbours)
+
+
+def _incidence(numbers: NDArray[np.integer]) -> sparse.csr_array:
+    """Return which bag (a row) has which item (a column), from the numbers of the items of each bag, (n, M)."""
+    bag, place = np.nonzero(numbers >= 0)
+    names, item = np.unique(numbers[bag, place], return_inverse=True)
+    # An item that is twice in a bag is counted twice: counts above zero are alike here.
+    ones = np.ones(len(bag))
+    return sparse.csr_array((ones, (bag, item)), shape=(len(numbers), len(names)))
+
+
+def _semidefinite(matrix: Floats) -> Floats:
+    """Return a symmetric matrix with zero in place of its negative eigenvalues."""
+    symmetric = (matrix + matrix.T) / 2
+    values, vectors = linalg.eigh(symmetric)
+    if values[0] >= 0:
+        return np.asarray(symmetric)
+    kept = np.maximum(values, 0)
+    return np.asarray((vectors * kept) @ vectors.T)

@@ -1,0 +1,218 @@
+"""What the choice of settings adds to a variance: against simulated searches whose truth is known."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from milbench.report.statistics.contenders import contenders
+from milbench.report.statistics.pairs import compare_all, scaled, searches_on_scale
+from milbench.report.statistics.selection import Search, search_variances
+
+Floats = NDArray[np.float64]
+
+DRAWS, FINALISTS, SELECTION_SEEDS = 16, 4, 3
+SHAPES = ("normal", "one side", "same settings")
+"""How the true values of draws are spread: alike to both sides, towards bad values alone, and half of it shared by all
+losses, which tried the same settings."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """One search of a loss, and the true value of what it chose."""
+
+    search: Search
+    chosen: float
+
+
+def search_of(rng: np.random.Generator, truths: Floats) -> Searched:
+    """Return a search of draws with true values, (draws,), with an error of 1 between seeds.
+
+    Validation and test values of one network have a correlation of 0.7.
+    """
+    errors = rng.normal(size=(len(truths), SELECTION_SEEDS))
+    validation = truths[:, None] + errors
+    own_errors = rng.normal(size=errors.shape)
+    test = truths[:, None] + 0.7 * errors + math.sqrt(1 - 0.7**2) * own_errors
+    finalists = validation[:, 0].argsort()[:FINALISTS]
+    is_dropped = np.ones(len(truths), bool)
+    is_dropped[finalists] = False
+    validation[is_dropped, 1:] = np.nan
+    test[is_dropped, 1:] = np.nan
+    chosen = finalists[validation[finalists].mean(axis=1).argmin()]
+    return Searched(Search(validation, test), float(truths[chosen]))
+
+
+def searches_of(rng: np.random.Generator, shape: str, spread: float, losses: int) -> list[Searched]:
+    """Return searches of losses of which the draws spread alike."""
+    own = rng.normal(size=(losses, DRAWS))
+    if shape == "one side":
+        own = rng.exponential(size=(losses, DRAWS))
+    if shape == "same settings":
+        own = math.sqrt(0.5) * (own + rng.normal(size=DRAWS))
+    return [search_of(rng, spread * truths) for truths in own]
+
+
+def missed(
+    shape: str, spread: float, losses: int, seeds: int, repetitions: int, with_search: bool = True
+) -> float:
+    """Return how often the first of losses that differ by their searches alone is no contender."""
+    rng = np.random.default_rng([SHAPES.index(shape), round(10 * spread), losses, seeds])
+    count = 0
+    for _ in range(repetitions):
+        searched = searches_of(rng, shape, spread, losses)
+        chosen = np.array([one.chosen for one in searched])
+        # Fresh seeds, far enough below zero that all values are compared as they are.
+        values = chosen[:, None] + rng.normal(size=(losses, seeds)) - 1000
+        searches = [one.search if with_search else None for one in searched]
+        count += first_is_excluded(values, searches)
+    return count / repetitions
+
+
+def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool:
+    """Return whether the first loss is no contender, without the bounds, which take most of the time."""
+    on_scale = scaled(values, True, None)
+    pairs = compare_all(on_scale, 0.0, searches_on_scale(searches, values, on_scale))
+    return bool((pairs.difference > pairs.widths())[0].any())
+
+
+def limit(repetitions: int, share: float) -> float:
+    """Return what a method that errs with this probability exceeds once in ten thousand counts."""
+    return float(stats.binom.isf(1e-4, repetitions, share)) / repetitions
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("spread", [2.0, 5.5])
+def test_the_variance_of_a_choice_is_met_or_exceeded(shape: str, spread: float) -> None:
+    rng = np.random.default_rng(0)
+    searched = [searches_of(rng, shape, spread, 1)[0] for _ in range(600)]
+    truth = np.var([one.chosen for one in searched], ddof=1)
+    found = [search_variances([one.search]).values[0] for one in searched]
+    most = {"normal": 1.5, "same settings": 1.5, "one side": 5.0}[shape]
+    assert truth < np.mean(found) < most * truth
+
+
+def test_equal_settings_add_little() -> None:
+    """The variance between seeds is 1: a comparison with five has 0.2 of it."""
+    rng = np.random.default_rng(1)
+    found = [
+        search_variances([one.search for one in searches_of(rng, "normal", 0.0, 6)]).values
+        for _ in range(100)
+    ]
+    assert np.median(found) < 0.25
+
+
+def test_a_loss_without_a_search_gets_nothing() -> None:
+    rng = np.random.default_rng(2)
+    searched = searches_of(rng, "normal", 3.0, 2)
+    found = search_variances([searched[0].search, None, searched[1].search])
+    assert found.values[1] == 0
+    assert (found.values[[0, 2]] > 0).all()
+    assert found.freedom == 2
+
+
+def test_one_draw_is_no_choice() -> None:
+    found = search_variances([Search(np.array([[0.1, 0.2]]), np.array([[0.1, 0.2]]))])
+    assert found.values.tolist() == [0]
+    assert found.freedom == math.inf
+
+
+def test_failed_draws_are_left_out() -> None:
+    searched = searches_of(np.random.default_rng(3), "normal", 3.0, 1)[0].search
+    failed = np.full((5, SELECTION_SEEDS), np.nan)
+    with_failed = Search(
+        np.vstack([failed, searched.validation]), np.vstack([failed, searched.test])
+    )
+    np.testing.assert_array_equal(
+        search_variances([with_failed]).values, search_variances([searched]).values
+    )
+
+
+def test_two_draws_differ_by_half_their_squared_distance() -> None:
+    """Each half of two draws is one of them; with one seed nothing is known of noise."""
+    search = Search(np.array([[0.1], [0.3]]), np.array([[2.0], [5.0]]))
+    assert search_variances([search]).values.tolist() == [(5.0 - 2.0) ** 2 / 2]
+
+
+def test_a_search_widens_the_set() -> None:
+    rng = np.random.default_rng(4)
+    errors = 1 / (1 + np.exp(2 - 0.02 * rng.normal(size=(3, 5)) - [[0.0], [0.2], [0.2]]))
+    searches = []
+    for one in searches_of(rng, "normal", 4.0, 3):
+        shares = [1 / (1 + np.exp(2 - 0.1 * v)) for v in (one.search.validation, one.search.test)]
+        searches.append(Search(*shares))
+    assert contenders(errors).contender.tolist() == [True, False, False]
+    found = contenders(errors, searches=searches)
+    assert found.contender.all()
+    assert (found.worse_by[1:] > contenders(errors).worse_by[1:]).all()
+
+
+def test_searched_losses_are_seldom_left_out() -> None:
+    assert missed("normal", 2.0, 4, 5, 150) <= limit(150, 0.05)
+    assert missed("normal", 2.0, 4, 5, 150, with_search=False) > 0.2
+
+
+@pytest.mark.simulation
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    ("shape", "spread"),
+    [
+        *(("normal", spread) for spread in (0.0, 0.7, 1.4, 5.5)),
+        *(("one side", spread) for spread in (1.4, 5.5)),
+        ("same settings", 1.4),
+    ],
+)
+def test_searches_in_full(shape: str, spread: float) -> None:
+    """Prints a line of a table: how often the best loss is left out, with the search and without."""
+    losses, seeds, repetitions = (2, 6, 20), (3, 5, 10), 400
+    rng = np.random.default_rng(0)
+    noise = np.std([searches_of(rng, shape, spread, 1)[0].chosen for _ in range(2000)])
+    shares = {
+        (m, n): (
+            missed(shape, spread, m, n, repetitions),
+            missed(shape, spread, m, n, repetitions, with_search=False),
+        )
+        for n, m in product(seeds, losses)
+    }
+    by_seeds = [
+        "/".join(f"{100 * shares[m, n][0]:.1f}" for m in losses)
+        + " ("
+        + "/".join(f"{100 * shares[m, n][1]:.0f}" for m in losses)
+        + ")"
+        for n in seeds
+    ]
+    print(f"|{shape}, {spread}|{noise:.1f}|{'|'.join(by_seeds)}|", flush=True)
+    assert all(share <= limit(repetitions, 0.07) for share, _ in shares.values())
+
+
+@pytest.mark.simulation
+@pytest.mark.timeout(0)
+def test_a_loss_with_a_wide_search_in_full() -> None:
+    """Prints how often the first loss is left out whose draws spread 4 times as much, 2/6/20 losses, 5 seeds."""
+    repetitions, seeds, spread = 400, 5, 1.4
+    shares = []
+    for losses in (2, 6, 20):
+        rng = np.random.default_rng(losses)
+        wide_mean = mean_choice(rng, 4 * spread)
+        other_mean = mean_choice(rng, spread)
+        count = 0
+        for _ in range(repetitions):
+            wide = searches_of(rng, "normal", 4 * spread, 1)
+            others = searches_of(rng, "normal", spread, losses - 1)
+            # All losses are alike on average over searches.
+            chosen = [wide[0].chosen - wide_mean] + [one.chosen - other_mean for one in others]
+            values = np.array(chosen)[:, None] + rng.normal(size=(losses, seeds)) - 1000
+            count += first_is_excluded(values, [one.search for one in wide + others])
+        shares.append(count / repetitions)
+    print("/".join(f"{100 * share:.1f}" for share in shares), flush=True)
+    assert all(share <= limit(repetitions, 0.08) for share in shares)
+
+
+def mean_choice(rng: np.random.Generator, spread: float) -> float:
+    """Return the mean of what a search chooses."""
+    return float(np.mean([searches_of(rng, "normal", spread, 1)[0].chosen for _ in range(2000)]))
