@@ -6,6 +6,7 @@ wait for the device.
 
 import inspect
 from collections.abc import Iterable, Sequence, Sized
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -163,11 +164,11 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
         raise UsageError(
             f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
         )
-    rows = [list(classes) if isinstance(classes, Iterable) else classes for classes in array]
-    if num_classes <= 2 and rows and all(_may_be_zeros_and_ones(row, num_classes) for row in rows):
-        # With more classes such rows name a class twice, which is refused below.
+    # Rows of zeros and ones for three classes or more name a class twice, which is refused below.
+    has_few_classes = num_classes <= 2 and batch > 0
+    if has_few_classes and all(_may_be_zeros_and_ones(row, num_classes) for row in array):
         raise UsageError(
-            f"labels {rows[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
+            f"labels {array[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
         )
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(array):
@@ -182,8 +183,11 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
 
 
 def _may_be_zeros_and_ones(row: object, num_classes: int) -> bool:
-    """Return whether a list for a bag has a zero or a one for each class."""
-    return isinstance(row, list) and len(row) == num_classes and set(row) <= {0, 1}
+    """Return whether the labels of a bag are a zero or a one for each class. A set holds class numbers in any case."""
+    numbers = row.tolist() if hasattr(row, "tolist") else row
+    if not isinstance(numbers, list | tuple) or len(numbers) != num_classes:
+        return False
+    return all(isinstance(number, Integral) and number in (0, 1) for number in numbers)
 
 
 def _class_numbers(bag: int, classes: Any, num_classes: int) -> list[int]:

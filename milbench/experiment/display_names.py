@@ -67,11 +67,14 @@ class _Names:
         return {cell.id: self._label(cell) for cell in self.cells}
 
     def _label(self, cell: Cell) -> Label:
+        loss = cell.loss
+        # A recipe has no name, only the settings in which it differs.
+        settings = stored_recipe(cell.recipe)
         return Label(
             task=self._task(cell),
-            loss=_qualified(cell.loss.name, cell.loss.params, self.losses[cell.loss.name]),
+            loss=_qualified(loss.name, loss.params, self.losses[loss.name]),
             network=self._network(cell),
-            recipe=_qualified("", stored_recipe(cell.recipe), self.recipes[_network_key(cell)]),
+            recipe=_qualified("", settings, self.recipes[_network_key(cell)]),
         )
 
     def _task(self, cell: Cell) -> str:

@@ -23,7 +23,7 @@ from milbench.experiment.tuning import (
 )
 
 
-class Kind(Enum):
+class Purpose(Enum):
     """What a stage is for."""
 
     DRAWS = "all draws of a search are trained"
@@ -35,7 +35,7 @@ class Kind(Enum):
 class Stage:
     """The cells of a plan that are run together."""
 
-    kind: Kind
+    purpose: Purpose
     plan: Plan
     cells: list[Cell]
     end: str = ""
@@ -46,7 +46,7 @@ class Stage:
     @property
     def is_search(self) -> bool:
         """Whether a further stage follows, which depends on the values of its cells."""
-        return self.kind is not Kind.COMPARISON
+        return self.purpose is not Purpose.COMPARISON
 
 
 class Stages:
@@ -60,7 +60,7 @@ class Stages:
         """Return the first stage; device and precision are those of `make_plan`. Raises UsageError for a wrong spec."""
         if self.spec.tune is None:
             plan = make_plan(self.spec, self.launch, device, precision)
-            return Stage(Kind.COMPARISON, plan, plan.cells)
+            return Stage(Purpose.COMPARISON, plan, plan.cells)
         plan = search_plan(self.spec, self.launch, device, precision)
         if has_finalists(self.spec.tune):
             end = "the first stage of the search is done"
@@ -68,7 +68,7 @@ class Stages:
         else:
             end = "the search is done"
             then = THEN_COMPARISON
-        return Stage(Kind.DRAWS, plan, plan.cells, end, then)
+        return Stage(Purpose.DRAWS, plan, plan.cells, end, then)
 
     def after(self, stage: Stage, values: Values, device: str) -> Stage:
         """Return what follows a stage of the search, given the values of the cells of that stage.
@@ -76,10 +76,10 @@ class Stages:
         Raises UsageError where no draw on a task has a value.
         """
         search = self.spec.tune
-        if stage.kind is Kind.DRAWS and search and has_finalists(search):
+        if stage.purpose is Purpose.DRAWS and search and has_finalists(search):
             plan = finalists_plan(self.spec, stage.plan, values)
             done = {cell.id for cell in stage.plan.cells}
             cells = [cell for cell in plan.cells if cell.id not in done]
-            return Stage(Kind.FINALISTS, plan, cells, "the search is done", THEN_COMPARISON)
+            return Stage(Purpose.FINALISTS, plan, cells, "the search is done", THEN_COMPARISON)
         plan = comparison_plan(self.spec, stage.plan, values, self.launch, device)
-        return Stage(Kind.COMPARISON, plan, plan.compared)
+        return Stage(Purpose.COMPARISON, plan, plan.compared)

@@ -158,11 +158,12 @@ class StreetNumbers(ImageTask):
 
     def _images(self, crops: Crops, device: torch.device) -> LabelledImages:
         """Return crops as images on a device; on the CPU their pixels stay in the file until they are used."""
+        pixels = torch.from_numpy(crops.crops).to(device)
+        classes = torch.from_numpy(crops.classes).long()
+        boxes = torch.from_numpy(crops.boxes)
+        # The channels of a crop come last in the file, and first in an image.
         return LabelledImages(
-            torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
-            torch.from_numpy(crops.classes).long().to(device),
-            self.white,
-            torch.from_numpy(crops.boxes).to(device),
+            pixels.permute(0, 3, 1, 2), classes.to(device), self.white, boxes.to(device)
         )
 
     def _pools(

@@ -5,7 +5,7 @@ import importlib
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -395,8 +395,21 @@ def test_lists_that_may_be_zeros_and_ones_are_refused(
     library.Exact()(logits, torch.tensor(labels))
 
 
-def test_lists_of_class_numbers_of_few_classes_are_read() -> None:
+def numbers_of(*classes: int) -> Iterator[int]:
+    yield from classes
+
+
+@pytest.mark.parametrize(
+    ("labels", "matrix"),
+    [
+        ([[1], []], [[0, 1], [0, 0]]),
+        ([{0, 1}, {0, 1}], [[1, 1], [1, 1]]),
+        ([numbers_of(0, 1), numbers_of(1)], [[1, 1], [0, 1]]),
+    ],
+    ids=["lists", "sets", "iterators"],
+)
+def test_class_numbers_of_two_classes_are_read(labels: Any, matrix: list[list[int]]) -> None:
     logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
-    as_lists = library.Exact(reduction="none")(logits, [[1], []])
-    as_matrix = library.Exact(reduction="none")(logits, torch.tensor([[0, 1], [0, 0]]))
-    assert_close(as_lists, as_matrix)
+    as_numbers = library.Exact(reduction="none")(logits, labels)
+    as_matrix = library.Exact(reduction="none")(logits, torch.tensor(matrix))
+    assert_close(as_numbers, as_matrix)
