@@ -20,11 +20,12 @@ from milbench.contracts.problem import (
     Evaluation,
     Problem,
     ScoreFunction,
+    Split,
     count_bags,
 )
 from milbench.contracts.task import Task
 from milbench.data.in_order import prefetched
-from milbench.errors import UsageError
+from milbench.errors import UsageError, one_of
 from milbench.evaluation.evaluate import evaluate_bags, label_sets
 
 T = TypeVar("T")
@@ -158,14 +159,24 @@ class FixedBags(EvaluatedBags):
 
         Args:
             task: whose bags they are; it has a `format`.
-            parts: the bags of `train`, `validation` and `test`.
+            parts: the bags of `train`, and of `validation` and `test` where there are any. Without `validation`,
+                thresholds are chosen on training bags.
             seed: the seed that they were split by.
             batch_bags: the number of bags of a training batch.
             limit: the most bags of each split to evaluate on; None: all.
         """
         if task.format is None:
             raise UsageError(f"task {task.name} has no `format`, which its bags need")
+        for name in parts:
+            one_of(f"part of the bags of {task.name}", name, ("train", "validation", "test"))
+        if "train" not in parts:
+            raise UsageError(f"the bags of {task.name} have no part 'train'")
         train = parts["train"]
+        splits: dict[Split, EvalSplit] = {}
+        if "validation" in parts:
+            splits["validation"] = EvalSplit((), [parts["validation"]])
+        if "test" in parts:
+            splits["test"] = EvalSplit((), [parts["test"]])
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
             return train.selected(to_device(numbers, train.labels.device))
@@ -176,10 +187,8 @@ class FixedBags(EvaluatedBags):
             format=task.format,
             typical_shape=_mean_shape(train, task.bag_kind),
             batch_bags=batch_bags,
-            splits={
-                "validation": EvalSplit((), [parts["validation"]]),
-                "test": EvalSplit((), [parts["test"]]),
-            },
+            splits=splits,
+            calibration=None if "validation" in splits else [train],
             max_labels=int(train.labels.sum(dim=1).max()),
             training_count=len(train),
             make_batch=make_batch,

@@ -102,3 +102,22 @@ def test_bags_in_memory_need_a_format_of_the_task() -> None:
     task = load_task("feature-bags", table="mine.csv")
     with pytest.raises(UsageError, match="task feature-bags has no `format`"):
         FixedBags.in_memory(task, {}, seed=0)
+
+
+def test_bags_in_memory_need_no_validation_bags(tiny: Task) -> None:
+    parts = {"train": numbered_bags(0, 10), "test": numbered_bags(20, 5)}
+    problem = FixedBags.in_memory(tiny, parts, seed=0)
+    assert set(problem.splits) == {"test"}
+    assert problem.calibration is not None, "thresholds are chosen on training bags"
+    assert [len(bags) for bags in problem.calibration] == [10]
+
+
+def test_an_unknown_part_of_bags_in_memory_is_named(tiny: Task) -> None:
+    parts = {"train": numbered_bags(0, 10), "tset": numbered_bags(20, 5)}
+    with pytest.raises(UsageError, match="unknown part of the bags of tiny 'tset'; did you mean"):
+        FixedBags.in_memory(tiny, parts, seed=0)
+
+
+def test_bags_in_memory_need_bags_to_train_on(tiny: Task) -> None:
+    with pytest.raises(UsageError, match="the bags of tiny have no part 'train'"):
+        FixedBags.in_memory(tiny, {"test": numbered_bags(20, 5)}, seed=0)
