@@ -24,9 +24,10 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
 from milbench.report.lengths import lengths_of, longest, verdicts
-from milbench.report.sentences import more_seeds
-from milbench.report.study import Study, rows_of
+from milbench.report.more_seeds import more_seeds
+from milbench.report.study import Study
 from milbench.report.tables import main_table, pairs_frame
+from milbench.report.values import rows_of
 from milbench.running.launch import run_comparison
 from milbench.store import folders
 from milbench.store.results import Results

@@ -64,12 +64,14 @@ def search_of(
         return None
     own = values.reindex(list(cells))
     seeds = {cell.id: cell.seed for cell in plan.cells}
-    frame = pd.DataFrame({
-        "draw": [draw.number for draw in cells.values()],
-        "seed": [seeds[cell] for cell in cells],
-        "validation": own[search.metric].to_numpy(),
-        "test": own[tested].to_numpy(),
-    })
+    frame = pd.DataFrame(
+        {
+            "draw": [draw.number for draw in cells.values()],
+            "seed": [seeds[cell] for cell in cells],
+            "validation": own[search.metric].to_numpy(),
+            "test": own[tested].to_numpy(),
+        }
+    )
     if frame["test"].isna().all():
         return None
     if not describe(search.metric.partition("/")[2]).lower_is_better:

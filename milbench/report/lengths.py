@@ -7,8 +7,9 @@ import pandas as pd
 from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
 from milbench.report.tables import BOUNDS, MEANS, Table, named_rows, ticked
+from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
 
@@ -120,7 +121,7 @@ def _change(one: Lengths) -> str:
     learnt = [
         length
         for length, study in one.studies.items()
-        if study.has_learnt(one.task) and study.may_be_best
+        if study.has_learnt_by(one.task, study.primary(one.task)) and study.may_be_best
     ]
     if len(learnt) < 2:
         return ""

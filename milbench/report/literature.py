@@ -12,11 +12,13 @@ from scipy import stats
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.published import Published
+from milbench.report.epochs import RULES
 from milbench.report.formatting import NOTHING, counted, interval, measured, readable, with_unit
 from milbench.report.marks import FEWEST_TO_DIFFER, agreement
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.study import RULES, Study, rows_of
+from milbench.report.study import Study
 from milbench.report.tables import Table
+from milbench.report.values import rows_of
 
 Bounds = tuple[float, float]
 PROTOCOL = "another protocol"

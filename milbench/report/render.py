@@ -34,10 +34,12 @@ from milbench.report.lengths import (
 )
 from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
+from milbench.report.more_seeds import more_seeds
 from milbench.report.search import SearchedArm, search_lines, search_table, searches
-from milbench.report.sentences import more_seeds, sentences
-from milbench.report.study import Study, failures
+from milbench.report.sentences import sentences
+from milbench.report.study import Study
 from milbench.report.supervision_worth import Series, series_of, worth_table
+from milbench.report.values import failures
 from milbench.store.late_notes import late_import_notes
 from milbench.store.results import Results
 
@@ -335,22 +337,26 @@ def few_bags_line(study: Study, task: str) -> str:
 SHARED = {
     "items": "some test bags share items, such as one image in two bags",
     "group": "test bags belong to groups, such as images of one word",
-    "unknown": "whether test bags share items was not kept",
 }
-"""What to say of test bags that may not be independent."""
+"""What to say of test bags that are not independent."""
 
 
 def shared_line(study: Study, task: str) -> str:
-    """Return that test bags count as independent though they are not, or may not be; "" where they are."""
+    """Return what the test bags of a task share; "" where they share nothing."""
     if study.noise(task) is None:  # intervals do not cover test bags at all
         return ""
     for cell in study.cells_of(task)["cell"]:
-        shared = study.evidence(str(cell)).shared
-        if str(cell) in study.results.folders and shared in SHARED:
+        evidence = study.evidence(str(cell))
+        if not evidence.outcomes:
+            continue
+        if not evidence.bag_items:
             return (
-                f"On {readable(task)} {SHARED[shared]}; they count as independent, so that intervals over test "
-                "bags may be too narrow."
+                f"On {readable(task)} whether test bags share items was not kept; they count as "
+                "independent, so that intervals over test bags may be too narrow."
             )
+        for bag_items in evidence.bag_items.values():
+            if bag_items.shared in SHARED:
+                return f"On {readable(task)} {SHARED[bag_items.shared]}: intervals count that."
     return ""
 
 

@@ -24,7 +24,8 @@ from milbench.report.formatting import (
 )
 from milbench.report.statistics.differences import LEVEL, holm, is_within
 from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
-from milbench.report.study import STEP, Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import STEP, rows_of
 
 YES, NO = "✓", "–"
 BEST = "may be the best"
@@ -273,7 +274,9 @@ def ranking_table(study: Study) -> Table | None:
     Only losses with a value on every task are in it, and those with the least supervision.
     """
     tables = {
-        task: study.table(task).dropna(how="all") for task in study.tasks if study.has_learnt(task)
+        task: study.table(task).dropna(how="all")
+        for task in study.tasks
+        if study.has_learnt_by(task, study.primary(task))
     }
     least = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
     losses = [v for v in least if all(v in table.index for table in tables.values())]

@@ -30,8 +30,9 @@ from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.formatting import decimals, measured, number, readable, scaled
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame
 from milbench.report.statistics.differences import is_within
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, YES, pairs_frame
+from milbench.report.values import rows_of
 
 MARKS = (
     "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "

@@ -27,7 +27,8 @@ from milbench.report.figures.style import (
 )
 from milbench.report.formatting import readable
 from milbench.report.lengths import Lengths
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 WHO = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO = (

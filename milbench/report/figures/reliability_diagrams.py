@@ -10,7 +10,8 @@ from milbench.contracts.metric_info import describe
 from milbench.report.figures.style import WIDTH, drawn_losses, panels, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.differences import share_interval
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 CAPTION = (
     "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "

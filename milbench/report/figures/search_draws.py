@@ -16,7 +16,8 @@ from milbench.report.figures.style import (
     without_verdict,
 )
 from milbench.report.search import SearchedArm
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 CAPTION = (
     "Every small mark is a draw, the large one with an edge the draw that was chosen for that loss. "

@@ -99,6 +99,7 @@ def contenders(
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
+    level: float = LEVEL,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
