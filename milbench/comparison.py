@@ -25,8 +25,9 @@ from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
 from milbench.report.lengths import lengths_of, longest, verdicts
 from milbench.report.more_seeds import more_seeds
+from milbench.report.pair_tables import pairs_frame
 from milbench.report.study import Study
-from milbench.report.tables import main_table, pairs_frame
+from milbench.report.tables import main_table
 from milbench.report.values import rows_of
 from milbench.running.launch import run_comparison
 from milbench.store import folders

@@ -5,7 +5,7 @@ import pandas as pd
 
 from milbench.report.formatting import readable, significant
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 
 SCORES = "Of the label sets of test bags, over all seeds."
 CONFUSION = (

@@ -8,7 +8,8 @@ from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study
-from milbench.report.tables import BOUNDS, MEANS, Table, named_rows, ticked
+from milbench.report.table import Table, named_rows
+from milbench.report.tables import BOUNDS, MEANS, ticked
 from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}

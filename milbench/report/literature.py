@@ -17,7 +17,7 @@ from milbench.report.formatting import NOTHING, counted, interval, measured, rea
 from milbench.report.marks import FEWEST_TO_DIFFER, agreement
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 from milbench.report.values import rows_of
 
 Bounds = tuple[float, float]

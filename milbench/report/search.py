@@ -20,7 +20,7 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 
 FEWEST_VALUES = 3  # of fewer values of a setting each is an edge
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 
@@ -133,29 +134,40 @@ class Study(Values):
         )
 
     @kept
-    def contenders(self, task: str, metric: str = "") -> dict[str, Contenders]:
+    def contenders(
+        self, task: str, metric: str = "", *, settings_are_given: bool = False
+    ) -> dict[str, Contenders]:
         """Return by kind of supervision which rows of `table` may be the best.
 
         Nothing where no loss has learnt anything, and where common seeds do not show how much losses vary.
+
+        Args:
+            task: one of the tasks.
+            metric: without its split; "": the primary one.
+            settings_are_given: take the settings that a search has chosen as given, as if another search would choose
+                the same ones.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
         seeds_with_values = int(table.notna().any().sum())
         if seeds_with_values < 2 or not self.has_learnt_by(task, name):
             return {}
-        searches = [self.search(task, str(variant), name) for variant in table.index]
         verdicts = {}
         for kind in self.kinds:
-            is_of_kind = np.array([self.supervision[str(v)] == kind for v in table.index])
+            losses = [str(variant) for variant in table.index]
+            own = [self.supervision[loss] == kind for loss in losses]
+            searches: list[Search | None] = [None] * len(losses)
+            if not settings_are_given:
+                searches = [
+                    self.search(task, loss, name) if is_own else None
+                    for loss, is_own in zip(losses, own, strict=True)
+                ]
             verdicts[kind] = contenders(
-                np.where(is_of_kind[:, None], table, np.nan),
+                np.where(np.array(own)[:, None], table, np.nan),
                 lower_is_better=describe(name).lower_is_better,
                 noise=self.noise(task, name),
                 overlap=self.info(task).overlap,
-                searches=[
-                    search if own else None
-                    for search, own in zip(searches, is_of_kind, strict=True)
-                ],
+                searches=searches,
             )
         # One common seed shows no variances.
         for found in verdicts.values():
@@ -168,10 +180,28 @@ class Study(Values):
 
         See `Contenders.resolution`.
         """
-        verdicts = self.contenders(task, metric or self.primary(task))
+        verdicts = self.contenders(task, metric)
         if not verdicts:
-            return np.nan
+            return math.nan
         return verdicts[self.kinds[0]].resolution()
+
+    def resolution_of_given_settings(self, task: str, metric: str = "") -> float:
+        """Return the same with the chosen settings taken as given."""
+        verdicts = self.contenders(task, metric, settings_are_given=True)
+        if not verdicts:
+            return math.nan
+        return verdicts[self.kinds[0]].resolution()
+
+    def worse_with_given_settings(self, task: str, metric: str = "") -> list[str]:
+        """Return the losses that are contenders, but would be worse with the chosen settings taken as given."""
+        kind = self.kinds[0]
+        with_search = self.contenders(task, metric)
+        given = self.contenders(task, metric, settings_are_given=True)
+        if not with_search or not given:
+            return []
+        only_by_search = with_search[kind].contender & ~given[kind].contender
+        losses = self.table(task, metric).index[only_by_search]
+        return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property
     def _drawn_values(self) -> pd.DataFrame:
@@ -303,7 +333,7 @@ class Study(Values):
         alike = 1 / max(rest, 0.01)
         quantile = ndtri(1 - (1 - level) / len(table) / alike)
         # The line has the variance of a loss as well.
-        return quantile * np.sqrt(2 * pd.Series(variances, table.index))
+        return pd.Series(quantile * np.sqrt(2 * variances), table.index)
 
     @kept
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:

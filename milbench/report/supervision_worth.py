@@ -16,7 +16,7 @@ from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, measured, readable
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 
 FEWEST_AMOUNTS = 3  # with fewer there is no curve
 _GRID = 2001  # amounts at which two curves are compared, evenly spaced in the logarithm

@@ -43,7 +43,7 @@ def kept(
     """Keep the answers of a method with its object: a page asks for the same ones many times."""
 
     @wraps(method)
-    def answer(owner: _Owner, *args: _P.args, **kwargs: _P.kwargs) -> _Answer:
+    def answer(owner: _Owner, /, *args: _P.args, **kwargs: _P.kwargs) -> _Answer:
         key = (method.__name__, args, tuple(sorted(kwargs.items())))
         if key not in owner.answers:
             owner.answers[key] = method(owner, *args, **kwargs)
@@ -157,7 +157,7 @@ class Values:
         wide = rows.set_index(["variant", "seed"])["value"].unstack()
         cells = self.cells_of(task)
         seeds = sorted(map(int, cells["seed"].unique()))
-        return wide.reindex(index=cells["variant"].unique(), columns=seeds).astype(float)
+        return pd.DataFrame(wide).reindex(cells["variant"].unique(), columns=seeds).astype(float)
 
     @kept
     def metrics(self, task: str) -> list[str]:

@@ -10,17 +10,12 @@ from milbench.contracts.metric_info import METRICS, Metric
 from milbench.experiment.questions import Mark
 from milbench.report.formatting import interval, measured
 from milbench.report.marks import marks_frame, passing
+from milbench.report.pair_tables import contrasts_table, pairs_frame
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.differences import student_interval
 from milbench.report.study import Study
-from milbench.report.tables import (
-    Table,
-    cells_table,
-    contrasts_table,
-    main_table,
-    metrics_table,
-    pairs_frame,
-)
+from milbench.report.table import Table
+from milbench.report.tables import cells_table, main_table, metrics_table
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"

@@ -29,9 +29,10 @@ from milbench.contracts.metric_info import BASELINE_NAME, Metric, describe
 from milbench.report.figures.style import WIDTH, wrapped
 from milbench.report.formatting import decimals, measured, number, readable, scaled
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame
+from milbench.report.pair_tables import pairs_frame
 from milbench.report.statistics.differences import is_within
 from milbench.report.study import Study
-from milbench.report.tables import NO_SKILL, YES, pairs_frame
+from milbench.report.tables import NO_SKILL, YES
 from milbench.report.values import rows_of
 
 MARKS = (

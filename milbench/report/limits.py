@@ -1,0 +1,148 @@
+"""What limits the conclusions of a report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.thresholds import FEW_BAGS
+from milbench.report.formatting import counted, first_of, listed, readable
+from milbench.report.sentences import difference_text
+from milbench.report.study import Study
+from milbench.store.late_notes import late_import_notes
+
+SHARED = {
+    "items": "some test bags share items, such as one image in two bags",
+    "group": "test bags belong to groups, such as images of one word",
+}
+"""What to say of test bags that are not independent."""
+
+
+def undone_line(study: Study) -> str:
+    """Return how many cells are done, and what became of the others."""
+    counts = Counter(map(str, study.cells["status"]))
+    others = [f"{count} {status}" for status, count in counts.items() if status != "done"]
+    cells = counted(counts.total(), "cell")
+    return f"{counts['done']} of {cells} are done ({', '.join(others)})."
+
+
+def limits(study: Study) -> list[str]:
+    """Return the lines about what limits the conclusions of a report."""
+    lines = [
+        *study.plan.notes,
+        *late_import_notes(study.plan.cells, study.results.imported_later),
+    ]
+    for line_of_task in (few_bags_line, shared_line, search_line):
+        lines += [line for task in study.tasks if (line := line_of_task(study, task))]
+    lines += [
+        _training_line(study),
+        _seeds_line(study),
+        _overlaps_line(study),
+        _test_bags_line(study),
+        _code_line(study),
+        _machines_line(study),
+        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.",
+    ]
+    return [line for line in lines if line]
+
+
+def few_bags_line(study: Study, task: str) -> str:
+    """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
+    history = study.history(task)
+    counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
+    if counts.empty or counts.min() >= FEW_BAGS:
+        return ""
+    return (
+        f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set "
+        "error, label error and F1 depend on that choice; average precision and AUROC need no threshold."
+    )
+
+
+def shared_line(study: Study, task: str) -> str:
+    """Return what the test bags of a task share; "" where they share nothing, or do not count at all."""
+    if study.noise(task) is None:
+        return ""
+    for cell in study.cells_of(task)["cell"]:
+        evidence = study.evidence(str(cell))
+        if not evidence.outcomes:
+            continue
+        if not evidence.bag_items:
+            return (
+                f"On {readable(task)} whether test bags share items was not kept; they count as "
+                "independent, so that intervals over test bags may be too narrow."
+            )
+        for bag_items in evidence.bag_items.values():
+            if bag_items.shared in SHARED:
+                return f"On {readable(task)} {SHARED[bag_items.shared]}: intervals count that."
+    return ""
+
+
+def search_line(study: Study, task: str) -> str:
+    """Return what the search costs in certainty: which difference would show if its choice were taken as given."""
+    with_search = study.resolution(task)
+    given = study.resolution_of_given_settings(task)
+    if not math.isfinite(with_search) or given >= with_search:
+        return ""
+    metric = study.metric(task)
+    more = study.worse_with_given_settings(task)
+    would = ""
+    if more:
+        names = first_of([readable(loss) for loss in more])
+        would = f", and {names} would be worse than the best as well"
+    return (
+        f"On {readable(task)} ticks count that another search might have chosen other settings: a difference "
+        f"below {difference_text(with_search, metric)} would not show. With the chosen settings taken "
+        f"as given it would be {difference_text(given, metric)}{would}."
+    )
+
+
+def _training_line(study: Study) -> str:
+    epochs = sorted({cell.recipe.epochs for cell in study.plan.compared})
+    length = f"{epochs[0]} to {epochs[-1]} epochs"
+    if len(epochs) == 1:
+        length = counted(epochs[0], "epoch")
+    tuned = "no loss had a search of its own"
+    if study.plan.search:
+        tuned = "each loss has its best draw of settings"
+    return f"Training took {length}; {tuned}."
+
+
+def _seeds_line(study: Study) -> str:
+    if study.cells["seed"].nunique() > 1:
+        return ""
+    return "There is one seed: how much a loss varies from seed to seed is not known."
+
+
+def _overlaps_line(study: Study) -> str:
+    overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
+    if not overlaps:
+        return ""
+    where = listed(overlaps)
+    return f"Seeds split the same data on {where}: intervals and contenders are corrected for that."
+
+
+def _test_bags_line(study: Study) -> str:
+    without = [readable(task) for task in study.tasks if study.noise(task) is None]
+    if not without:
+        return ""
+    where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
+    return (
+        "Intervals and contenders cover training seeds, not another draw of the test bags"
+        + where
+        + "."
+    )
+
+
+def _code_line(study: Study) -> str:
+    revisions = set(study.cells["code"]) - {""}
+    if len(revisions) < 2:
+        return ""
+    return "Cells were computed by several revisions of the code, named below."
+
+
+def _machines_line(study: Study) -> str:
+    machines = set(study.cells["machine"]) - {""}
+    if len(machines) < 2:
+        return ""
+    return "Cells were computed on several machines; their step times do not compare."

@@ -1,0 +1,109 @@
+"""A task by each of the five uses: who may be the best, and whether anything can be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from milbench.contracts.metric_info import Metric, describe
+from milbench.report.formatting import readable
+from milbench.report.judge import judge
+from milbench.report.sentences import difference_text
+from milbench.report.study import Study
+from milbench.report.table import Table, named_rows
+from milbench.report.tables import ticked, with_lines
+from milbench.report.uses import USES, Use
+from milbench.report.values import rows_of
+from milbench.report.verdict import (
+    Best,
+    Judgement,
+    NothingLearnt,
+    NotToldApart,
+    OneLoss,
+    TooFewSeeds,
+)
+
+NOTE = (
+    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
+    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class UseVerdict:
+    """What a comparison says of a task for one use."""
+
+    use: Use
+    judgement: Judgement
+    summary: pd.DataFrame
+    """What `Study.summary` returns for the metric by which the use is judged."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric by which the use is judged."""
+        return describe(self.judgement.metric)
+
+    @property
+    def remark(self) -> str:
+        """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
+        match self.judgement.verdict:
+            case NothingLearnt():
+                return "not shown to be learnt"
+            case TooFewSeeds():
+                return "too few seeds"
+            case NotToldApart(resolution=resolution) if math.isfinite(resolution):
+                return f"differences below {difference_text(resolution, self.metric)} do not show"
+            case NotToldApart():
+                return "not told apart"
+            case _:
+                return ""
+
+
+def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
+    """Return what is said of a task for each use that has a metric there; nothing for fewer than two."""
+    measured = study.metrics(task)
+    found = []
+    for use in USES:
+        metric = use.judged_by(measured)
+        if metric is None or study.table(task, metric).isna().all(axis=None):
+            continue
+        found.append(UseVerdict(use, judge(study, task, metric), study.summary(task, metric)))
+    return found if len(found) > 1 else []
+
+
+def uses_table(study: Study, task: str) -> Table | None:
+    """Return the mean of every loss by the metric of each use; None where fewer than two uses have one."""
+    verdicts = use_verdicts(study, task)
+    if not verdicts:
+        return None
+    order = study.summary(task).index.rename("loss")
+    columns = {}
+    metrics = {}
+    for verdict in verdicts:
+        head = f"{verdict.use.name}: {verdict.metric.heading}"
+        summary = verdict.summary.reindex(order)
+        columns[head] = [ticked(row, verdict.metric) for row in rows_of(summary)]
+        metrics[head] = (task, verdict.judgement.metric)
+    frame = with_lines(pd.DataFrame(columns, index=order), study, metrics)
+    remarks = [f"{one.use.name}, {one.remark}" for one in verdicts if one.remark]
+    note = NOTE
+    if remarks:
+        note += f" In this comparison: {'; '.join(remarks)}."
+    return Table(f"By use on {readable(task)}", named_rows(frame), note)
+
+
+def uses_line(study: Study, task: str) -> str:
+    """Return which losses may be the best for each use of a task that tells them apart; "" for fewer than two."""
+    parts = []
+    for verdict in use_verdicts(study, task):
+        said = verdict.judgement.verdict
+        if isinstance(said, Best):
+            names = ", ".join(readable(loss) for loss in said.contenders)
+            parts.append(f"{verdict.use.name}: {names}")
+        elif isinstance(said, OneLoss):
+            return ""
+    if len(parts) < 2:
+        return ""
+    return f"On {readable(task)} by use, the best may be, for {'; for '.join(parts)}."
