@@ -26,7 +26,6 @@ from milbench.report.statistics.pairs import (
     Scaled,
     common_means,
     compare_all,
-    dunnett,
     scaled,
     searches_on_scale,
 )
@@ -114,6 +113,8 @@ def contenders(
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
         searches: how the settings of each loss were chosen, test values in the unit of `errors`; None where they were
             not. Without any the set holds for these settings alone.
+        level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
+            one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -130,7 +131,7 @@ def contenders(
     values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
-    pairs = compare_all(values, overlap, search)
+    pairs = compare_all(values, overlap, search, level)
     is_contender = np.zeros(len(given), bool)
     is_contender[rows] = True
     bounds = None
@@ -247,17 +248,22 @@ def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return the half widths of the one-sided intervals of the mean of each loss, (losses,)."""
     present = np.isfinite(scaled.values)
     seeds = present.sum(axis=1)
+    z = special.ndtri(pairs.level)
     squares = np.full(len(seeds), np.nan)
     for loss, n in enumerate(seeds.tolist()):
         own_seeds = np.flatnonzero(present[loss])
         if n > 1:
+            t = special.stdtrit(n - 1, pairs.level)
             spread = scaled.values[loss, own_seeds].var(ddof=1)
-            squares[loss] = special.stdtrit(n - 1, LEVEL) ** 2 * spread * (1 / n + pairs.overlap)
+            squares[loss] = t**2 * spread * (1 / n + pairs.overlap)
         if scaled.noise is not None:
             covariance = scaled.noise.covariance[loss, :, loss][own_seeds][:, own_seeds]
             of_items = covariance.sum() / n**2
-            squares[loss] += special.ndtri(LEVEL) ** 2 * of_items
-    squares += dunnett(1, pairs.search.freedom) ** 2 * pairs.search.values
+            squares[loss] += z**2 * of_items
+        search = pairs.search.values[loss]
+        if search > 0:
+            u = special.stdtrit(pairs.search.freedom[loss], pairs.level)
+            squares[loss] += u**2 * search
     # The mean of one seed is known as badly as the worst of the others.
     worst = np.fmax.reduce(squares)
     return np.sqrt(np.where(seeds > 1, squares, worst))
