@@ -17,14 +17,16 @@ from milbench.store.results import Results
 def drawn_values(results: Results) -> pd.DataFrame:
     """Return the validation and test metrics of every trained draw at its last epoch.
 
-    A row is a cell of the search, a column a metric with its split, such as "test/set_error".
+    A row is a cell of the search, a column a metric with its split, such as "test/set_error"; and seed.
     """
     frame = results.frame[results.frame["draw"].notna()]
     names = frame["metric"].astype(str)
     frame = frame[names.str.startswith(("validation/", "test/")) & (frame["status"] == "done")]
     last = frame.sort_values("epoch").drop_duplicates(["cell", "metric"], keep="last")
     values = last.set_index(["cell", "metric"])["value"].astype(float)
-    return pd.DataFrame(values.unstack())
+    table = pd.DataFrame(values.unstack())
+    seeds = last.drop_duplicates("cell").set_index("cell")["seed"]
+    return table.assign(seed=seeds)
 
 
 def arms_of_cells(plan: Plan) -> dict[str, str]:
@@ -48,12 +50,11 @@ def draws_of_arms(search: SearchRecord) -> dict[str, dict[str, Draw]]:
 
 
 def search_of(
-    plan: Plan, search: SearchRecord, cells: Mapping[str, Draw], values: pd.DataFrame, metric: str
+    search: SearchRecord, cells: Mapping[str, Draw], values: pd.DataFrame, metric: str
 ) -> Search | None:
     """Return the search of an arm with the test values of a metric, None where no draw has any.
 
     Args:
-        plan: the plan with the cells.
         search: the search of the plan.
         cells: the cells of the arm, each with its draw.
         values: what `drawn_values` returns.
@@ -62,14 +63,13 @@ def search_of(
     tested = f"test/{metric}"
     if search.metric not in values or tested not in values:
         return None
-    own = values.reindex(list(cells))
-    seeds = {cell.id: cell.seed for cell in plan.cells}
+    trained = [cell for cell in cells if cell in values.index]
     frame = pd.DataFrame(
         {
-            "draw": [draw.number for draw in cells.values()],
-            "seed": [seeds[cell] for cell in cells],
-            "validation": own[search.metric].to_numpy(),
-            "test": own[tested].to_numpy(),
+            "draw": [cells[cell].number for cell in trained],
+            "seed": values.loc[trained, "seed"].to_numpy(),
+            "validation": values.loc[trained, search.metric].to_numpy(),
+            "test": values.loc[trained, tested].to_numpy(),
         }
     )
     if frame["test"].isna().all():

@@ -222,7 +222,7 @@ class Study(Values):
         cells_of_arm = draws_of_arms(search).get(arms.pop())
         if cells_of_arm is None:
             return None
-        return search_of(self.plan, search, cells_of_arm, self._drawn_values, metric)
+        return search_of(search, cells_of_arm, self._drawn_values, metric)
 
     def line(self, task: str, metric: str) -> pd.Series[float]:
         """Return what the best constant answer, or chance, reaches by a metric with each seed; NaN: not known."""
