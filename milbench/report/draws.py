@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from milbench.contracts.metric_info import describe
-from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, Plan, SearchRecord
 from milbench.report.statistics.selection import Search
 from milbench.store.results import Results
+
+Floats = NDArray[np.float64]
 
 
 def drawn_values(results: Results) -> pd.DataFrame:
@@ -31,14 +36,12 @@ def drawn_values(results: Results) -> pd.DataFrame:
 
 def arms_of_cells(plan: Plan) -> dict[str, str]:
     """Return the id of each compared cell -> the key of the arm whose search gave it its settings."""
-    search = plan.search
-    if search is None:
+    if plan.search is None:
         return {}
-    return {cell: _arm(label).key for cell, label in search.compared.items()}
-
-
-def _arm(label: Label) -> Arm:
-    return Arm(label.task, label.loss, label.network)
+    arms = {}
+    for cell, label in plan.search.compared.items():
+        arms[cell] = Arm(label.task, label.loss, label.network).key
+    return arms
 
 
 def draws_of_arms(search: SearchRecord) -> dict[str, dict[str, Draw]]:
@@ -49,38 +52,74 @@ def draws_of_arms(search: SearchRecord) -> dict[str, dict[str, Draw]]:
     return by_arm
 
 
-def search_of(
-    search: SearchRecord, cells: Mapping[str, Draw], values: pd.DataFrame, metric: str
-) -> Search | None:
-    """Return the search of an arm with the test values of a metric, None where no draw has any.
+@dataclass(frozen=True, eq=False)
+class Searches:
+    """The searches of a comparison, one for each arm."""
 
-    Args:
-        search: the search of the plan.
-        cells: the cells of the arm, each with its draw.
-        values: what `drawn_values` returns.
-        metric: that losses are compared by, without its split.
-    """
-    tested = f"test/{metric}"
-    if search.metric not in values or tested not in values:
-        return None
-    trained = [cell for cell in cells if cell in values.index]
-    frame = pd.DataFrame(
-        {
-            "draw": [cells[cell].number for cell in trained],
-            "seed": values.loc[trained, "seed"].to_numpy(),
-            "validation": values.loc[trained, search.metric].to_numpy(),
-            "test": values.loc[trained, tested].to_numpy(),
-        }
-    )
-    if frame["test"].isna().all():
-        return None
-    if not describe(search.metric.partition("/")[2]).lower_is_better:
-        frame["validation"] = -frame["validation"]
+    results: Results
+
+    @cached_property
+    def _values(self) -> pd.DataFrame:
+        return drawn_values(self.results)
+
+    @cached_property
+    def _places(self) -> dict[str, _Places]:
+        """The trained cells of each arm, by its key."""
+        search = self.results.plan.search
+        if search is None:
+            return {}
+        rows = {str(cell): row for row, cell in enumerate(self._values.index)}
+        seeds = self._values["seed"].to_numpy()
+        found = {}
+        for arm, cells in draws_of_arms(search).items():
+            found[arm] = _places(cells, rows, seeds)
+        return found
+
+    def of(self, arm: str, metric: str) -> Search | None:
+        """Return the search of an arm, by its key, with the test values of a metric; None where no draw has any."""
+        search = self.results.plan.search
+        places = self._places.get(arm)
+        tested = f"test/{metric}"
+        if search is None or places is None:
+            return None
+        if search.metric not in self._values or tested not in self._values:
+            return None
+        test = places.table(self._values[tested].to_numpy())
+        if np.isnan(test).all():
+            return None
+        validation = places.table(self._values[search.metric].to_numpy())
+        chose_by = describe(search.metric.partition("/")[2])
+        return Search(validation if chose_by.lower_is_better else -validation, test)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Where the values of an arm's cells stand: in the rows of a column, and in a table of draws and seeds."""
+
+    row: NDArray[np.int64]
+    draw: NDArray[np.int64]
+    seed: NDArray[np.int64]
+
+    def table(self, column: Floats) -> Floats:
+        """Return the values of an arm as (draws, seeds), NaN where a draw lacks a seed."""
+        size = (1 + self.draw.max(initial=-1), 1 + self.seed.max(initial=-1))
+        table = np.full(size, np.nan)
+        table[self.draw, self.seed] = column[self.row]
+        return table
+
+
+def _places(
+    cells: Mapping[str, Draw], rows: Mapping[str, int], seeds: NDArray[np.int64]
+) -> _Places:
+    trained = [cell for cell in cells if cell in rows]
+    row = [rows[cell] for cell in trained]
+    own_seeds = [int(seeds[place]) for place in row]
     # The first seed is the one that all draws have: it chose the finalists, which have more.
-    draws_of_seed = frame.groupby("seed")["draw"].nunique()
-    order = sorted(draws_of_seed.index, key=lambda seed: (-draws_of_seed[seed], seed))
-    columns = {}
-    for name in ("validation", "test"):
-        table = frame.pivot(index="draw", columns="seed", values=name)
-        columns[name] = np.asarray(table[order], float)
-    return Search(columns["validation"], columns["test"])
+    draws_of_seed = Counter(own_seeds)
+    order = sorted(draws_of_seed, key=lambda seed: (-draws_of_seed[seed], seed))
+    numbers = sorted({cells[cell].number for cell in trained})
+    return _Places(
+        row=np.array(row, np.int64),
+        draw=np.array([numbers.index(cells[cell].number) for cell in trained], np.int64),
+        seed=np.array([order.index(seed) for seed in own_seeds], np.int64),
+    )

@@ -193,9 +193,26 @@ def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
         return [_verdict(told_apart[0]), *lines]
     if told_apart:
         return [_counts(study, told_apart), *lines]
-    if lines:
-        return lines
-    return [f"{FEW_SEEDS} cannot tell which loss is best on any of {len(judgements)} tasks."]
+    if not any(isinstance(one.verdict, TooFewSeeds) for one in judgements):
+        return [*_single_losses(judgements), *lines]
+    return [
+        f"{FEW_SEEDS} cannot tell which loss is best on any of {len(judgements)} tasks.",
+        *lines,
+    ]
+
+
+def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
+    """Say where a loss has no other one beside it; nothing where there is no such task."""
+    alone = [one for one in judgements if isinstance(one.verdict, OneLoss)]
+    if not alone:
+        return []
+    losses = dict.fromkeys(
+        readable(one.verdict.leader.loss) for one in alone if isinstance(one.verdict, OneLoss)
+    )
+    tasks = counted(len(alone), "task")
+    return [
+        f"One loss{_kind(alone[0])} has nothing to be better than on {tasks}: {listed(list(losses))}."
+    ]
 
 
 def _counts(study: Study, judgements: Sequence[Judgement]) -> str:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import arms_of_cells, drawn_values, draws_of_arms, search_of
+from milbench.report.draws import Searches, arms_of_cells
 from milbench.report.epochs import SELECTED_BY
 from milbench.report.looks import Look, looks
 from milbench.report.statistics.clusters import Clusters
@@ -204,25 +204,25 @@ class Study(Values):
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property
-    def _drawn_values(self) -> pd.DataFrame:
-        return drawn_values(self.results)
+    def _searches(self) -> Searches:
+        return Searches(self.results)
 
     @cached_property
     def _arms(self) -> dict[str, str]:
         return arms_of_cells(self.plan)
 
-    def search(self, task: str, variant: str, metric: str) -> Search | None:
-        """Return the search that gave a loss its settings, with test values of a metric; None without one."""
-        search = self.plan.search
+    @kept
+    def _arm(self, task: str, variant: str) -> str | None:
+        """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
         own = self.cells_of(task)
         cells = own.loc[own["variant"] == variant, "cell"]
         arms = {self._arms[cell] for cell in cells if cell in self._arms}
-        if search is None or len(arms) != 1:
-            return None
-        cells_of_arm = draws_of_arms(search).get(arms.pop())
-        if cells_of_arm is None:
-            return None
-        return search_of(search, cells_of_arm, self._drawn_values, metric)
+        return arms.pop() if len(arms) == 1 else None
+
+    def search(self, task: str, variant: str, metric: str) -> Search | None:
+        """Return the search that gave a loss its settings, with test values of a metric; None without one."""
+        arm = self._arm(task, variant)
+        return None if arm is None else self._searches.of(arm, metric)
 
     def line(self, task: str, metric: str) -> pd.Series[float]:
         """Return what the best constant answer, or chance, reaches by a metric with each seed; NaN: not known."""

@@ -149,15 +149,33 @@ class Values:
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
-        is_cost = name.startswith("cost/")
-        rows = self.selected(task, "" if is_cost else name, rule)
-        measured = name if is_cost else f"test/{name}"
-        rows = rows[(rows["metric"] == measured) & np.isfinite(rows["value"])]
+        rows = self._at_epoch(task, name, rule or self.rule(task))
+        rows = rows[np.isfinite(rows["value"])]
         rows = rows.drop_duplicates(["variant", "seed"], keep="last")
-        wide = rows.set_index(["variant", "seed"])["value"].unstack()
+        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())
         cells = self.cells_of(task)
         seeds = sorted(map(int, cells["seed"].unique()))
-        return pd.DataFrame(wide).reindex(cells["variant"].unique(), columns=seeds).astype(float)
+        return wide.reindex(cells["variant"].unique(), columns=seeds).astype(float)
+
+    def _at_epoch(self, task: str, metric: str, rule: Rule) -> pd.DataFrame:
+        """Return the rows of a test metric at the epoch that counts, or of a cost."""
+        by_metric = self._done_by_metric(task)
+        nothing = self.history(task).iloc[:0]
+        if metric.startswith("cost/"):
+            return by_metric.get(metric, nothing)
+        tested = by_metric.get(f"test/{metric}", nothing)
+        validated = by_metric.get(f"validation/{SELECTED_BY}", nothing)
+        # Only these rows are needed to choose an epoch, and they are few beside all.
+        choosing = pd.concat([tested, validated]) if rule == "validation" else tested
+        epochs = select_epochs(choosing, rule, metric, describe(metric).lower_is_better)
+        return tested[tested["epoch"] == tested["cell"].map(epochs)]
+
+    @kept
+    def _done_by_metric(self, task: str) -> dict[str, pd.DataFrame]:
+        """Return the values of the done cells of a task, by metric with its split."""
+        history = self.history(task)
+        done = history[history["status"] == "done"]
+        return {str(name): rows for name, rows in done.groupby("metric", sort=False)}
 
     @kept
     def metrics(self, task: str) -> list[str]:
