@@ -72,6 +72,10 @@ NO_DIFFERENCE = 0.05
 """Differences that count as none where the spec has no margin: "Fixed in advance" in docs/statistics.md."""
 
 
+DIGITS = 12
+"""Values that agree to so many digits are equal."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TriedDraws:
     """The draws of one loss, d of them, each trained with the first seed of the search."""
@@ -307,6 +311,8 @@ def _with_bands(tried: Sequence[TriedDraws], budget: int) -> pd.DataFrame:
         left_out = _left_out(draws, budget)
         row[0] = expected_choice(draws, budget)
         row[1 : 1 + len(left_out)] = left_out
+    # A mean of ones may be a little below one, where its logit would be huge.
+    values = values.round(DIGITS)
     scale = scaled(values, True, None)
     on_scale = np.asarray(scale.values)
     own = np.array([_jackknife_variance(row[1:]) for row in on_scale])

@@ -88,6 +88,9 @@ NOTE = (
 )
 """What a reader has to know, below the table."""
 
+ROUNDING = 1e-8
+"""A difference of sums of zeros and ones that is none."""
+
 NEGLIGIBLE = 0.005
 """A share that is shown as none."""
 
@@ -276,11 +279,7 @@ class _Model:
     def __init__(self, values: Floats, levels: pd.DataFrame) -> None:
         self.values = values - values.mean()
         self.levels = {str(factor): levels[factor].nunique() for factor in levels}
-        # A column for each level but the first one of each factor, which the constant stands for.
-        self._columns = {
-            str(factor): pd.get_dummies(levels[factor], drop_first=True).to_numpy(float)
-            for factor in levels
-        }
+        self._columns = {str(factor): _indicators(levels, str(factor)) for factor in levels}
         self._fits: dict[frozenset[str], tuple[float, int]] = {}
 
     @property
@@ -311,6 +310,26 @@ class _Model:
         squares_left, parameters_left = self.fit(parts | names)
         return squares_left - squares, parameters - parameters_left
 
+    def entangled(self) -> list[set[str]]:
+        """Return sets of factors that are not told apart: a level of one is a sum of levels of the others."""
+        found = []
+        # The columns so far that are no sums of others, and the factor of each; "" for the constant.
+        independent = np.ones((len(self.values), 1))
+        owners = [""]
+        for factor, own in self._columns.items():
+            if own.shape[1] == 0:
+                # Each stage has one seed.
+                found.append({SEED, STAGE})
+            for column in own.T:
+                weights = np.linalg.lstsq(independent, column, rcond=None)[0]
+                if np.abs(column - independent @ weights).max() > ROUNDING:
+                    independent = np.column_stack([independent, column])
+                    owners.append(factor)
+                    continue
+                used = np.flatnonzero(np.abs(weights) > ROUNDING)
+                found.append({factor} | {owners[place] for place in used} - {""})
+        return found
+
     def noise(self) -> float:
         """Return what is left per degree of freedom, NaN where nothing is left."""
         squares, parameters = self.fit()
@@ -327,6 +346,20 @@ class _Model:
             own.append((squares - parameters * noise) / whole)
         rest = len(self.values) * noise / whole
         return np.array([*own, 1 - sum(own) - rest, rest])
+
+
+def _indicators(levels: pd.DataFrame, factor: str) -> Floats:
+    """Return a column of zeros and ones for each level of a factor but the first, which the constant stands for.
+
+    Of the seeds of each stage the first one is left out, which the stage stands for.
+    """
+    if factor == SEED and STAGE in levels:
+        first = set(levels.drop_duplicates(STAGE)[SEED])
+    else:
+        first = set(levels[factor].iloc[:1])
+    others = [level for level in levels[factor].unique() if level not in first]
+    columns = [(levels[factor] == level).to_numpy(float) for level in others]
+    return np.array(columns, float).reshape(len(others), len(levels)).T
 
 
 def shares_of(
@@ -369,39 +402,15 @@ def shares_of(
 
 def _sources(model: _Model) -> list[tuple[str, ...]]:
     """Return the factors one by one, and those together that cannot be told apart."""
-    partners = {factor: _partners(model, factor) for factor in model.levels}
-    found: list[tuple[str, ...]] = []
-    placed: set[str] = set()
-    for factor in model.levels:
-        if factor in placed:
-            continue
-        # Partners of partners belong to the same source.
-        together = {factor}
-        grown = True
-        while grown:
-            reached = together.union(*(partners[one] for one in together))
-            grown = len(reached) > len(together)
-            together = reached
-        placed |= together
-        found.append(tuple(one for one in model.levels if one in together))
-    return found
-
-
-def _partners(model: _Model, factor: str) -> set[str]:
-    """Return the factors that a factor cannot be told apart from, in all or in some of its levels.
-
-    Two factors together then have more parameters than both have for themselves.
-    """
-    found = set()
-    _, own = model.lost([factor])
-    for other in model.levels:
-        if other == factor or {factor, other} == {STAGE, SEED}:
-            continue
-        _, of_other = model.lost([other])
-        _, of_both = model.lost([factor, other])
-        if of_both > own + of_other:
-            found.add(other)
-    return found
+    groups = [{factor} for factor in model.levels]
+    for entangled in model.entangled():
+        # What goes together with a member of a group belongs to the group.
+        touched = [group for group in groups if group & entangled]
+        groups = [group for group in groups if not group & entangled]
+        groups.append(set().union(*touched))
+    sources = [tuple(factor for factor in model.levels if factor in group) for group in groups]
+    factors = list(model.levels)
+    return sorted(sources, key=lambda source: factors.index(source[0]))
 
 
 def _reach(

@@ -112,6 +112,41 @@ def test_factors_that_go_together_share_one_row() -> None:
     assert together.value == pytest.approx(alone["learning rate"].value)
 
 
+def test_three_factors_that_go_together_share_one_row() -> None:
+    frame = design(cells=3)
+    frame["start"] = frame["learning rate"] > 0
+    frame["optimiser"] = frame["learning rate"] == 0
+    values = logits(frame, 0.2, np.random.default_rng(0))
+    found = found_shares(frame, values, "loss", "learning rate", "start", "optimiser")
+    together = "learning rate, start or optimiser, not told apart"
+    assert list(found) == ["loss", together, TOGETHER, REST]
+    alone = found_shares(frame, values, "loss", "learning rate")
+    assert found[together].value == pytest.approx(alone["learning rate"].value)
+
+
+def test_a_length_of_the_search_alone_is_not_told_from_its_stage() -> None:
+    frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
+    frame["stage of the search"] = frame["seed"] < 3
+    frame["length"] = frame["seed"] < 3
+    frame["group"] = frame["seed"].astype(str)
+    values = logits(frame.assign(**{"learning rate": 0}), 0.1, np.random.default_rng(0))
+    found = found_shares(frame, values, "loss", "length", "stage of the search", "seed")
+    together = "length or stage of the search, not told apart"
+    assert list(found) == ["loss", together, "seed", TOGETHER, REST]
+
+
+def test_one_seed_a_stage_is_not_told_from_the_stage() -> None:
+    frame = pd.DataFrame(
+        [*product(range(5), range(2), range(2))], columns=["loss", "start", "seed"]
+    )
+    frame["stage of the search"] = frame["seed"]
+    frame["group"] = frame["start"].astype(str)
+    values = logits(frame.assign(**{"learning rate": 0}), 0.1, np.random.default_rng(0))
+    found = found_shares(frame, values, "loss", "start", "stage of the search", "seed")
+    together = "stage of the search or seed, not told apart"
+    assert list(found) == ["loss", "start", together, TOGETHER, REST]
+
+
 def test_factors_alike_in_one_level_are_not_told_apart() -> None:
     # Loss 4 alone was trained on another network, so that nobody knows which of the two it was.
     frame = design(cells=3)
