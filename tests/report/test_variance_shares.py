@@ -230,7 +230,7 @@ def test_intervals_hold_the_share_of_other_searches() -> None:
 @pytest.mark.simulation
 def test_how_often_intervals_hold_the_share() -> None:
     for points in (4, 8, 16):
-        found = interval_coverage(points, searches=1000)
+        found = interval_coverage(points, searches=300)
         print(points, "rates:", {source: round(share, 3) for source, share in found.items()})
         assert min(found.values()) > 0.7
 
