@@ -228,11 +228,12 @@ def label_ends(
 def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
 
-    The top is 1: where labels would end above it, they are moved down again, with those below.
+    The top is 1: where labels would reach above it, they are moved down again, with those below.
     """
     steps = least * np.arange(len(wanted))
+    highest = 1 - least / 2
     pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    places: NDArray[np.float64] = np.minimum(pushed_up, 1 - steps[::-1])
+    places: NDArray[np.float64] = np.minimum(pushed_up, highest - steps[::-1])
     return places
 
 

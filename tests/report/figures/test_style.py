@@ -52,8 +52,12 @@ def test_a_line_leads_from_each_end_to_its_label() -> None:
 
 def test_labels_are_inside_the_figure() -> None:
     axes = labelled([0.0, 0.0, 1.0, 1.0])
-    right = axes.figure.bbox.x1
-    assert all(text.get_window_extent().x1 <= right for text in axes.texts)
+    figure = axes.figure.bbox
+    for text in axes.texts:
+        label = text.get_window_extent()
+        assert label.x1 <= figure.x1
+        assert figure.y0 <= label.y0
+        assert label.y1 <= figure.y1
 
 
 def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: Path) -> None:
