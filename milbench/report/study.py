@@ -76,6 +76,7 @@ class Study:
             "summary",
             "noise",
             "contenders",
+            "_done",
             "_evidence_in",
         ):  # asked for many times
             setattr(self, name, cache(getattr(self, name)))
@@ -154,6 +155,12 @@ class Study:
             (done["epoch"] == done["cell"].map(epochs)) | done["metric"].str.startswith("cost/")
         ]
 
+    def _done(self, task: str) -> dict[str, pd.DataFrame]:
+        """Return the rows of the done cells of a task by their metric, which many tables are made of."""
+        history = self.history(task)
+        done = history[history["status"] == "done"]
+        return {str(metric): rows for metric, rows in done.groupby("metric", sort=False)}
+
     def is_final(self) -> pd.Series[bool]:
         """Return of each row of `Results.frame` whether its epoch is the one that counts; False in a search."""
         frame = self.results.frame
@@ -163,11 +170,21 @@ class Study:
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
-        is_cost = name.startswith("cost/")
-        rows = self.selected(task, "" if is_cost else name, rule)
-        rows = rows[
-            (rows["metric"] == (name if is_cost else f"test/{name}")) & np.isfinite(rows["value"])
-        ]
+        by_metric = self._done(task)
+        none = self.history(task).iloc[:0]
+        if name.startswith("cost/"):
+            rows = by_metric.get(name, none)
+        else:
+            tested = by_metric.get(f"test/{name}", none)
+            validated = by_metric.get(f"validation/{SELECTED_BY}", none)
+            epochs = select_epochs(
+                pd.concat([tested, validated]),
+                rule or self.rule(task),
+                name,
+                describe(name).lower_is_better,
+            )
+            rows = tested[tested["epoch"] == tested["cell"].map(epochs)]
+        rows = rows[np.isfinite(rows["value"])]
         rows = rows.drop_duplicates(["variant", "seed"], keep="last")
         wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())
         seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
