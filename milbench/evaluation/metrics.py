@@ -5,7 +5,7 @@ Nothing here imports torch, so that a report can compute metrics, outcomes and c
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +44,16 @@ def chosen_thresholds(predictions: Predictions) -> Thresholds:
     Validation bags choose, or training bags where there are none. A network may separate training bags by
     a wide gap, in which every threshold is as good: there the one nearest to even odds is taken.
     """
+    return Thresholds(
+        by_sets=_threshold_by(predictions, "sets"), by_labels=_threshold_by(predictions, "labels")
+    )
+
+
+def _threshold_by(predictions: Predictions, by: Literal["sets", "labels"]) -> float:
+    """Return one of the thresholds: see `chosen_thresholds`."""
     bags = predictions[predictions.choosing_split]
     near = EVEN_ODDS if predictions.choosing_split == "calibration" else None
-    return Thresholds(
-        by_sets=choose_threshold(bags.presence, bags.labels, by="sets", near=near),
-        by_labels=choose_threshold(bags.presence, bags.labels, by="labels", near=near),
-    )
+    return choose_threshold(bags.presence, bags.labels, by=by, near=near)
 
 
 def metrics_of(predictions: Predictions) -> dict[str, float]:
@@ -219,7 +223,7 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     wrongly predicted, for each j.
     """
     bags = predictions["test"]
-    predicted = predicted_sets(bags.presence, chosen_thresholds(predictions).by_sets)
+    predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
     both = bags.labels & predicted
     counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
     if len(counts) > MOST_CONFUSED:

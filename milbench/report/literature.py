@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.published import Published
@@ -204,7 +204,7 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
         freedom = (
             error**4 / float((variances**2 / np.array([n - 1, runs - 1])).sum()) if error else 1.0
         )
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
     middle = float(sample.mean()) - published.mean
     return middle - half, middle + half
 

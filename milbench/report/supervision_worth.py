@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from milbench.contracts.metric_info import describe
 from milbench.experiment.cell import Cell
@@ -91,7 +91,9 @@ def equivalent_amount(
     if n < FEWEST_SEEDS:
         return amount, math.nan, math.nan
     half = (
-        stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
+        special.stdtrit(n - 1, (1 + LEVEL) / 2)
+        * left.std(axis=0, ddof=1)
+        * math.sqrt(1 / n + overlap)
     )
     open_ = np.flatnonzero(np.abs(mean) <= half)
     if not len(open_):  # the two are told apart everywhere that they were compared

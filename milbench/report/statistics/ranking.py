@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.sampling import Floats
@@ -28,9 +28,7 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     loss that has none of the drawn seeds of a task takes its mean over all.
     """
     means = [[np.nanmean(task, axis=1) for task in block] for block in blocks]
-    ranks = np.mean(
-        [stats.rankdata(np.round(of_block, 7), axis=1).mean(axis=0) for of_block in means], axis=0
-    )
+    ranks = np.mean([_ranks(np.round(of_block, 7)).mean(axis=0) for of_block in means], axis=0)
     rng, count = np.random.default_rng(0), len(blocks)
     drawn = np.stack(
         [np.mean([_drawn_ranks(task, rng) for task in block], axis=0) for block in blocks]
@@ -52,9 +50,16 @@ def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     known = counts @ np.isfinite(values).T
     sums = counts @ np.nan_to_num(values).T
     means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
-    return np.asarray(
-        stats.rankdata(means.round(7), axis=1), float
-    )  # ties that a published frame keeps
+    # Rounded, so that ties are those that a published frame keeps.
+    return _ranks(means.round(7))
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the rank of each value in its row, 1 is the smallest, and equal ones share their mean rank."""
+    # It takes a while to import, and few reports rank losses over tasks.
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(values, axis=1), float)
 
 
 def win_rates(blocks: Blocks) -> Floats:
