@@ -48,7 +48,7 @@ from scipy import special, stats
 
 from milbench.contracts.metric_info import Metric, describe
 from milbench.experiment.plan import Draw, SearchRecord
-from milbench.report.draws import drawn_values, draws_of_arms
+from milbench.report.draws import draws_of_arms
 from milbench.report.formatting import (
     NOTHING,
     counted,
@@ -59,8 +59,9 @@ from milbench.report.formatting import (
 )
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import scaled
-from milbench.report.study import NO_SKILL, Study
-from milbench.report.tables import Table
+from milbench.report.study import Study
+from milbench.report.table import Table
+from milbench.report.values import NO_SKILL
 
 Floats = NDArray[np.float64]
 
@@ -183,7 +184,7 @@ def tried_draws(study: Study, task: str, metric: str = "") -> list[TriedDraws]:
     name = metric or _primary(study, task)
     # A threshold of a loss's own has the same line as the common one.
     line = f"test/{NO_SKILL}{name.removeprefix('own_')}"
-    values = drawn_values(study.results).reindex(columns=[search.metric, f"test/{name}", line])
+    values = study.drawn_values.reindex(columns=[search.metric, f"test/{name}", line])
     if not describe(search.metric.partition("/")[2]).lower_is_better:
         values[search.metric] = -values[search.metric]
     # A failed draw has no line of its own, but the line is the same for all networks on the bags of a seed.

@@ -56,38 +56,35 @@ def draws_of_arms(search: SearchRecord) -> dict[str, dict[str, Draw]]:
 class Searches:
     """The searches of a comparison, one for each arm."""
 
-    results: Results
-
-    @cached_property
-    def _values(self) -> pd.DataFrame:
-        return drawn_values(self.results)
+    search: SearchRecord | None
+    values: pd.DataFrame
+    """What `drawn_values` returns."""
 
     @cached_property
     def _places(self) -> dict[str, _Places]:
         """The trained cells of each arm, by its key."""
-        search = self.results.plan.search
-        if search is None:
+        if self.search is None:
             return {}
-        rows = {str(cell): row for row, cell in enumerate(self._values.index)}
-        seeds = self._values["seed"].to_numpy()
+        rows = {str(cell): row for row, cell in enumerate(self.values.index)}
+        seeds = self.values["seed"].to_numpy()
         found = {}
-        for arm, cells in draws_of_arms(search).items():
+        for arm, cells in draws_of_arms(self.search).items():
             found[arm] = _places(cells, rows, seeds)
         return found
 
     def of(self, arm: str, metric: str) -> Search | None:
         """Return the search of an arm, by its key, with the test values of a metric; None where no draw has any."""
-        search = self.results.plan.search
+        search = self.search
         places = self._places.get(arm)
         tested = f"test/{metric}"
         if search is None or places is None:
             return None
-        if search.metric not in self._values or tested not in self._values:
+        if search.metric not in self.values or tested not in self.values:
             return None
-        test = places.table(self._values[tested].to_numpy())
+        test = places.table(self.values[tested].to_numpy())
         if np.isnan(test).all():
             return None
-        validation = places.table(self._values[search.metric].to_numpy())
+        validation = places.table(self.values[search.metric].to_numpy())
         chose_by = describe(search.metric.partition("/")[2])
         return Search(validation if chose_by.lower_is_better else -validation, test)
 

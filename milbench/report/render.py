@@ -17,6 +17,9 @@ from milbench._version import __version__
 from milbench.contracts.metric_info import describe
 from milbench.contracts.supervision import SUPERVISIONS
 from milbench.errors import UsageError
+from milbench.report.budgets import budget_curves, budget_lines, budget_table
+from milbench.report.figures import budget
+from milbench.report.figures.budget import budget_figure
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.search_draws import CAPTION, search_figure
 from milbench.report.figures.style import styled
@@ -112,6 +115,7 @@ class _Page:
     sections: list[Section]
     searched: list[SearchedArm]
     searches: list[Picture]
+    """Of every task that was searched on: its draws, and the error against the budget."""
 
     @property
     def kept(self) -> list[Picture]:
@@ -147,7 +151,16 @@ def _draw_search(study: Study, arms: list[SearchedArm]) -> list[Picture]:
     first = arms[0]
     label = capital(first.metric.label)
     title = f"{label} of every setting that was searched on {readable(first.task)}"
-    return drawn(f"search-{slug(first.task)}", title, CAPTION, search_figure(study, arms))
+    draws = drawn(f"search-{slug(first.task)}", title, CAPTION, search_figure(study, arms))
+    return [*_draw_budget(study, first.task), *draws]
+
+
+def _draw_budget(study: Study, task: str) -> list[Picture]:
+    """Draw what to expect of each loss with so many draws."""
+    metric = study.metric(task)
+    title = f"{capital(metric.label)} on {readable(task)} against the number of settings tried"
+    figure = budget_figure(budget_curves(study, task), metric, study.looks)
+    return drawn(f"budget-{slug(task)}", title, budget.CAPTION, figure)
 
 
 def _write_pictures(page: _Page, folder: Path, tell: Callable[[str], None]) -> None:
@@ -199,7 +212,8 @@ def _context(whole: Study, page: _Page) -> dict[str, Any]:
         "lengths": [lengths_table(one) for one in page.lengths],
         "extra": _further_tables(whole, study),
         "search": search_table(page.searched),
-        "doubts": search_lines(page.searched),
+        "doubts": [*_budget_lines(page), *search_lines(page.searched)],
+        "budgets": _budget_tables(page),
         "searches": page.searches,
         "terms": {name: describe(name) for name in metrics},
         "machines": sorted(set(whole.cells["machine"]) - {""}),
@@ -215,6 +229,19 @@ def _further_tables(whole: Study, study: Study) -> list[Table]:
         contrasts_table(whole),
         *[worth_table(study, one) for one in series_of(study)],
     ]
+    return [table for table in found if table is not None]
+
+
+def _budget_lines(page: _Page) -> list[str]:
+    """Return where the order of losses depends on the number of draws."""
+    tasks = dict.fromkeys(arm.task for arm in page.searched)
+    return [line for task in tasks for line in budget_lines(page.study, task)]
+
+
+def _budget_tables(page: _Page) -> list[Table]:
+    """Return what to expect of each loss with so many draws, a table a task."""
+    tasks = dict.fromkeys(arm.task for arm in page.searched)
+    found = [budget_table(page.study, task) for task in tasks]
     return [table for table in found if table is not None]
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from milbench._utils.words import capital
 from milbench.report.classes import class_tables
-from milbench.report.figures import galleries, heatmap, lines, reliability_diagrams
+from milbench.report.figures import galleries, heatmap, lines, reliability_diagrams, uses
 from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.uses import UseColumn
 from milbench.report.formatting import slug
 from milbench.report.literature import literature_tables
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.tables import cells_table, metrics_table
-from milbench.report.use_verdicts import uses_table
+from milbench.report.use_verdicts import use_verdicts, uses_table
+from milbench.report.variance_shares import variance_table
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,13 @@ def section_of(
     if folder is not None and study.info(task).is_tested:
         pictures += _galleries(study, task, folder)
     if not is_brief:
+        pictures += _uses(study, task)
         pictures += _differences(study, task)
         pairs = _small_pictures(study, task)
         pictures += _reliability(study, task, folder)
     published = literature_tables(study, task) or ()
     by_use = uses_table(study, task)
+    variance = variance_table(whole, task)
     return Section(
         task=task,
         pictures=pictures,
@@ -65,11 +69,22 @@ def section_of(
         tables=[table for table in (by_use, *published[:1]) if table is not None],
         folded=[
             *published[1:],
+            *([] if variance is None else [variance]),
             metrics_table(study, task),
             *class_tables(study, task),
             cells_table(whole, task),
         ],
     )
+
+
+def _uses(study: Study, task: str) -> list[Picture]:
+    columns = [
+        UseColumn(verdict.use.name, verdict.metric, verdict.remark, verdict.summary)
+        for verdict in use_verdicts(study, task)
+    ]
+    losses = [str(loss) for loss in study.summary(task).index]
+    title = "What each loss is good for"
+    return drawn(f"uses-{slug(task)}", title, uses.CAPTION, uses.uses_figure(columns, losses))
 
 
 def _differences(study: Study, task: str) -> list[Picture]:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import Searches, arms_of_cells
+from milbench.report.draws import Searches, arms_of_cells, drawn_values
 from milbench.report.epochs import SELECTED_BY
 from milbench.report.looks import Look, looks
 from milbench.report.statistics.clusters import Clusters
@@ -204,8 +204,13 @@ class Study(Values):
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property
+    def drawn_values(self) -> pd.DataFrame:
+        """What every draw of a search reached: see `milbench.report.draws.drawn_values`."""
+        return drawn_values(self.results)
+
+    @cached_property
     def _searches(self) -> Searches:
-        return Searches(self.results)
+        return Searches(self.plan.search, self.drawn_values)
 
     @cached_property
     def _arms(self) -> dict[str, str]:

@@ -51,23 +51,14 @@ from scipy import stats
 from milbench.contracts.metric_info import describe
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Draw
-from milbench.report.draws import drawn_values
 from milbench.report.formatting import NOTHING, listed, readable
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import scaled
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
+from milbench.report.uses import USES
 
 Floats = NDArray[np.float64]
-
-METRICS_OF_USES = (
-    ("set_error",),
-    ("own_macro_f1", "own_label_error"),
-    ("average_precision",),
-    ("hit_rate",),
-    ("nll",),
-)
-"""The metrics of the table: of each use the first one that was measured."""
 
 RATE = "learning rate"
 STAGE = "stage of the search"
@@ -129,7 +120,7 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
         return pd.DataFrame(columns=COLUMNS)
     levels = _levels(study, cells)
     groups = pd.Series(_groups(study, cells), index=levels.index)
-    drawn = drawn_values(study.results)
+    drawn = study.drawn_values
     rows = []
     for metric in metrics:
         values = _values(study, task, metric, drawn).reindex(levels.index).dropna()
@@ -158,10 +149,10 @@ def variance_table(study: Study, task: str) -> Table | None:
 
 def _measured(study: Study, task: str) -> list[str]:
     """Return of each use the first metric that was measured on a task."""
-    drawn = drawn_values(study.results)
+    drawn = study.drawn_values
     found = []
-    for candidates in METRICS_OF_USES:
-        for metric in candidates:
+    for use in USES:
+        for metric in use.metrics:
             if not _values(study, task, metric, drawn).empty:
                 found.append(metric)
                 break
@@ -185,7 +176,7 @@ def _draws(study: Study) -> dict[str, Draw]:
 def _values(study: Study, task: str, metric: str, drawn: pd.DataFrame) -> pd.Series[float]:
     """Return the test values of a metric by cell: at the epoch that counts, and of draws at the last one.
 
-    `drawn` is what `drawn_values` returns.
+    `drawn` is `Study.drawn_values`.
     """
     name = f"test/{metric}"
     parts = []

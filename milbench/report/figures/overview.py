@@ -23,7 +23,8 @@ from milbench.report.figures.style import (
 )
 from milbench.report.formatting import at_most
 from milbench.report.literature import replications
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 MOST_TASKS = 6
 """Of more tasks a heat map is drawn."""
