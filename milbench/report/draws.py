@@ -18,6 +18,10 @@ from milbench.store.results import Results
 
 Floats = NDArray[np.float64]
 
+FEWEST_DRAWS = 8
+"""With fewer draws nobody knows what another search would have chosen. What is known comes from halves of a search, and
+two or three draws are a search of another kind: where half of the settings fail, a half often has none that works."""
+
 
 def drawn_values(results: Results) -> pd.DataFrame:
     """Return the validation and test metrics of every trained draw at its last epoch.
@@ -72,8 +76,16 @@ class Searches:
             found[arm] = _places(cells, rows, seeds)
         return found
 
+    def draws_of(self, arm: str) -> int:
+        """Return how many draws of an arm were trained."""
+        places = self._places.get(arm)
+        return 0 if places is None else len(set(places.draw.tolist()))
+
     def of(self, arm: str, metric: str) -> Search | None:
-        """Return the search of an arm, by its key, with the test values of a metric; None where no draw has any."""
+        """Return the search of an arm, by its key, with the test values of a metric.
+
+        None where no draw has any, and with fewer than FEWEST_DRAWS.
+        """
         search = self.search
         places = self._places.get(arm)
         tested = f"test/{metric}"
@@ -82,7 +94,8 @@ class Searches:
         if search.metric not in self.values or tested not in self.values:
             return None
         test = places.table(self.values[tested].to_numpy())
-        if np.isnan(test).all():
+        draws_with_value = int(np.isfinite(test).any(axis=1).sum())
+        if draws_with_value < FEWEST_DRAWS:
             return None
         validation = places.table(self.values[search.metric].to_numpy())
         chose_by = describe(search.metric.partition("/")[2])

@@ -7,7 +7,7 @@ from collections import Counter
 
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.thresholds import FEW_BAGS
-from milbench.report.formatting import counted, first_of, listed, readable
+from milbench.report.formatting import counted, first_of, listed, number_word, readable
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
 from milbench.store.late_notes import late_import_notes
@@ -76,6 +76,26 @@ def shared_line(study: Study, task: str) -> str:
             if bag_items.shared in SHARED:
                 return f"On {readable(task)} {SHARED[bag_items.shared]}: intervals count that."
     return ""
+
+
+def small_search_lines(study: Study) -> list[str]:
+    """Return on which tasks searches were too small to know what another one would have chosen."""
+    tasks_by_draws: dict[tuple[int, ...], list[str]] = {}
+    for task in study.tasks:
+        small = tuple(study.small_searches(task))
+        if small:
+            tasks_by_draws.setdefault(small, []).append(readable(task))
+    lines = []
+    for draws, tasks in tasks_by_draws.items():
+        count = listed([number_word(number) for number in draws], "or")
+        where = f"On {listed(tasks)} each"
+        if len(tasks) == len(study.tasks):
+            where = "Each"
+        lines.append(
+            f"{where} loss had {count} settings to choose from. That is too few to know what another "
+            "search would have chosen: ✓ holds for the chosen settings."
+        )
+    return lines
 
 
 def search_line(study: Study, task: str) -> str:

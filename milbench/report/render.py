@@ -33,7 +33,7 @@ from milbench.report.lengths import (
     longest,
     verdicts,
 )
-from milbench.report.limits import limits, undone_line
+from milbench.report.limits import limits, small_search_lines, undone_line
 from milbench.report.more_seeds import more_seeds
 from milbench.report.opening import has_many_tasks, opening_pictures, seeds_text
 from milbench.report.pair_tables import contrasts_table
@@ -196,7 +196,7 @@ def _context(whole: Study, page: _Page) -> dict[str, Any]:
         "plan": study.plan,
         "compared": _compared(study, page.lengths),
         "sentences": [*sentences(study), *length_lines(page.lengths)],
-        "changes": [] if page.lengths else last_changes(study),
+        "changes": [*small_search_lines(study), *([] if page.lengths else last_changes(study))],
         "more_seeds": more_seeds(study),
         "opening": page.opening,
         "main": main_table(study),

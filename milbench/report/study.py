@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import Searches, arms_of_cells, drawn_values
+from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, drawn_values
 from milbench.report.epochs import SELECTED_BY
 from milbench.report.looks import Look, looks
 from milbench.report.statistics.clusters import Clusters
@@ -228,6 +228,16 @@ class Study(Values):
         """Return the search that gave a loss its settings, with test values of a metric; None without one."""
         arm = self._arm(task, variant)
         return None if arm is None else self._searches.of(arm, metric)
+
+    def small_searches(self, task: str) -> list[int]:
+        """Return the numbers of draws of the searches on a task that are too small to say what another would choose."""
+        found = set()
+        for variant in self.table(task).index:
+            arm = self._arm(task, str(variant))
+            draws = 0 if arm is None else self._searches.draws_of(arm)
+            if 0 < draws < FEWEST_DRAWS:
+                found.add(draws)
+        return sorted(found)
 
     def line(self, task: str, metric: str) -> pd.Series[float]:
         """Return what the best constant answer, or chance, reaches by a metric with each seed; NaN: not known."""

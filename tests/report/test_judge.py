@@ -14,6 +14,7 @@ from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.bag_items import BagItems, save_bag_items
 from milbench.report.judge import judge
+from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
@@ -171,7 +172,7 @@ def with_search(results: Results, tested: Mapping[str, Sequence[float]]) -> Resu
 
 def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
     losses = around(0.10, 0.15, 0.6)
-    spread = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25]
+    spread = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.35]
     study = Study(with_search(losses, {"a": spread, "b": spread, "c": spread}))
     given = study.contenders("t", settings_are_given=True)["set"]
     assert given.contender.tolist() == [True, False, False]
@@ -182,8 +183,16 @@ def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
 def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
     losses = around(0.10, 0.12, 0.13, 0.14)
     verdict = judge(Study(losses), "t").verdict
-    searched = with_search(losses, dict.fromkeys("abcd", [0.1] * 6))
+    searched = with_search(losses, dict.fromkeys("abcd", [0.1] * 8))
     assert judge(Study(searched), "t").verdict == verdict
+
+
+def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
+    losses = around(0.10, 0.15, 0.6)
+    study = Study(with_search(losses, dict.fromkeys("abc", [0.05, 0.1, 0.3, 0.7])))
+    assert judge(study, "t").verdict == judge(Study(losses), "t").verdict
+    (line,) = small_search_lines(study)
+    assert line.startswith("Each loss had four settings to choose from.")
 
 
 def results_on_bags(
