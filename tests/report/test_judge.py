@@ -189,7 +189,7 @@ def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
 
 def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
     losses = around(0.10, 0.15, 0.6)
-    study = Study(with_search(losses, dict.fromkeys("abc", [0.05, 0.1, 0.3, 0.7])))
+    study = Study(with_search(losses, {loss: [0.05, 0.1, 0.3, 0.7] for loss in "abc"}))
     assert judge(study, "t").verdict == judge(Study(losses), "t").verdict
     (line,) = small_search_lines(study)
     assert line.startswith("Each loss had four settings to choose from.")
