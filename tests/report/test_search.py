@@ -9,6 +9,7 @@ from statistics import variance
 import pandas as pd
 import pytest
 
+from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.render import render
 from milbench.report.search import search_lines, search_table, searches
@@ -63,7 +64,8 @@ def results_of(
                 }
                 rows.append(first_row | own | {"metric": "validation/set_error"})
     by_arm = {f"t|{loss}|{network}": number for loss, number in chosen.items()}
-    search = SearchRecord("validation/set_error", draws, by_arm)
+    labels = {cell.id: Label("t", cell.loss.name, network) for cell in results.plan.cells}
+    search = SearchRecord("validation/set_error", draws, by_arm, labels)
     cells = [*results.plan.cells, *planned]
     plan = replace(results.plan, search=search, cells=cells)
     frame = pd.concat([results.frame, pd.DataFrame(rows)])
