@@ -20,6 +20,11 @@ from milbench.contracts.predictions import (
     TrainingLabels,
 )
 from milbench.contracts.reliability import BINS, Bin, calibration_error
+from milbench.evaluation.influences import (
+    auroc_by_bag,
+    average_precision_by_bag,
+    macro_f1_by_bag,
+)
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
 THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"
@@ -92,13 +97,33 @@ def _metrics_of_split(
 
 
 def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
-    """Return what each test bag adds to the metrics that are ratios of sums over bags, by metric."""
-    of_test = outcomes_of_split(predictions, "test", chosen_thresholds(predictions))
+    """Return what each test bag adds to the metrics, by metric; see also `milbench.evaluation.influences`."""
+    thresholds = chosen_thresholds(predictions)
+    of_test = outcomes_of_split(predictions, "test", thresholds)
+    of_test |= _outcomes_of_classes(predictions["test"], thresholds)
     reading = predictions["test"].reading
     if reading is not None:
         wrong = wrong_strings(reading, chosen_decoder(predictions))
         of_test["transcription_error"] = _ratio(wrong, np.ones(len(wrong)), predictions["test"])
     return of_test
+
+
+def _outcomes_of_classes(bags: SplitPredictions, thresholds: Thresholds) -> dict[str, Outcomes]:
+    """Return what each bag adds to the means over classes of F1, average precision and AUROC."""
+    predicted = predicted_sets(bags.presence, thresholds.by_sets)
+    predicted_by_labels = predicted_sets(bags.presence, thresholds.by_labels)
+    by_metric = {
+        "macro_f1": macro_f1_by_bag(predicted, bags.labels),
+        "own_macro_f1": macro_f1_by_bag(predicted_by_labels, bags.labels),
+        "average_precision": average_precision_by_bag(bags.presence, bags.labels),
+        "auroc": auroc_by_bag(bags.presence, bags.labels),
+    }
+    one = np.ones(len(bags))
+    return {
+        metric: _ratio(values, one, bags)
+        for metric, values in by_metric.items()
+        if values is not None
+    }
 
 
 def outcomes_of_split(
