@@ -172,12 +172,14 @@ def test_without_a_search_and_with_unique_items_nothing_changes() -> None:
 @pytest.mark.parametrize(
     "design",
     [
-        *(Design(spread, uses) for spread, uses in product((0.0, 1.4, 5.5), (1, 10))),
-        Design(1.4, 3),
+        Design(1.4, 10),
         Design(1.4, 3, wide_search=True),
-        Design(5.5, 10, wide_search=True),
         Design(1.4, 3, erratic_seeds=True),
         Design(1.4, 3, hopeless=True),
+        Design(5.5, 10),
+        Design(0.0, 10),
+        Design(1.4, 1),
+        Design(0.0, 1),
     ],
     ids=str,
 )
