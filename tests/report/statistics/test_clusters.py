@@ -126,8 +126,8 @@ def test_bags_of_two_seeds_that_share_something_vary_together() -> None:
     ]
     total = np.zeros((2, 2))
     pairs = 0
-    first = residuals_of(np.float64(np.float32(values["a"])))
-    second = residuals_of(np.float64(np.float32(values["b"])))
+    first = residuals_of(values["a"].astype(np.float32).astype(float))
+    second = residuals_of(values["b"].astype(np.float32).astype(float))
     for one, other in product(range(40), range(50)):
         if set(items["a"][one].tolist()) & set(items["b"][other].tolist()):
             total += np.outer(first[:, one], second[:, other])
