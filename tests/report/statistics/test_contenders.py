@@ -159,7 +159,7 @@ def test_a_higher_level_leaves_more_losses_in() -> None:
     assert strict.resolution() > usual.resolution()
 
 
-def test_the_best_loss_is_left_out_as_seldom_as_the_level_says() -> None:
+def test_a_higher_level_leaves_out_the_best_more_seldom() -> None:
     """Five questions at once: each may be wrong in 1 % of comparisons."""
     logits = draw("normal", np.zeros(4), 5, 400)
     shares = 1 / (1 + np.exp(-logits))
