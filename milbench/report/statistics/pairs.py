@@ -4,10 +4,10 @@ Shares are compared as logits, other positive values as logarithms.
 
 A loss may look worse than its rival by
 
-    sqrt( max(t^2 V, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
+    sqrt( max(t^2 v, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
 and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. `search` is what the choice of
-settings adds, see `selection`. V is the sum of the moderated variances of both, and z Dunnett's quantile for the number
+settings adds, see `selection`. v is the sum of the moderated variances of both, and z Dunnett's quantile for the number
 of rivals. t and u are Student's quantiles of the same level of one comparison: Dunnett's for losses that vary as most
 do, and larger ones where a variance is known less well.
 """

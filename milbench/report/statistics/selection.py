@@ -200,21 +200,29 @@ def _unexplained_noise(searches: Sequence[_Draws]) -> float:
     """
     validation: list[Floats] = []
     test: list[Floats] = []
+    draws_with_several = 0
     for draws in searches:
-        for of_validation, of_test in zip(draws.validation[:, 1:], draws.test[:, 1:], strict=True):
-            known = np.isfinite(of_test)
-            if known.sum() > 1:
-                validation.append(of_validation[known] - of_validation[known].mean())
-                test.append(of_test[known] - of_test[known].mean())
+        is_later = np.isfinite(draws.test[:, 1:])
+        has_several = is_later.sum(axis=1) > 1
+        if has_several.any():
+            is_known = is_later[has_several]
+            validation.append(_less_their_means(draws.validation[has_several, 1:])[is_known])
+            test.append(_less_their_means(draws.test[has_several, 1:])[is_known])
+            draws_with_several += int(has_several.sum())
     if not test:
         return 0.0
     explaining = np.concatenate(validation)
     explained = np.concatenate(test)
     # A mean for each draw, and one slope for all.
-    freedom = len(explained) - len(test) - 1
+    freedom = len(explained) - draws_with_several - 1
     if freedom < 1:
         return 0.0
     squares = float(explaining @ explaining)
     slope = float(explaining @ explained) / squares if squares > 0 else 0.0
     left = explained - slope * explaining
     return float(left @ left) / freedom
+
+
+def _less_their_means(rows: Floats) -> Floats:
+    """Return rows without their means; NaN does not count."""
+    return np.asarray(rows - np.nanmean(rows, axis=1, keepdims=True))

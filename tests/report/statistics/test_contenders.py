@@ -144,6 +144,29 @@ def test_the_quantile_is_that_of_scipy_for_one_rival_and_of_a_simulation_for_sev
     assert dunnett(5, 8) == pytest.approx(np.quantile(statistics, 0.95), rel=0.01)
 
 
+@pytest.mark.parametrize("level", [0.9, 0.99, 0.995])
+def test_the_quantile_of_any_level_is_that_of_student(level: float) -> None:
+    assert dunnett(1, 4, level) == pytest.approx(stats.t.ppf(level, 4), rel=0.005)
+
+
+def test_a_higher_level_leaves_more_losses_in() -> None:
+    errors = [[0.10, 0.11, 0.12, 0.10], [0.13, 0.12, 0.14, 0.15], [0.3, 0.29, 0.31, 0.3]]
+    usual = contenders(errors)
+    strict = contenders(errors, level=0.999)
+    assert usual.contender.tolist() == [True, False, False]
+    assert strict.contender.tolist() == [True, True, False]
+    assert (strict.worse_by[1:] > usual.worse_by[1:]).all()
+    assert strict.resolution() > usual.resolution()
+
+
+def test_a_higher_level_leaves_out_the_best_more_seldom() -> None:
+    """Five questions at once: each may be wrong in 1 % of comparisons."""
+    logits = draw("normal", np.zeros(4), 5, 400)
+    shares = 1 / (1 + np.exp(-logits))
+    count = sum(not contenders(of_one, level=0.99).contender[0] for of_one in shares)
+    assert count <= stats.binom.isf(1e-4, 400, 0.01)
+
+
 def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_none() -> None:
     errors = [
         [0.10, 0.11, 0.10, 0.12],
