@@ -170,27 +170,34 @@ class Study:
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
+        rows = self._values(task, name, rule)
+        cells = self.cells_of(task)
+        variants = pd.Index(cells["variant"].unique(), name="variant")
+        seeds = pd.Index(sorted(map(int, cells["seed"].unique())), name="seed")
+        # Most tasks lack some metrics, such as those of a baseline.
+        if rows.empty:
+            return pd.DataFrame(np.nan, index=variants, columns=seeds)
+        wide = rows.pivot(index="variant", columns="seed", values="value")
+        return pd.DataFrame(wide.reindex(index=variants, columns=seeds), dtype=float)
+
+    def _values(self, task: str, name: str, rule: Rule | None) -> pd.DataFrame:
+        """Return the finite values of a metric or of a "cost/...", one for each variant and seed."""
         by_metric = self._done(task)
         none = self.history(task).iloc[:0]
+        rows: pd.DataFrame
         if name.startswith("cost/"):
             rows = by_metric.get(name, none)
         else:
-            tested = by_metric.get(f"test/{name}", none)
+            rows = by_metric.get(f"test/{name}", none)
+            if rows.empty:
+                return rows
             validated = by_metric.get(f"validation/{SELECTED_BY}", none)
-            epochs = select_epochs(
-                pd.concat([tested, validated]),
-                rule or self.rule(task),
-                name,
-                describe(name).lower_is_better,
-            )
-            rows = tested[tested["epoch"] == tested["cell"].map(epochs)]
+            lower_is_better = describe(name).lower_is_better
+            history = pd.concat([rows, validated])
+            epochs = select_epochs(history, rule or self.rule(task), name, lower_is_better)
+            rows = rows[rows["epoch"] == rows["cell"].map(epochs)]
         rows = rows[np.isfinite(rows["value"])]
-        rows = rows.drop_duplicates(["variant", "seed"], keep="last")
-        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())
-        seeds = sorted(map(int, self.cells_of(task)["seed"].unique()))
-        return wide.reindex(index=self.cells_of(task)["variant"].unique(), columns=seeds).astype(
-            float
-        )
+        return rows.drop_duplicates(["variant", "seed"], keep="last")
 
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
