@@ -152,10 +152,14 @@ class Values:
         rows = self._at_epoch(task, name, rule or self.rule(task))
         rows = rows[np.isfinite(rows["value"])]
         rows = rows.drop_duplicates(["variant", "seed"], keep="last")
-        wide = pd.DataFrame(rows.set_index(["variant", "seed"])["value"].unstack())
         cells = self.cells_of(task)
-        seeds = sorted(map(int, cells["seed"].unique()))
-        return wide.reindex(cells["variant"].unique(), columns=seeds).astype(float)
+        variants = pd.Index(cells["variant"].unique(), name="variant")
+        seeds = pd.Index(sorted(map(int, cells["seed"].unique())), name="seed")
+        if rows.empty:
+            # Most tasks lack some metrics, such as those of a baseline.
+            return pd.DataFrame(np.nan, index=variants, columns=seeds)
+        wide = rows.pivot(index="variant", columns="seed", values="value")
+        return pd.DataFrame(wide.reindex(index=variants, columns=seeds), dtype=float)
 
     def _at_epoch(self, task: str, metric: str, rule: Rule) -> pd.DataFrame:
         """Return the rows of a test metric at the epoch that counts, or of a cost."""
@@ -164,6 +168,8 @@ class Values:
         if metric.startswith("cost/"):
             return by_metric.get(metric, nothing)
         tested = by_metric.get(f"test/{metric}", nothing)
+        if tested.empty:
+            return tested
         validated = by_metric.get(f"validation/{SELECTED_BY}", nothing)
         # Only these rows are needed to choose an epoch, and they are few beside all.
         choosing = pd.concat([tested, validated]) if rule == "validation" else tested

@@ -18,6 +18,7 @@ from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
+from milbench.report.values import rows_of
 from milbench.report.verdict import (
     Best,
     NoResult,
@@ -202,8 +203,8 @@ def results_on_bags(
     values = {loss: [len(bags) / 200] * 3 for loss, bags in wrong.items()}
     results = seeds_of(values)
     folders = {}
-    for row in results.frame.drop_duplicates("cell").itertuples():
-        own = folder / str(row.cell)
+    for row in rows_of(results.frame.drop_duplicates("cell")):
+        own = folder / row.cell
         own.mkdir(parents=True)
         outcomes = Outcomes(np.isin(np.arange(200), wrong[row.loss]), np.ones(200), "bags")
         save_outcomes(own / "outcomes.npz", {"set_error": outcomes})

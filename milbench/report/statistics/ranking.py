@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.sampling import Floats
@@ -56,7 +56,7 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
 def _ranks_of_block(block: Sequence[Floats]) -> Floats:
     """Return the mean over the tasks of a block of the rank of each loss, (losses,)."""
     means = [np.nanmean(task, axis=1) for task in block]
-    ranks = stats.rankdata(np.round(means, ROUNDED_TO), axis=1)
+    ranks = _ranks(np.round(means, ROUNDED_TO), axis=1)
     return np.asarray(ranks.mean(axis=0))
 
 
@@ -67,7 +67,15 @@ def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     known = times @ np.isfinite(values).T
     sums = times @ np.nan_to_num(values).T
     means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
-    return np.asarray(stats.rankdata(means.round(ROUNDED_TO), axis=1), float)
+    return _ranks(means.round(ROUNDED_TO), axis=1)
+
+
+def _ranks(values: Floats, axis: int) -> Floats:
+    """Return the ranks of values along an axis, 1 is the smallest, and equal ones share their mean rank."""
+    # It takes a while to import, and few reports rank losses over tasks.
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(values, axis=axis), float)
 
 
 def win_rates(blocks: Blocks) -> Floats:
