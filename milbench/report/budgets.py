@@ -44,7 +44,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from milbench.contracts.metric_info import Metric, describe
 from milbench.experiment.plan import Draw, SearchRecord
@@ -321,7 +321,7 @@ def _with_bands(tried: Sequence[TriedDraws], budget: int) -> pd.DataFrame:
     typical = known.mean() if len(known) else math.nan
     variances = np.maximum(own, typical)
     freedom = [_freedom(draws, budget, len(known)) for draws in able]
-    reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(variances)
+    reach = special.stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(variances)
     expected = values[:, 0]
     low = scale.metric(on_scale[:, 0] - reach)
     high = scale.metric(on_scale[:, 0] + reach)

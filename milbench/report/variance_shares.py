@@ -46,7 +46,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from milbench.contracts.metric_info import describe
 from milbench.experiment.cell import Cell
@@ -425,7 +425,7 @@ def _reach(
     replicates = np.array(left_out)
     squares = ((replicates - replicates.mean(axis=0)) ** 2).sum(axis=0)
     deviation = np.sqrt(squares * (count - 1) / count)
-    return np.asarray(stats.t.ppf((1 + LEVEL) / 2, count - 1) * deviation)
+    return np.asarray(special.stdtrit(count - 1, (1 + LEVEL) / 2) * deviation)
 
 
 # The words
