@@ -44,6 +44,11 @@ def test_a_mark_is_passed_by_the_interval_of_the_mean(
     assert passing(interval, 0.05, at_most=at_most, complete=True) == verdict
 
 
+def test_an_interval_that_touches_the_bound_passes() -> None:
+    assert passing((0.01, 0.05), 0.05, at_most=True, complete=True) == "pass"
+    assert passing((0.05, 0.09), 0.05, at_most=False, complete=True) == "pass"
+
+
 def test_a_mark_without_values_is_open() -> None:
     interval = student_interval(pd.Series(dtype=float))
     assert passing(interval, 0.05, at_most=True, complete=False) == "open"
