@@ -10,7 +10,7 @@ from milbench.contracts.registry import losses
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
-from tests.report.test_lengths import at_lengths
+from tests.report.test_lengths import at_lengths, with_steps
 from website import check, lengths, reports
 
 
@@ -50,7 +50,7 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
 
 def test_a_page_says_where_a_loss_stands_at_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
     found = lengths_of(
-        Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, steps=True))
+        Study(with_steps(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}})))
     )
     monkeypatch.setattr(lengths, "lengths", lambda: found)
     (row,) = (
