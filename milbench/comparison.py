@@ -66,10 +66,9 @@ class Comparison:
         return f"<milbench.Comparison {self.name!r}: {done} of {len(cells)} cells done>"
 
     def _repr_html_(self) -> str:
-        study = longest(self._study, lengths_of(self._study))
         paragraphs = [f"<p><b>{escape(line)}</b></p>" for line in self.sentences]
-        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(study)]
-        return "".join([*paragraphs, main_table(study).html(), *notes])
+        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(self._longest)]
+        return "".join([*paragraphs, main_table(self._longest).html(), *notes])
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -98,6 +97,8 @@ class Comparison:
     def verdict(self, task: str | None = None, metric: str | None = None) -> Judgement:
         """Return what the comparison says of a task, as data: see `milbench.report.verdict`.
 
+        Of several lengths of training it is about the longest one, as `sentences` are.
+
         Args:
             task: its label; None: the only one.
             metric: without the split, such as "average_precision"; None: the one that losses are ranked by.
@@ -107,12 +108,14 @@ class Comparison:
         Examples:
             The losses that may be the best for ranking bags:
 
+                from milbench.report.verdict import Best
+
                 verdict = comparison.verdict(metric="average_precision").verdict
-                if isinstance(verdict, milbench.report.verdict.Best):
+                if isinstance(verdict, Best):
                     print(verdict.contenders)
         """
         (label,) = self._tasks(self._one_task(task), metric)
-        return judge(self._study, label, metric or "")
+        return judge(self._longest, label, metric or "")
 
     def uses(self, task: str | None = None) -> pd.DataFrame:
         """Return what the comparison says of a task for each use: a row a loss and use.
@@ -122,24 +125,31 @@ class Comparison:
 
         Returns:
             The index has the use, such as "ranking", and the loss; the columns are those of `table`, and metric, by
-            which the use is judged, and remark: what is to be known before the ticks, "" for nothing. Empty where
-            fewer than two uses have a metric.
+            which the use is judged, and remark: why no loss has a tick, "" where some have. Of several lengths of
+            training it is about the longest one. Empty where fewer than two uses have a metric.
         """
-        found = use_verdicts(self._study, self._one_task(task))
+        found = use_verdicts(self._longest, self._one_task(task))
         tables = {}
         for one in found:
             extra = {"metric": one.judgement.metric, "remark": one.remark}
-            tables[one.use.name] = one.summary.assign(**extra)
+            tables[one.use.name] = one.ticked_summary.assign(**extra)
         if not tables:
             return pd.DataFrame()
         return pd.concat(tables, names=["use"])
 
     def _one_task(self, task: str | None) -> str:
         """Return the label of the task that is meant, the only one if None. Raises UsageError."""
+        if not self._study.tasks:
+            raise UsageError(f"{self.name} compares nothing yet")
         if task is None and len(self._study.tasks) > 1:
             raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
         (label,) = self._tasks(task or self._study.tasks[0], metric=None)
         return label
+
+    @cached_property
+    def _longest(self) -> Study:
+        """The losses after the longest training, where there are several lengths."""
+        return longest(self._study, lengths_of(self._study))
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.

@@ -20,7 +20,7 @@ from milbench.contracts.predictions import (
     TrainingLabels,
 )
 from milbench.contracts.reliability import BINS, Bin, calibration_error
-from milbench.evaluation.influences import (
+from milbench.evaluation.by_bag import (
     auroc_by_bag,
     average_precision_by_bag,
     macro_f1_by_bag,
@@ -97,7 +97,7 @@ def _metrics_of_split(
 
 
 def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
-    """Return what each test bag adds to the metrics, by metric; see also `milbench.evaluation.influences`."""
+    """Return what each test bag adds to the metrics, by metric; see also `milbench.evaluation.by_bag`."""
     thresholds = chosen_thresholds(predictions)
     of_test = outcomes_of_split(predictions, "test", thresholds)
     of_test |= _outcomes_of_classes(predictions["test"], thresholds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
+
 from milbench.contracts.metric_info import describe
 from milbench.report.study import Study
 from milbench.report.verdict import (
@@ -44,13 +46,12 @@ def judge(study: Study, task: str, metric: str = "") -> Judgement:
 
 
 def _verdict(study: Study, task: str, metric: str) -> Verdict:
-    summary = study.summary(task, metric)
-    has_value = summary["mean"].notna()
-    has_least_supervision = summary["supervision"] == study.kinds[0]
-    summary = summary[has_value & has_least_supervision]
+    summary = _judged(study, task, metric)
+    # A loss without some of its values is not judged.
+    summary = summary[~summary.index.isin(study.incomplete(task, metric))]
     if summary.empty:
         return NoResult()
-    leader = _leader(study, task, metric)
+    leader = _leader(summary)
     if not study.has_learnt_by(task, metric):
         return _nothing_learnt(study, task, metric)
     if len(summary) == 1:
@@ -67,51 +68,57 @@ def _verdict(study: Study, task: str, metric: str) -> Verdict:
     return kind(leader, contenders, worse, resolution)
 
 
-def _leader(study: Study, task: str, metric: str) -> Leader:
-    """Return the best mean of a loss with the least supervision."""
-    summary = study.summary(task, metric)
-    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+def _leader(summary: pd.DataFrame) -> Leader:
+    """Return the best mean of the losses of a summary, which are those that are judged."""
     return Leader(
         str(summary.index[0]), float(summary["mean"].iloc[0]), int(summary["seeds"].max())
     )
 
 
+def _judged(study: Study, task: str, metric: str) -> pd.DataFrame:
+    """Return what is known by a metric of the losses with the least supervision that have a value."""
+    summary = study.summary(task, metric)
+    return summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+
+
 def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
     has_line = study.line(task, metric).notna().any()
     name = metric if has_line else study.line_metric(task)
-    summary = study.summary(task, metric)
-    is_judged = (summary["supervision"] == study.kinds[0]) & summary["mean"].notna()
-    # The loss that leads by the metric of the comparison is named with its value beside the line.
-    loss = str(summary.index[is_judged][0])
-    leader = Leader(
-        loss, float(study.summary(task, name)["mean"][loss]), int(summary["seeds"][is_judged].max())
-    )
+    judged = _judged(study, task, metric)
+    # The loss that leads by the metric of the comparison is named, with its value beside the line.
+    loss = str(judged.index[0])
+    mean = float(study.summary(task, name)["mean"][loss])
     return NothingLearnt(
         metric=name,
-        leader=leader,
-        losses=int(is_judged.sum()),
+        leader=Leader(loss, mean, int(judged["seeds"].max())),
+        losses=len(judged),
         no_skill=float(study.line(task, name).mean()),
-        by_others=tuple(_learnt(study, task, other) for other in study.learnt_by_others(task)),
+        by_others=tuple(
+            _learnt(study, task, other, losses)
+            for other, losses in study.learnt_by_others(task).items()
+        ),
     )
 
 
-def _learnt(study: Study, task: str, metric: str) -> Learnt:
-    summary = study.summary(task, metric)
-    is_judged = (summary["supervision"] == study.kinds[0]) & summary["mean"].notna()
+def _learnt(study: Study, task: str, metric: str, losses: list[str]) -> Learnt:
+    judged = _judged(study, task, metric)
     return Learnt(
         metric=metric,
-        losses=len(study.better_than_line(task, metric)),
-        of=int(is_judged.sum()),
-        leader=_leader(study, task, metric),
+        losses=len(losses),
+        of=len(judged),
+        leader=_leader(judged),
         line=float(study.line(task, metric).mean()),
     )
 
 
 def _better_baseline(study: Study, task: str, metric: str) -> BetterBaseline | None:
     """Return the simple baseline where it has a better mean than the best loss."""
-    best = float(study.summary(task, metric)["mean"].iloc[0])
+    judged = _judged(study, task, metric)
+    if judged.empty:
+        return None
+    best = float(judged["mean"].iloc[0])
     baseline = float(study.baseline(task, metric).mean())
-    if math.isnan(best) or math.isnan(baseline):
+    if math.isnan(baseline):
         return None
     lower_is_better = describe(metric).lower_is_better
     is_better = baseline < best if lower_is_better else baseline > best

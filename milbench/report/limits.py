@@ -13,10 +13,14 @@ from milbench.report.study import Study
 from milbench.store.late_notes import late_import_notes
 
 SHARED = {
-    "items": "some test bags share items, such as one image in two bags",
-    "group": "test bags belong to groups, such as images of one word",
+    "items": "some test bags share items, such as one image in two bags: ✓ and differences count that",
+    "group": "test bags belong to groups, such as images of one word: ✓ and differences count that",
+    "unknown": (
+        "whether test bags share items was not kept. They count as independent, so that intervals over test "
+        "bags may be too narrow"
+    ),
 }
-"""What to say of test bags that are not independent."""
+"""What to say of test bags that are not independent, or may not be."""
 
 
 def undone_line(study: Study) -> str:
@@ -33,8 +37,9 @@ def limits(study: Study) -> list[str]:
         *study.plan.notes,
         *late_import_notes(study.plan.cells, study.results.imported_later),
     ]
-    for line_of_task in (few_bags_line, shared_line, search_line):
-        lines += [line for task in study.tasks if (line := line_of_task(study, task))]
+    lines += shared_lines(study)
+    for task in study.tasks:
+        lines += [few_bags_line(study, task), search_line(study, task)]
     lines += [
         _training_line(study),
         _seeds_line(study),
@@ -59,22 +64,29 @@ def few_bags_line(study: Study, task: str) -> str:
     )
 
 
-def shared_line(study: Study, task: str) -> str:
-    """Return what the test bags of a task share; "" where they share nothing, or do not count at all."""
+def shared_lines(study: Study) -> list[str]:
+    """Return what the test bags of tasks share, a line for all tasks of which the same is to be said."""
+    tasks_by_share: dict[str, list[str]] = {}
+    for task in study.tasks:
+        tasks_by_share.setdefault(_shared(study, task), []).append(readable(task))
+    lines = []
+    for share, tasks in tasks_by_share.items():
+        if share in SHARED:
+            lines.append(f"On {listed(tasks)} {SHARED[share]}.")
+    return lines
+
+
+def _shared(study: Study, task: str) -> str:
+    """Return what the test bags of a task share, a key of SHARED; "" for nothing, or where bags do not count."""
     if study.noise(task) is None:
         return ""
     for cell in study.cells_of(task)["cell"]:
         evidence = study.evidence(str(cell))
-        if not evidence.outcomes:
-            continue
-        if not evidence.bag_items:
-            return (
-                f"On {readable(task)} whether test bags share items was not kept; they count as "
-                "independent, so that intervals over test bags may be too narrow."
-            )
-        for bag_items in evidence.bag_items.values():
-            if bag_items.shared in SHARED:
-                return f"On {readable(task)} {SHARED[bag_items.shared]}: intervals count that."
+        # All cells are tested on bags that are made alike, so that the first one tells.
+        if evidence.outcomes:
+            made_of = list(evidence.bag_items.values())
+            kinds = [bag_items.shared for bag_items in made_of]
+            return next((kind for kind in kinds if kind in SHARED), "" if made_of else "unknown")
     return ""
 
 
@@ -139,7 +151,7 @@ def _overlaps_line(study: Study) -> str:
     if not overlaps:
         return ""
     where = listed(overlaps)
-    return f"Seeds split the same data on {where}: intervals and contenders are corrected for that."
+    return f"Seeds split the same data on {where}: intervals and ✓ are corrected for that."
 
 
 def _test_bags_line(study: Study) -> str:

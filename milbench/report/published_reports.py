@@ -82,8 +82,7 @@ def _judged_metrics(study: Study) -> set[str]:
     """Return the metrics by which losses are compared, and judged for each use."""
     names = {*study.plan.spec.compare_by}
     for task in study.tasks:
-        measured = study.metrics(task)
-        judged = [use.judged_by(measured) for use in USES]
+        judged = [study.metric_of_use(task, use) for use in USES]
         names |= {study.primary(task), study.line_metric(task), *study.other_lines(task)}
         names |= {name for name in judged if name is not None}
     # An excess over an optimum differs between losses by the same as the metric itself.

@@ -140,7 +140,7 @@ def _best(judgement: Judgement, verdict: Best) -> str:
     names = [readable(loss) for loss in verdict.contenders]
     best = listed(names, "or")
     if len(names) > MOST_NAMED:
-        best = f"one of {', '.join(names[:MOST_NAMED])}, …"
+        best = f"one of {', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
     others = f"The other {number_word(len(verdict.worse))} are"
     if len(verdict.worse) == 1:
         others = f"{readable(verdict.worse[0])} is"
@@ -185,9 +185,7 @@ def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
         baseline = _baseline(judgement)
         if baseline:
             lines.append(f"On {readable(judgement.task)} {baseline}.")
-    not_told_apart = [one for one in judgements if isinstance(one.verdict, NotToldApart)]
-    if not_told_apart:
-        lines.append(_tasks_not_told_apart(not_told_apart))
+    lines += _tasks_not_told_apart(judgements)
     told_apart = [one for one in judgements if isinstance(one.verdict, Best)]
     if len(told_apart) == 1:
         return [_verdict(told_apart[0]), *lines]
@@ -251,19 +249,24 @@ def _tasks_without_learning(judgements: Sequence[Judgement]) -> list[str]:
     ]
 
 
-def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> str:
+def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
     """Say which tasks do not count, since they do not tell losses apart, and what each would show."""
     named = []
     for judgement in judgements:
-        name = readable(judgement.task)
-        resolution = getattr(judgement.verdict, "resolution", math.nan)
-        if math.isfinite(resolution):
-            name += f" (below {difference_text(resolution, describe(judgement.metric))})"
-        named.append(name)
-    return (
-        f"Differences between most losses do not show on {first_of(named)}, so that "
-        f"{'this task does' if len(named) == 1 else 'these tasks do'} not count."
+        match judgement.verdict:
+            case NotToldApart(resolution=resolution) if math.isfinite(resolution):
+                least = difference_text(resolution, describe(judgement.metric))
+                named.append(f"{readable(judgement.task)} ({least})")
+            case NotToldApart():
+                named.append(readable(judgement.task))
+    if not named:
+        return []
+    where = "This task is" if len(named) == 1 else "These tasks are"
+    line = (
+        f"Most losses cannot be told apart on {first_of(named)}. {where} left out of the count; in "
+        "brackets: smaller differences would not show."
     )
+    return [line]
 
 
 def _baseline(judgement: Judgement) -> str:

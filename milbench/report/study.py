@@ -19,6 +19,7 @@ from milbench.report.looks import Look, looks
 from milbench.report.statistics.clusters import Clusters
 from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.differences import (
+    FEWEST_SEEDS,
     LEVEL,
     Difference,
     compare_pair,
@@ -27,7 +28,7 @@ from milbench.report.statistics.differences import (
 )
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.selection import Search
-from milbench.report.uses import USES
+from milbench.report.uses import USES, Use
 from milbench.report.values import STEP, Values, kept
 
 CHANCE = {"auroc": 0.5}
@@ -109,9 +110,11 @@ class Study(Values):
         # Areas below curves are shares, too.
         is_share = described.percent or not described.lower_is_better
         is_beyond = bool(((table < 0) | (table > 1)).any(axis=None))
+        # Student's interval knows no bounds of a share, nor that a likelihood ends at zero.
         if is_share and not is_beyond:
-            # Student's interval knows no bounds of a share.
             return bounds.clip(0, 1)
+        if not (table < 0).any(axis=None):
+            return bounds.clip(lower=0)
         return bounds
 
     def _interval(
@@ -153,9 +156,10 @@ class Study(Values):
         if seeds_with_values < 2 or not self.has_learnt_by(task, name):
             return {}
         verdicts = {}
+        incomplete = self.incomplete(task, name)
         for kind in self.kinds:
             losses = [str(variant) for variant in table.index]
-            own = [self.supervision[loss] == kind for loss in losses]
+            own = [self.supervision[loss] == kind and loss not in incomplete for loss in losses]
             searches: list[Search | None] = [None] * len(losses)
             if not settings_are_given:
                 searches = [
@@ -169,37 +173,60 @@ class Study(Values):
                 overlap=self.info(task).overlap,
                 searches=searches,
             )
-        # One common seed shows no variances.
-        for found in verdicts.values():
-            if len(found.rows) > 1 and not np.isfinite(found.worse_by).any():
-                return {}
-        return verdicts
+        # One common seed shows no variances: then nothing is known of the losses of a kind.
+        return {
+            kind: found
+            for kind, found in verdicts.items()
+            if len(found.rows) < 2 or np.isfinite(found.worse_by).any()
+        }
+
+    @kept
+    def incomplete(self, task: str, metric: str) -> list[str]:
+        """Return the losses that lack a finite value of a metric with a seed whose cell is done.
+
+        An infinite likelihood, say, is the worst of all. Without it the other seeds would make the loss look better
+        than it is, so that it is not judged by this metric.
+        """
+        table = self.table(task, metric)
+        cells = self.cells_of(task)
+        done = cells[cells["status"] == "done"].groupby("variant")["seed"].nunique()
+        values = table.notna().sum(axis=1)
+        return [str(loss) for loss in table.index if 0 < values[loss] < done.get(loss, 0)]
+
+    def metric_of_use(self, task: str, use: Use) -> str | None:
+        """Return the metric by which a use is judged on a task: the first in its row that most losses have."""
+        losses_with_value = {}
+        for metric in use.metrics:
+            if metric in self.metrics(task):
+                values = self.table(task, metric).notna().any(axis=1)
+                losses_with_value[metric] = int(values.sum())
+        most = max(losses_with_value.values(), default=0)
+        for metric, losses in losses_with_value.items():
+            if losses == most > 0:
+                return metric
+        return None
 
     def resolution(self, task: str, metric: str = "") -> float:
         """Return the smallest difference of losses with the least supervision that would show; nan: not known.
 
         See `Contenders.resolution`.
         """
-        verdicts = self.contenders(task, metric)
-        if not verdicts:
-            return math.nan
-        return verdicts[self.kinds[0]].resolution()
+        found = self.contenders(task, metric).get(self.kinds[0])
+        return math.nan if found is None else found.resolution()
 
     def resolution_of_given_settings(self, task: str, metric: str = "") -> float:
         """Return the same with the chosen settings taken as given."""
-        verdicts = self.contenders(task, metric, settings_are_given=True)
-        if not verdicts:
-            return math.nan
-        return verdicts[self.kinds[0]].resolution()
+        found = self.contenders(task, metric, settings_are_given=True).get(self.kinds[0])
+        return math.nan if found is None else found.resolution()
 
     def worse_with_given_settings(self, task: str, metric: str = "") -> list[str]:
         """Return the losses that are contenders, but would be worse with the chosen settings taken as given."""
         kind = self.kinds[0]
-        with_search = self.contenders(task, metric)
-        given = self.contenders(task, metric, settings_are_given=True)
-        if not with_search or not given:
+        with_search = self.contenders(task, metric).get(kind)
+        given = self.contenders(task, metric, settings_are_given=True).get(kind)
+        if with_search is None or given is None:
             return []
-        only_by_search = with_search[kind].contender & ~given[kind].contender
+        only_by_search = with_search.contender & ~given.contender
         losses = self.table(task, metric).index[only_by_search]
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
@@ -281,58 +308,73 @@ class Study(Values):
         return self.has_learnt_by(task, self.line_metric(task)) or bool(self.learnt_by_others(task))
 
     @kept
-    def learnt_by_others(self, task: str) -> list[str]:
-        """Return the metrics of other uses by which a loss is better than no skill, at 95 % for all of them."""
+    def learnt_by_others(self, task: str) -> dict[str, list[str]]:
+        """Return the metrics of other uses by which losses are better than no skill, and which losses are.
+
+        With 95 % confidence for all these metrics together. With one seed or two nobody knows how much losses vary.
+        """
         names = self.other_lines(task)
         level = 1 - (1 - LEVEL) / max(len(names), 1)
-        return [name for name in names if self._beats_line(task, name, level)]
+        found = {}
+        for name in names:
+            if int(self.table(task, name).notna().any().sum()) >= FEWEST_SEEDS:
+                better = self._better_than_line(task, name, level)
+                if better:
+                    found[name] = better
+        return found
 
     @kept
     def has_learnt_by(self, task: str, metric: str) -> bool:
-        """Return whether a loss has learnt anything by a metric; by any use, where the metric itself has no line."""
+        """Return whether a loss has learnt anything by a metric; by any use, where the metric itself has no line.
+
+        True where nothing is known.
+        """
         has_line = metric != "posterior_error" and self.line(task, metric).notna().any()
         if has_line or metric == self.line_metric(task):
-            return self._beats_line(task, metric, LEVEL)
+            is_known = self._gains(task, metric).notna().any(axis=None)
+            return not is_known or bool(self._better_than_line(task, metric, LEVEL))
         return self.has_learnt(task)
 
-    def better_than_line(self, task: str, metric: str) -> list[str]:
-        """Return the losses whose 95 % interval, each for itself, lies beyond the best constant answer or chance."""
-        line = float(self.line(task, metric).mean())
-        summary = self.summary(task, metric)
-        summary = summary[summary["supervision"] == self.kinds[0]]
-        if describe(metric).lower_is_better:
-            return [str(loss) for loss in summary.index[summary["high"] < line]]
-        return [str(loss) for loss in summary.index[summary["low"] > line]]
+    def _gains(self, task: str, metric: str) -> pd.DataFrame:
+        """Return by how much losses with the least supervision are better than the line, by loss and seed."""
+        table = self.table(task, metric)
+        line = self.line(task, metric)
+        gains = line - table if describe(metric).lower_is_better else table - line
+        return gains[[self.supervision[str(v)] == self.kinds[0] for v in table.index]]
 
-    def _beats_line(self, task: str, metric: str, level: float) -> bool:
-        """Return whether a loss is better than the best constant answer beyond noise; True where that is not known.
+    def _better_than_line(self, task: str, metric: str, level: float) -> list[str]:
+        """Return the losses that are better than the best constant answer beyond noise.
 
         The constant answer is judged as one more loss; with one seed or two a loss has to beat it with each. The mean
         of a loss also has to beat it by more than another draw of the test items explains, where that is known.
         """
-        table = self.table(task, metric)
-        line = self.line(task, metric)
-        lower_is_better = describe(metric).lower_is_better
-        gains = line - table if lower_is_better else table - line
-        has_least_supervision = [self.supervision[str(v)] == self.kinds[0] for v in table.index]
-        gains = gains[has_least_supervision]
-        if gains.isna().all(axis=None):
-            return True
+        gains = self._gains(task, metric)
         seeds = int(gains.notna().any().sum())
-        if seeds >= 3:
-            with_line = np.vstack([table.loc[gains.index], line.where(gains.notna().any())])
-            judged = contenders(
-                with_line,
-                lower_is_better=lower_is_better,
-                overlap=self.info(task).overlap,
-                level=level,
-            )
-            if judged.contender[-1]:
-                return False
+        if seeds >= FEWEST_SEEDS:
+            is_beyond_seeds = self._beats_line_by_seeds(task, metric, level)
         else:
-            gains = gains[gains.min(axis=1) > 0]
-        least = self._least_gain(task, metric, level)
-        return bool((gains.mean(axis=1) > least[gains.index]).any())
+            is_beyond_seeds = gains.min(axis=1) > 0
+        least = self._least_gain(task, metric, level)[gains.index]
+        is_better = is_beyond_seeds & (gains.mean(axis=1) > least)
+        return [str(loss) for loss in gains.index[is_better]]
+
+    def _beats_line_by_seeds(self, task: str, metric: str, level: float) -> pd.Series[bool]:
+        """Return which losses are better than the constant answer by more than seeds explain."""
+        gains = self._gains(task, metric)
+        line = self.line(task, metric).where(gains.notna().any())
+        table = self.table(task, metric).loc[gains.index]
+        judged = contenders(
+            np.vstack([table, line]),
+            lower_is_better=describe(metric).lower_is_better,
+            overlap=self.info(task).overlap,
+            level=level,
+        )
+        beats = pd.Series(False, gains.index)
+        # The line is the last row. It is worse than a loss by more than the width.
+        is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
+        for place, row in enumerate(judged.rows[:-1]):
+            beats.iloc[row] = bool(is_worse[place])
+        return beats
 
     def _least_gain(self, task: str, metric: str, level: float) -> pd.Series[float]:
         """Return what the mean of each loss has to gain on the constant answer, as the draw of test items moves it."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from milbench._utils.words import capital
 from milbench.contracts.metric_info import Metric, describe
-from milbench.report.formatting import readable
+from milbench.report.formatting import first_of, readable
 from milbench.report.judge import judge
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
@@ -17,7 +18,6 @@ from milbench.report.tables import ticked, with_lines
 from milbench.report.uses import USES, Use
 from milbench.report.values import rows_of
 from milbench.report.verdict import (
-    Best,
     Judgement,
     NothingLearnt,
     NotToldApart,
@@ -27,7 +27,8 @@ from milbench.report.verdict import (
 
 NOTE = (
     "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
-    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric."
+    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric. "
+    "Each use is judged for itself."
 )
 
 
@@ -46,11 +47,20 @@ class UseVerdict:
         return describe(self.judgement.metric)
 
     @property
+    def ticked_summary(self) -> pd.DataFrame:
+        """The summary, without ticks where there is a remark: nearly all losses would have one."""
+        if self.remark:
+            return self.summary.assign(contender=None, worse_by=math.nan)
+        return self.summary
+
+    @property
     def remark(self) -> str:
         """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
         match self.judgement.verdict:
             case NothingLearnt():
                 return "not shown to be learnt"
+            case OneLoss() if self.judgement.supervision:
+                return f"one loss alone has {self.judgement.supervision} supervision"
             case TooFewSeeds():
                 return "too few seeds"
             case NotToldApart(resolution=resolution) if math.isfinite(resolution):
@@ -61,13 +71,21 @@ class UseVerdict:
                 return ""
 
 
+def _worse(verdict: UseVerdict) -> str:
+    """Return who is worse than the best where most losses are not told apart."""
+    said = verdict.judgement.verdict
+    if not isinstance(said, NotToldApart) or not said.worse:
+        return ""
+    names = first_of([readable(loss) for loss in said.worse])
+    return f"; worse than the best: {names}"
+
+
 def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
     """Return what is said of a task for each use that has a metric there; nothing for fewer than two."""
-    measured = study.metrics(task)
     found = []
     for use in USES:
-        metric = use.judged_by(measured)
-        if metric is None or study.table(task, metric).isna().all(axis=None):
+        metric = study.metric_of_use(task, use)
+        if metric is None:
             continue
         found.append(UseVerdict(use, judge(study, task, metric), study.summary(task, metric)))
     return found if len(found) > 1 else []
@@ -83,27 +101,12 @@ def uses_table(study: Study, task: str) -> Table | None:
     metrics = {}
     for verdict in verdicts:
         head = f"{verdict.use.name}: {verdict.metric.heading}"
-        summary = verdict.summary.reindex(order)
+        summary = verdict.ticked_summary.reindex(order)
         columns[head] = [ticked(row, verdict.metric) for row in rows_of(summary)]
         metrics[head] = (task, verdict.judgement.metric)
     frame = with_lines(pd.DataFrame(columns, index=order), study, metrics)
-    remarks = [f"{one.use.name}, {one.remark}" for one in verdicts if one.remark]
     note = NOTE
-    if remarks:
-        note += f" In this comparison: {'; '.join(remarks)}."
+    for verdict in verdicts:
+        if verdict.remark:
+            note += f" {capital(verdict.use.name)}: {verdict.remark}{_worse(verdict)}."
     return Table(f"By use on {readable(task)}", named_rows(frame), note)
-
-
-def uses_line(study: Study, task: str) -> str:
-    """Return which losses may be the best for each use of a task that tells them apart; "" for fewer than two."""
-    parts = []
-    for verdict in use_verdicts(study, task):
-        said = verdict.judgement.verdict
-        if isinstance(said, Best):
-            names = ", ".join(readable(loss) for loss in said.contenders)
-            parts.append(f"{verdict.use.name}: {names}")
-        elif isinstance(said, OneLoss):
-            return ""
-    if len(parts) < 2:
-        return ""
-    return f"On {readable(task)} by use, the best may be, for {'; for '.join(parts)}."

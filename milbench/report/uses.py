@@ -1,12 +1,11 @@
 """The five uses of a trained network, and the metrics by which losses are judged for each.
 
 A loss that gets whole label sets right need not rank bags well, nor know where a class is. Each use has a verdict of
-its own, by the first of its metrics that was measured; the others are shown beside it.
+its own, by the first of its metrics that most losses have; the others are shown beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -19,14 +18,7 @@ class Use:
     wish: str
     """What one wants, as the end of "You want ..."."""
     metrics: tuple[str, ...]
-    """Losses are judged by the first one that was measured."""
-
-    def judged_by(self, measured: Collection[str]) -> str | None:
-        """Return the metric by which losses are judged for this use, None where none was measured."""
-        for metric in self.metrics:
-            if metric in measured:
-                return metric
-        return None
+    """Losses are judged by the first one that most of them have, see `Study.metric_of_use`."""
 
 
 USES = (
@@ -41,11 +33,3 @@ USES = (
     Use("probabilities", "probabilities that can be trusted", ("nll", "presence_ece", "set_ece")),
 )
 """Fixed in advance of the comparisons that are judged by them: docs/statistics.md."""
-
-
-def use_of(metric: str) -> Use | None:
-    """Return the use that a metric belongs to, None where it belongs to none of the five."""
-    for use in USES:
-        if metric in use.metrics:
-            return use
-    return None

@@ -48,7 +48,7 @@ class NothingLearnt:
 
 @dataclass(frozen=True, slots=True)
 class OneLoss:
-    """There is nothing that the loss could be better than."""
+    """Only one loss was compared."""
 
     leader: Leader
 
@@ -106,8 +106,3 @@ class Judgement:
     """Cells of the task that are done."""
     planned: int
     baseline: BetterBaseline | None = None
-
-    @property
-    def counts(self) -> bool:
-        """Whether the task tells losses apart by the metric, and so counts in sentences about several tasks."""
-        return isinstance(self.verdict, Best)

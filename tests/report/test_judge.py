@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from milbench.contracts.outcomes import Outcomes, save_outcomes
+from milbench.contracts.supervision import Supervision
 from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.bag_items import BagItems, save_bag_items
@@ -18,6 +19,7 @@ from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
+from milbench.report.uses import USES
 from milbench.report.values import rows_of
 from milbench.report.verdict import (
     Best,
@@ -130,13 +132,64 @@ def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
     assert by_precision.contenders == ("a",)
 
 
+def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
+    values = {"a": [0.599, 0.5985, 0.5992, 0.5989, 0.599], "b": [0.1, 0.65, 0.35, 0.75, 0.55]}
+    results = with_same(seeds_of(values), "no_skill_set_error", 0.6)
+    assert Study(results)._better_than_line("t", "set_error", 0.95) == ["a"]
+
+
+def test_two_seeds_show_no_other_use() -> None:
+    ranked = with_metric(
+        with_same(seeds_of({"a": [0.6, 0.6]}), "no_skill_set_error", 0.6),
+        "auroc",
+        {"a": [0.8, 0.9]},
+    )
+    verdict = judge(Study(ranked), "t").verdict
+    assert isinstance(verdict, NothingLearnt)
+    assert verdict.by_others == ()
+
+
+def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
+    likelihoods = {"a": [0.3, 0.31, math.inf, math.inf], "b": [0.41] * 3 + [0.42], "c": [0.6] * 4}
+    results = around(0.1, 0.1, 0.1, seeds=4)
+    verdict = judge(Study(with_metric(results, "nll", likelihoods)), "t", "nll").verdict
+    assert isinstance(verdict, Best | NotToldApart)
+    assert "a" not in verdict.contenders + verdict.worse
+    assert verdict.leader.loss == "b"
+
+
+def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
+    results = around(0.1, 0.2, 0.3)
+    only_one = {"a": [0.1] * 5, "b": [math.nan] * 5, "c": [math.nan] * 5}
+    all_three = {"a": [0.1] * 5, "b": [0.2] * 5, "c": [0.3] * 5}
+    measured = with_metric(
+        with_metric(results, "own_label_error", only_one), "label_error", all_three
+    )
+    (_, classes, *_) = USES
+    assert Study(measured).metric_of_use("t", classes) == "label_error"
+
+
+def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
+    kinds: dict[str, Supervision] = {"c": "count", "d": "count"}
+    lost = {(loss, "t", seed): ("missing", "") for loss in "cd" for seed in (1, 2)}
+    results = make_results(
+        losses={"a": 0.01, "b": 0.4, "c": 0.1, "d": 0.2},
+        tasks={"t": "set_error"},
+        supervision=kinds,
+        statuses=lost,
+    )
+    verdict = judge(Study(results), "t").verdict
+    assert isinstance(verdict, Best)
+    assert verdict.contenders == ("a",)
+
+
 def test_chance_in_one_of_several_uses_is_no_learning() -> None:
     """AUROC lies above 0.5 by 2.5 standard errors: enough for one question, not for one of three."""
     values = {"a": [0.50 + 0.02 * z for z in (0.2, 1.1, 2.0)]}
     alone = with_metric(
         with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
     )
-    assert Study(alone).learnt_by_others("t") == []
+    assert Study(alone).learnt_by_others("t") == {}
 
 
 def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
@@ -148,8 +201,8 @@ def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
         Study(replace(results, frame=results.frame.assign(value=values + noise.clip(-0.009, 0.09))))
     )
     assert "on 4 of 4 tasks" in first
-    assert second.startswith("Differences between most losses do not show on t4 (below ")
-    assert second.endswith("so that this task does not count.")
+    assert second.startswith("Most losses cannot be told apart on t4 (")
+    assert "points). This task is left out of the count" in second
 
 
 def with_search(results: Results, tested: Mapping[str, Sequence[float]]) -> Results:

@@ -24,7 +24,8 @@ from milbench.report.figures.style import WIDTH, new_figure, wrapped
 
 CAPTION = (
     "Means over seeds with the half width of their 95 % interval, each use in its own metric. Green ✓: the loss may be "
-    "the best for that use. Grey: this task says nothing of that use, for the reason above the column, and has no ✓."
+    "the best for that use. Grey: most losses cannot be told apart, or nothing is shown to be learnt, as the head of "
+    "the column says; there is no ✓."
 )
 _HEAD_WIDTH = 20
 """How many letters fit above a column."""
