@@ -1,13 +1,13 @@
 """What each test bag adds to a metric that is no mean over bags: macro F1, average precision and AUROC.
 
-A bag adds what the metric loses without it. With m of n bags and m(-b) without bag b, the value of b is
+To a ranking a bag adds what the metric loses without it. With m of n bags and m(-b) without bag b, the value of b is
 
     m + (n - 1) (m' - m(-b)),    m': the mean of all m(-b)
 
 These values have the metric as their mean, and the variance of their mean is the jackknife's of the metric (B. Efron
 and C. Stein, "The jackknife estimate of variance", Annals of Statistics 9, 1981, pp. 586-596). So they can stand for
 the outcomes of a metric that is a mean. Derivatives by the weight of a bag would be the same where classes are in many
-bags, but find a third of the variance where a class is in one or two.
+bags, but find a third of the variance where a class is in one or two. Of F1 they do not, and need no bag left out.
 """
 
 from collections.abc import Callable
@@ -23,20 +23,18 @@ Scores = NDArray[np.floating]
 def macro_f1_by_bag(predicted: Bools, labels: Bools) -> Floats | None:
     """Return what each of n bags adds to macro F1, (n,); None where no class occurs.
 
+    F1 is a ratio of two means over bags, 2 TP and 2 TP + FP + FN, and to first order moves as they do.
+
     `predicted` and `labels` are label sets (n, C). The mean is over the classes that occur, as in the metric.
     """
-    hits = 2.0 * (predicted & labels)
-    counted = hits + (predicted != labels)
-    # Of a class that occurs in no bag but the one that is left out, there is no F1.
-    occurs = labels.sum(axis=0) - labels > 0
-    left_hits = hits.sum(axis=0) - hits
-    left_counted = counted.sum(axis=0) - counted
-    without = np.divide(left_hits, left_counted, out=np.full(labels.shape, np.nan), where=occurs)
-    in_all = labels.any(axis=0)
-    if not in_all.any():
+    occurs = labels.any(axis=0)
+    if not occurs.any():
         return None
-    f1 = hits.sum(axis=0)[in_all] / counted.sum(axis=0)[in_all]
-    return _values(float(f1.mean()), without)
+    hits = 2.0 * (predicted & labels)[:, occurs]
+    counted = hits + (predicted != labels)[:, occurs]
+    f1 = hits.sum(axis=0) / counted.sum(axis=0)
+    gains = (hits - f1 * counted) / counted.mean(axis=0)
+    return np.asarray((f1 + gains).mean(axis=1))
 
 
 def average_precision_by_bag(presence: Scores, labels: Bools) -> Floats | None:
