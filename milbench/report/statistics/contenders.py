@@ -22,6 +22,7 @@ from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import (
+    Kind,
     Pairs,
     Scaled,
     common_means,
@@ -99,6 +100,7 @@ def contenders(
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
     level: float = LEVEL,
+    kind: Kind | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -115,6 +117,8 @@ def contenders(
             not. Without any the set holds for these settings alone.
         level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
             one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
+        kind: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
+            "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -128,7 +132,8 @@ def contenders(
     """
     given = np.asarray(errors, float)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
-    values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
+    noise_of_rows = None if noise is None else noise.of(rows)
+    values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
     pairs = compare_all(values, overlap, search, level)
