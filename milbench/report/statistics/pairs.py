@@ -114,10 +114,12 @@ def kind_of(metric: Metric) -> Kind:
 
 def _on_scale(values: Floats, errors: Floats, kind: Kind) -> Floats:
     """Return values of the metric on the scale on which `errors` are compared."""
+    # A search may find smaller values than any of the comparison, and these must not look alike.
+    together = np.concatenate([errors.ravel(), values.ravel()])
     if kind == "logit":
-        return np.asarray(special.logit(_clipped_shares(values, errors)))
+        return np.asarray(special.logit(_clipped_shares(values, together)))
     if kind == "log":
-        return np.log(np.maximum(values, _least_above_zero(errors) / 2))
+        return np.log(np.maximum(values, _least_above_zero(together) / 2))
     return values
 
 
