@@ -144,7 +144,9 @@ def contenders(
     if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
         is_excluded = (pairs.difference > widths).any(axis=1)
-        is_contender[rows] = ~is_excluded
+        # With missing seeds each of three losses may be worse than the next one, in a circle. One of them is the best.
+        if not is_excluded.all():
+            is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
         bounds = Bounds(values, pairs, widths, in_units)
     return Contenders(is_contender, rows.tolist(), pairs, values, bounds)

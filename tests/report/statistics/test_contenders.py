@@ -185,6 +185,20 @@ def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_n
     ).contender.all()
 
 
+def test_losses_that_exclude_each_other_in_a_circle_all_stay() -> None:
+    """Each pair has twelve seeds of its own, on which the second is far better than the first."""
+    errors = np.full((3, 36), np.nan)
+    for first in range(3):
+        second = (first + 1) % 3
+        own_seeds = slice(12 * first, 12 * first + 12)
+        errors[first, own_seeds] = 0.5
+        errors[second, own_seeds] = 0.1
+    found = contenders(errors)
+    assert (found.pairs.difference > found.pairs.widths()).any(axis=1).all()
+    assert found.contender.all()
+    assert (found.worse_by > 0.3).all()
+
+
 def test_splits_of_the_same_bags_widen_the_set() -> None:
     errors = [
         [0.10, 0.11, 0.12, 0.10, 0.09],
