@@ -108,7 +108,7 @@ def contenders(
     logits and other positive values as logarithms, which makes variances alike.
 
     Args:
-        errors: (losses, seeds), NaN where a seed is missing.
+        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean can hold.
         lower_is_better: whether the smallest value is the best.
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
@@ -131,6 +131,7 @@ def contenders(
         [0.003, 0.003, 0.015, 0.177]
     """
     given = np.asarray(errors, float)
+    _check_finite(given)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
     noise_of_rows = None if noise is None else noise.of(rows)
     values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
@@ -150,6 +151,18 @@ def contenders(
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
         bounds = Bounds(values, pairs, widths, in_units)
     return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
+
+
+def _check_finite(errors: Floats) -> None:
+    """Refuse infinite values, of which no mean and no variance can be taken."""
+    infinite = np.argwhere(np.isinf(errors))
+    if len(infinite):
+        loss, seed = infinite[0].tolist()
+        value = errors[loss, seed]
+        raise ValueError(
+            f"expected finite values, or NaN for a missing one, got {value} in row {loss} (loss), "
+            f"column {seed} (seed)"
+        )
 
 
 PLACES = np.linspace(-1, 1, 5)

@@ -185,6 +185,12 @@ def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_n
     ).contender.all()
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_an_infinite_value_is_refused_by_its_place(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"got {value} in row 1 \(loss\), column 2 \(seed\)"):
+        contenders([[0.1, 0.2, 0.3], [0.4, np.nan, value]])
+
+
 def test_losses_that_exclude_each_other_in_a_circle_all_stay() -> None:
     """Each pair has twelve seeds of its own, on which the second is far better than the first."""
     errors = np.full((3, 36), np.nan)
