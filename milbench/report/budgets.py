@@ -58,7 +58,7 @@ from milbench.report.formatting import (
     readable,
 )
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import scaled
+from milbench.report.statistics.pairs import Kind, kind_of, scaled
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.values import NO_SKILL
@@ -123,7 +123,8 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
         A row for each loss and each budget of 1, 2, 4, ... draws, as far as it has draws: loss (its name in reports),
         draws, expected, low and high, NaN where they are not known. No rows without a search.
     """
-    return curves(tried_draws(study, task, metric))
+    name = metric or _primary(study, task)
+    return curves(tried_draws(study, task, metric), kind_of(describe(name)))
 
 
 def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
@@ -131,9 +132,9 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
     tried = tried_draws(study, task, metric)
     if not tried:
         return None
-    curve = curves(tried)
     name = metric or _primary(study, task)
     described = describe(name)
+    curve = curves(tried, kind_of(described))
     columns = {}
     for budget, rows in curve.groupby("draws"):
         head = "1 draw" if budget == 1 else f"{budget} draws"
@@ -289,10 +290,10 @@ def _mean_of_equals(validation: Floats, test: Floats) -> Floats:
     return np.asarray(means[places])
 
 
-def curves(tried: Sequence[TriedDraws]) -> pd.DataFrame:
-    """Return the curves of losses on one task, see `budget_curves`."""
+def curves(tried: Sequence[TriedDraws], kind: Kind | None = None) -> pd.DataFrame:
+    """Return the curves of losses on one task, see `budget_curves`; for `kind` see `scaled`."""
     most = max((draws.count for draws in tried), default=0)
-    by_budget = [_with_bands(tried, budget) for budget in budgets(most)]
+    by_budget = [_with_bands(tried, budget, kind) for budget in budgets(most)]
     if not by_budget:
         return pd.DataFrame(columns=COLUMNS)
     frame = pd.concat(by_budget, ignore_index=True)
@@ -302,7 +303,7 @@ def curves(tried: Sequence[TriedDraws]) -> pd.DataFrame:
     return pd.DataFrame(pd.concat(by_loss, ignore_index=True))
 
 
-def _with_bands(tried: Sequence[TriedDraws], budget: int) -> pd.DataFrame:
+def _with_bands(tried: Sequence[TriedDraws], budget: int, kind: Kind | None = None) -> pd.DataFrame:
     """Return the rows of all losses with so many draws, for one budget."""
     able = [draws for draws in tried if draws.count >= budget]
     most_groups = max(draws.groups for draws in able)
@@ -314,7 +315,7 @@ def _with_bands(tried: Sequence[TriedDraws], budget: int) -> pd.DataFrame:
         row[1 : 1 + len(left_out)] = left_out
     # A mean of ones may be a little below one, where its logit would be huge.
     values = values.round(DIGITS)
-    scale = scaled(values, True, None)
+    scale = scaled(values, True, None, kind)
     on_scale = np.asarray(scale.values)
     own = np.array([_jackknife_variance(row[1:]) for row in on_scale])
     known = own[np.isfinite(own)]

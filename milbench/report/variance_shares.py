@@ -53,7 +53,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Draw
 from milbench.report.formatting import NOTHING, listed, readable
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import scaled
+from milbench.report.statistics.pairs import Kind, kind_of, scaled
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.uses import USES
@@ -124,7 +124,8 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
     rows = []
     for metric in metrics:
         values = _values(study, task, metric, drawn).reindex(levels.index).dropna()
-        shares = shares_of(values, levels.loc[values.index], groups[values.index])
+        kind = kind_of(describe(metric))
+        shares = shares_of(values, levels.loc[values.index], groups[values.index], kind)
         rows += _rows(metric, shares, len(values))
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -354,7 +355,10 @@ def _indicators(levels: pd.DataFrame, factor: str) -> Floats:
 
 
 def shares_of(
-    values: pd.Series[float], levels: pd.DataFrame, groups: pd.Series[str]
+    values: pd.Series[float],
+    levels: pd.DataFrame,
+    groups: pd.Series[str],
+    kind: Kind | None = None,
 ) -> list[Share]:
     """Return the shares of all sources of the variance of values.
 
@@ -362,6 +366,7 @@ def shares_of(
         values: of each cell, in the unit of the metric.
         levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where both are there.
         groups: of each cell what it is left out with, for the intervals.
+        kind: the scale on which variances are compared, see `scaled`.
 
     Returns:
         Those of single factors, or of several that cannot be told apart; last `TOGETHER` and `REST`. Nothing where
@@ -372,7 +377,7 @@ def shares_of(
     given = np.asarray(values, np.float64)
     if levels.empty or np.ptp(given) == 0:
         return []
-    scale = scaled(given[:, None], True, None)
+    scale = scaled(given[:, None], True, None, kind)
     on_scale = np.asarray(scale.values)[:, 0]
     model = _Model(on_scale, levels)
     if math.isnan(model.noise()):

@@ -96,6 +96,18 @@ def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
     assert [row["low"], row["high"]] == pytest.approx(expected, abs=2e-6)
 
 
+def test_log_likelihoods_below_one_have_the_band_of_logarithms() -> None:
+    values = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    row = curves([draws(values, values)], "log").iloc[0]
+    # With one draw, a mean is what is expected: leaving one value out moves it by so much.
+    without = (np.sum(values) - np.array(values)) / 5
+    error = math.sqrt(5 / 6 * ((np.log(without) - np.log(without).mean()) ** 2).sum())
+    reach = stats.t.ppf(0.975, 5) * error
+    middle = math.log(np.mean(values))
+    expected = [math.exp(middle - reach), math.exp(middle + reach)]
+    assert [row["low"], row["high"]] == pytest.approx(expected)
+
+
 def test_one_draw_has_no_band() -> None:
     row = curves([draws([0.1], [0.2])]).iloc[0]
     assert row["expected"] == 0.2

@@ -124,6 +124,16 @@ def test_three_factors_that_go_together_share_one_row() -> None:
     assert found[together].value == pytest.approx(alone["learning rate"].value)
 
 
+def test_log_likelihoods_below_one_are_compared_as_logarithms() -> None:
+    frame = design(cells=2)
+    # Logarithms far enough below zero that all values are below 1.
+    logarithms = logits(frame, 0.5, np.random.default_rng(0)) - 10
+    levels = frame[["loss", "learning rate"]].astype(str)
+    found = shares_of(np.exp(logarithms), levels, frame["group"], "log")
+    as_they_are = shares_of(logarithms, levels, frame["group"], "")
+    assert [share.value for share in found] == pytest.approx([one.value for one in as_they_are])
+
+
 def test_a_length_of_the_search_alone_is_not_told_from_its_stage() -> None:
     frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
     frame["stage of the search"] = frame["seed"] < 3

@@ -15,6 +15,9 @@ The sum is corrected in two ways.
 - The sum need not be a covariance: that of few clusters may be negative. As Cameron, Gelbach and Miller do, negative
   eigenvalues are replaced by zero. What is left is positive semi-definite.
 
+Neither helps where nearly every two bags are neighbours. The sum over neighbours is then the small rest of a sum over
+all pairs, which is zero, and often negative; a zero in its place would count as known. There is no covariance then.
+
 Bags of two seeds may share something as well, where every seed has its own test bags: of the same digits, or of the
 same words by other writers. The covariance of two means over different bags is the same sum, with the same correction.
 """
@@ -28,6 +31,12 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 Floats = NDArray[np.float64]
+
+MOST_NEIGHBOURS = 0.95
+"""With a larger share of neighbours among all pairs of bags nothing is known of how far a mean varies."""
+
+_ROUNDING = 1e-12
+"""A variance below this share of that of independent bags is one of floating point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,25 +54,36 @@ class Clusters:
         return int(self.neighbours.shape[0])
 
     @property
-    def share(self) -> float:
+    def share_of_neighbours(self) -> float:
         """The share of all pairs of bags that are neighbours, each bag with itself among them."""
         return float(self.neighbours.nnz) / len(self) ** 2
 
     def covariance(self, residuals: Floats) -> Floats:
         """Return the covariance of k means from their residuals (k, n), whose sums are zero.
 
-        ValueError where every two bags share something, so that there is nothing to learn from.
+        ValueError where bags do not show it: where nearly every two of them share something, and where a mean seems
+        not to vary although its residuals do.
         """
         count = len(self)
         if self.neighbours.nnz == count:
             # Nothing is shared. This is the same sum, in the form and to the last digit of independent items.
             return np.asarray(residuals @ residuals.T * (count / (count - 1)))
-        if self.share >= 1:
+        share = self.share_of_neighbours
+        if share > MOST_NEIGHBOURS:
             raise ValueError(
-                f"every two of {count} test bags share an item: how far their mean varies is not known"
+                f"of all pairs of {count} test bags {share:.0%} share an item: "
+                "how far their mean varies is not known"
             )
         of_neighbours = residuals @ (self.neighbours @ residuals.T)
-        return semidefinite(of_neighbours / (1 - self.share))
+        of_independent = (residuals**2).sum(axis=1)
+        varies = of_independent > 0
+        is_lost = np.diagonal(of_neighbours) <= _ROUNDING * of_independent
+        if (varies & is_lost).any():
+            raise ValueError(
+                f"{count} test bags share so many items that no variance of their mean is left: "
+                "how far it varies is not known"
+            )
+        return semidefinite(of_neighbours / (1 - share))
 
     def covariance_with(self, other: Clusters, residuals: Floats, of_other: Floats) -> Floats:
         """Return the covariance of k means over these bags and l means over other ones, (k, l).
@@ -75,10 +95,10 @@ class Clusters:
         shared = sparse.csr_array(self.parts[:, here] @ other.parts[:, there].T)
         shared.data = np.ones_like(shared.data)
         share = float(shared.nnz) / (len(self) * len(other))
-        if share >= 1:
+        if share > MOST_NEIGHBOURS:
             raise ValueError(
-                f"every one of {len(self)} test bags shares an item with each of {len(other)} others: "
-                "how far their means vary together is not known"
+                f"of all pairs of one of {len(self)} test bags and one of {len(other)} others {share:.0%} share "
+                "an item: how far their means vary together is not known"
             )
         return np.asarray(residuals @ (shared @ of_other.T) / (1 - share))
 

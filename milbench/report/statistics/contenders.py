@@ -22,6 +22,7 @@ from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import (
+    Kind,
     Pairs,
     Scaled,
     common_means,
@@ -99,6 +100,7 @@ def contenders(
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
     level: float = LEVEL,
+    kind: Kind | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -106,7 +108,7 @@ def contenders(
     logits and other positive values as logarithms, which makes variances alike.
 
     Args:
-        errors: (losses, seeds), NaN where a seed is missing.
+        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean can hold.
         lower_is_better: whether the smallest value is the best.
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
@@ -115,6 +117,8 @@ def contenders(
             not. Without any the set holds for these settings alone.
         level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
             one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
+        kind: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
+            "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -127,8 +131,10 @@ def contenders(
         [0.003, 0.003, 0.015, 0.177]
     """
     given = np.asarray(errors, float)
+    _check_finite(given)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
-    values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
+    noise_of_rows = None if noise is None else noise.of(rows)
+    values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
     pairs = compare_all(values, overlap, search, level)
@@ -139,10 +145,24 @@ def contenders(
     if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
         is_excluded = (pairs.difference > widths).any(axis=1)
-        is_contender[rows] = ~is_excluded
+        # With missing seeds each of three losses may be worse than the next one, in a circle. One of them is the best.
+        if not is_excluded.all():
+            is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
         bounds = Bounds(values, pairs, widths, in_units)
     return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
+
+
+def _check_finite(errors: Floats) -> None:
+    """Refuse infinite values, of which no mean and no variance can be taken."""
+    infinite = np.argwhere(np.isinf(errors))
+    if len(infinite):
+        loss, seed = infinite[0].tolist()
+        value = errors[loss, seed]
+        raise ValueError(
+            f"expected finite values, or NaN for a missing one, got {value} in row {loss} (loss), "
+            f"column {seed} (seed)"
+        )
 
 
 PLACES = np.linspace(-1, 1, 5)

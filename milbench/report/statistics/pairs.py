@@ -18,16 +18,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from scipy import optimize, special
 
+from milbench.contracts.metric_info import Metric
 from milbench.report.statistics.differences import LEVEL, item_parts
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 from milbench.report.statistics.selection import Search, SearchVariances, search_variances
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
+
+Kind = Literal["logit", "log", ""]
+"""The scale on which values are compared: logits, logarithms, or values as they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,8 +42,7 @@ class Scaled:
     values: Floats
     noise: SamplingNoise | None
     """Of `values`."""
-    kind: str
-    """"logit", "log" or "" for values as they are."""
+    kind: Kind
     sign: int
     """-1 where the larger value of the metric is the better."""
 
@@ -55,9 +59,18 @@ class Scaled:
         return np.asarray(self.sign * back)
 
 
-def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -> Scaled:
-    """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one."""
-    kind = _kind(values)
+def scaled(
+    values: Floats,
+    lower_is_better: bool,
+    noise: SamplingNoise | None,
+    kind: Kind | None = None,
+) -> Scaled:
+    """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one.
+
+    None as the `kind` takes the scale that the values allow. Whoever knows the metric should say it, see `kind_of`:
+    a log-likelihood below 1 looks like a share. Values that a kind does not allow stay as they are.
+    """
+    kind = _kind(values, kind)
     if kind == "logit":
         moved = _moved_shares(values, noise)
         slopes = 1 / (moved * (1 - moved))
@@ -92,22 +105,35 @@ def searches_on_scale(
     return search_variances(on_scale)
 
 
-def _on_scale(values: Floats, errors: Floats, kind: str) -> Floats:
+def kind_of(metric: Metric) -> Kind:
+    """Return the scale of a metric: logits for shares, which areas below curves are as well, else logarithms."""
+    # What is better the larger it is, and no percentage, is an area below a curve.
+    is_share = metric.percent or not metric.lower_is_better
+    return "logit" if is_share else "log"
+
+
+def _on_scale(values: Floats, errors: Floats, kind: Kind) -> Floats:
     """Return values of the metric on the scale on which `errors` are compared."""
+    # A search may find smaller values than any of the comparison, and these must not look alike.
+    together = np.concatenate([errors.ravel(), values.ravel()])
     if kind == "logit":
-        return np.asarray(special.logit(_clipped_shares(values, errors)))
+        return np.asarray(special.logit(_clipped_shares(values, together)))
     if kind == "log":
-        return np.log(np.maximum(values, _least_above_zero(errors) / 2))
+        return np.log(np.maximum(values, _least_above_zero(together) / 2))
     return values
 
 
-def _kind(values: Floats) -> str:
-    """Return the scale on which values are compared, see `Scaled.kind`."""
-    if (values < 0).any():
+def _kind(values: Floats, wanted: Kind | None) -> Kind:
+    """Return the scale on which values are compared: the wanted one where it has a place for all of them."""
+    is_any_negative = bool((values < 0).any())
+    is_any_above_one = bool((values > 1).any())
+    if wanted == "" or is_any_negative:
         return ""
-    if (values > 1).any():
-        return "log"
-    return "logit"
+    if wanted == "logit" and is_any_above_one:
+        return ""
+    if wanted is not None:
+        return wanted
+    return "log" if is_any_above_one else "logit"
 
 
 def _moved_shares(values: Floats, noise: SamplingNoise | None) -> Floats:

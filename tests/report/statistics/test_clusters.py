@@ -83,8 +83,10 @@ def test_equal_groups_give_the_covariance_of_their_means() -> None:
 def test_the_covariance_has_no_negative_eigenvalue() -> None:
     rng = np.random.default_rng(3)
     items = drawn_items(rng, bags=40, size=3, pool=20)
-    residuals = residuals_of(rng.normal(size=(12, 40)))
+    hardness = rng.normal(size=(12, 20))
+    residuals = residuals_of(hardness[:, items].sum(axis=2) + rng.normal(size=(12, 40)))
     plain = residuals @ (clusters(None, items).neighbours @ residuals.T)
+    assert np.diagonal(plain).min() > 0
     assert np.linalg.eigvalsh(plain).min() < -1e-4
     found = clusters(None, items).covariance(residuals)
     assert np.linalg.eigvalsh(found).min() > -1e-12
@@ -92,8 +94,31 @@ def test_the_covariance_has_no_negative_eigenvalue() -> None:
 
 def test_bags_that_all_share_an_item_are_named() -> None:
     everything_shared = clusters(None, np.zeros((30, 1), int))
-    with pytest.raises(ValueError, match="every two of 30 test bags"):
+    with pytest.raises(ValueError, match="of all pairs of 30 test bags 100% share an item"):
         everything_shared.covariance(np.zeros((2, 30)))
+
+
+def test_bags_of_few_items_are_named_even_if_some_share_none() -> None:
+    """Of 100 bags with 10 of 25 items all pairs but one in a thousand share one."""
+    items = drawn_items(np.random.default_rng(0), bags=100, size=10, pool=25)
+    residuals = residuals_of(np.random.default_rng(1).normal(size=(1, 100)))
+    with pytest.raises(ValueError, match="share an item"):
+        clusters(None, items).covariance(residuals)
+
+
+def test_a_variance_that_comes_out_negative_is_not_known() -> None:
+    items = np.array([[0, 1], [0, 2], [1, 2], [0, 1], [2, 3]])
+    residuals = residuals_of(np.array([[1.0, 0, 0, 1, 1]]))
+    # All pairs but two are neighbours: the fifth bag has nothing in common with the first and the fourth.
+    apart = residuals[0, 4] * (residuals[0, 0] + residuals[0, 3])
+    assert 0 - 2 * apart < 0
+    with pytest.raises(ValueError, match="no variance of their mean is left"):
+        clusters(None, items).covariance(residuals)
+
+
+def test_a_mean_without_residuals_does_not_vary() -> None:
+    items = np.array([[0, 1], [0, 2], [3, 4], [5, 6]])
+    assert clusters(None, items).covariance(np.zeros((1, 4))) == 0
 
 
 def test_clusters_of_another_number_of_items_are_refused() -> None:

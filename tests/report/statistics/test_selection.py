@@ -8,10 +8,10 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import compare_all, scaled, searches_on_scale
+from milbench.report.statistics.pairs import Kind, compare_all, scaled, searches_on_scale
 from milbench.report.statistics.selection import Search, search_variances
 
 Floats = NDArray[np.float64]
@@ -79,6 +79,19 @@ def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool
     on_scale = scaled(values, True, None)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(searches, values, on_scale))
     return bool((pairs.difference > pairs.widths())[0].any())
+
+
+@pytest.mark.parametrize("kind", ["logit", "log"])
+def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None:
+    """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
+    errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
+    draws = np.tile([[0.0005], [0.010]], (4, 1))
+    worse = 0.001 * np.arange(8)[:, None]
+    found = searches_on_scale([Search(worse, draws)], errors, scaled(errors[:1], True, None, kind))
+    to_scale = special.logit if kind == "logit" else np.log
+    truth = search_variances([Search(worse, to_scale(draws))])
+    assert found.values[0] == pytest.approx(truth.values[0])
+    assert found.values[0] > 1
 
 
 def limit(repetitions: int, share: float) -> float:
