@@ -26,6 +26,7 @@ from milbench.report.statistics.differences import (
     share_interval,
     student_interval,
 )
+from milbench.report.statistics.pairs import kind_of
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.selection import Search
 from milbench.report.uses import USES, Use
@@ -172,6 +173,7 @@ class Study(Values):
                 noise=self.noise(task, name),
                 overlap=self.info(task).overlap,
                 searches=searches,
+                kind=kind_of(describe(name)),
             )
         # One common seed shows no variances: then nothing is known of the losses of a kind.
         return {
@@ -368,6 +370,7 @@ class Study(Values):
             lower_is_better=describe(metric).lower_is_better,
             overlap=self.info(task).overlap,
             level=level,
+            kind=kind_of(describe(metric)),
         )
         beats = pd.Series(False, gains.index)
         # The line is the last row. It is worse than a loss by more than the width.
