@@ -6,10 +6,10 @@ A loss may look worse than its rival by
 
     sqrt( max(t^2 v, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
-and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. `search` is what the choice of
-settings adds, see `selection`. v is the sum of the moderated variances of both, and z Dunnett's quantile for the number
-of rivals. t and u are Student's quantiles of the same level of one comparison: Dunnett's for losses that vary as most
-do, and larger ones where a variance is known less well.
+and still be the best, as in `differences`, where n, r, `own` and `shared` are explained (in code r is `overlap`).
+`search` is what the choice of settings adds, see `selection`. v is the sum of the moderated variances of both, and z
+Dunnett's quantile for the number of rivals. t and u are Student's quantiles of the same level of one comparison:
+Dunnett's for losses that vary as most do, and larger ones where a variance is known less well.
 """
 
 from __future__ import annotations
@@ -235,7 +235,8 @@ class Pairs:
         v_first = float(self.variances.values[first])
         v_second = float(self.variances.values[second])
         v = v_first + v_second
-        # The degrees of freedom of a sum of two variances are those of Satterthwaite.
+        # The degrees of freedom of both, weighted by their variances. Satterthwaite's, V^2 / sum(v^2 / f), are more.
+        # They are right for independent estimates; two that are moderated by one prior err together.
         by_freedom = v_first / quantiles.freedom[first] + v_second / quantiles.freedom[second]
         t = -float(special.stdtrit(v / by_freedom, quantiles.beyond_t))
         z = quantiles.z

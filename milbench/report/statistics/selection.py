@@ -69,7 +69,11 @@ class SearchVariances:
         return float(self.values[first] + self.values[second])
 
     def freedom_of_pair(self, first: int, second: int) -> float:
-        """Return the degrees of freedom of this sum of two variances, those of Satterthwaite."""
+        """Return the degrees of freedom of this sum: those of both, weighted by their variances.
+
+        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but both may have the
+        typical variance, and then err together.
+        """
         v_first = float(self.values[first])
         v_second = float(self.values[second])
         both = v_first + v_second

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import Kind, compare_all, scaled, searches_on_scale
-from milbench.report.statistics.selection import Search, search_variances
+from milbench.report.statistics.selection import Search, SearchVariances, search_variances
 
 Floats = NDArray[np.float64]
 
@@ -127,6 +127,16 @@ def test_a_loss_without_a_search_gets_nothing() -> None:
     assert found.values[1] == 0
     assert (found.values[[0, 2]] > 0).all()
     assert np.isfinite(found.freedom).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("second", [0.0, 0.1, 1.0, 5.0])
+def test_a_sum_of_variances_is_known_no_better_than_independent_ones(second: float) -> None:
+    """By Satterthwaite's formula for independent estimates; alone, a variance has its own degrees of freedom."""
+    freedom = np.array([4.0, 9.0])
+    values = np.array([1.0, second])
+    satterthwaite = values.sum() ** 2 / (values**2 / freedom).sum()
+    found = SearchVariances(values, freedom, 4.0).freedom_of_pair(0, 1)
+    assert 4.0 <= found <= satterthwaite + 1e-9
 
 
 def test_one_draw_is_no_choice() -> None:
