@@ -207,10 +207,10 @@ class Pairs:
         needed = self._needed(first, second, seeds, quantiles)
         return bool(abs(self.difference[first, second]) >= needed)
 
-    def resolution(self, first: int, second: int) -> float:
+    def shown_difference(self, first: int, second: int) -> float:
         """Return which true difference of two losses would leave out the worse one with the probability POWER.
 
-        That is with the seeds that both have; nan if they share none.
+        That is on the scale of the comparison, with the seeds that both have; nan if they share none.
         """
         seeds = int(self.seeds[first, second])
         if not seeds:
