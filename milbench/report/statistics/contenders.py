@@ -256,17 +256,18 @@ class Bounds:
 def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return how far below its mean the second of two losses lies at most, (m, m).
 
-    However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
+    However wildly a rival varies, its mean is taken to be no lower than its best seed less the width
+    that losses have with no more than the median variance.
     """
     # Few seeds may all lie above the mean, and so may all splits of the same bags.
     is_known = (pairs.seeds >= SYMMETRIC) & (pairs.overlap == 0)
     if not is_known.any():
         return np.full_like(pairs.seeds, -np.inf)
     v = pairs.variances.values
-    typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
-    typical_widths = replace(pairs, variances=typical).widths()
+    at_most_median = replace(pairs.variances, values=np.minimum(v, np.median(v)))
+    widths_of_median = replace(pairs, variances=at_most_median).widths()
     best_seed = np.nanmin(scaled.values, axis=1)
-    return np.where(is_known, best_seed - pairs.means.T - typical_widths, -np.inf)
+    return np.where(is_known, best_seed - pairs.means.T - widths_of_median, -np.inf)
 
 
 def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:

@@ -187,7 +187,7 @@ class Pairs:
 
     def widths(self) -> Floats:
         """Return by how much the first loss may look worse than the second and still be the best, (m, m)."""
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
         losses = len(self.means)
         widths = np.zeros((losses, losses))
         for first in range(losses):
@@ -202,7 +202,7 @@ class Pairs:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""
         own_freedom = seeds - 1
         quantiles = self._quantiles(
-            self.variances.freedom(own_freedom), self.variances.usual(own_freedom)
+            self.variances.freedom(own_freedom), self.variances.typical_freedom(own_freedom)
         )
         needed = self._needed(first, second, seeds, quantiles)
         return bool(abs(self.difference[first, second]) >= needed)
@@ -215,7 +215,7 @@ class Pairs:
         seeds = int(self.seeds[first, second])
         if not seeds:
             return math.nan
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
         return self._needed(first, second, seeds, quantiles)
 
     def _needed(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
@@ -255,17 +255,17 @@ class Pairs:
         u = -float(special.stdtrit(freedom, quantiles.beyond_u))
         return u**2 * search
 
-    def _quantiles(self, freedom: Floats, usual: float) -> _Quantiles:
-        """Return the quantiles for losses with such degrees of freedom, (m,), of which `usual` is typical."""
+    def _quantiles(self, freedom: Floats, typical_freedom: float) -> _Quantiles:
+        """Return the quantiles for losses with such degrees of freedom, (m,); typical ones set the level."""
         rivals = len(self.means) - 1
         z = dunnett(rivals, math.inf, self.level)
         # Few different quantiles are computed.
-        usual = math.floor(10 * usual) / 10
-        beyond_t = float(special.stdtr(usual, -dunnett(rivals, usual, self.level)))
+        rounded = math.floor(10 * typical_freedom) / 10
+        beyond_t = float(special.stdtr(rounded, -dunnett(rivals, rounded, self.level)))
         beyond_u = 0.0
-        if math.isfinite(self.search.usual):
-            u = dunnett(rivals, self.search.usual, self.level)
-            beyond_u = float(special.stdtr(self.search.usual, -u))
+        if math.isfinite(self.search.typical_freedom):
+            u = dunnett(rivals, self.search.typical_freedom, self.level)
+            beyond_u = float(special.stdtr(self.search.typical_freedom, -u))
         return _Quantiles(z, freedom, beyond_t, beyond_u)
 
 

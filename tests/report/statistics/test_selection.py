@@ -86,7 +86,7 @@ def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None
     """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
     errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
     draws = np.tile([[0.0005], [0.010]], (4, 1))
-    worse = 0.001 * np.arange(8)[:, None]
+    worse = np.linspace(0.1, 0.2, 8)[:, None]
     found = searches_on_scale([Search(worse, draws)], errors, scaled(errors[:1], True, None, kind))
     to_scale = special.logit if kind == "logit" else np.log
     truth = search_variances([Search(worse, to_scale(draws))])
@@ -142,7 +142,7 @@ def test_a_sum_of_variances_is_known_no_better_than_independent_ones(second: flo
 def test_one_draw_is_no_choice() -> None:
     found = search_variances([Search(np.array([[0.1, 0.2]]), np.array([[0.1, 0.2]]))])
     assert found.values.tolist() == [0]
-    assert found.usual == math.inf
+    assert found.typical_freedom == math.inf
 
 
 def test_failed_draws_are_left_out() -> None:
@@ -189,7 +189,7 @@ def test_a_wider_search_gets_more_variance_known_less_well() -> None:
 def test_several_searches_show_a_variance_better_than_one() -> None:
     searched = [one.search for one in searches_of(np.random.default_rng(7), "normal", 2.0, 6)]
     assert search_variances(searched[:1]).freedom[0] == 1
-    assert search_variances(searched).usual > 5
+    assert search_variances(searched).typical_freedom > 5
 
 
 def test_a_search_widens_the_set() -> None:
