@@ -62,19 +62,24 @@ class Contenders:
         """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
 
         That is how much worse than the best a loss has to be for leaving the set in 80 % of comparisons with these
-        seeds, test items and searches, if their variances are what they were found to be; the mean over all losses but
-        the best. nan where nothing is known of variances.
+        seeds, test items and searches, if their variances are what they were found to be; the median over all losses
+        but the best, so that half of them would show a smaller difference. nan where nothing is known of variances.
         """
         if len(self.rows) < 2 or not np.isfinite(self.pairs.variances.values).all():
             return math.nan
         means = np.nanmean(self.scaled.values, axis=1)
         best = int(means.argmin())
         others = [loss for loss in range(len(means)) if loss != best]
-        average = float(np.nanmean([self.pairs.resolution(loss, best) for loss in others]))
+        shown = [self.pairs.shown_difference(loss, best) for loss in others]
+        known = [difference for difference in shown if math.isfinite(difference)]
+        if not known:
+            return math.nan
+        # One loss that varies wildly would make a mean large, however little all others vary.
+        difference = float(np.median(known))
         # How much of the metric this is depends on where the best loss lies. Of several that may be the best, the one
         # with the best mean was lucky.
         place = float(means[self.contender[self.rows]].mean())
-        worse, at_best = self.scaled.metric(np.array([place + average, place]))
+        worse, at_best = self.scaled.metric(np.array([place + difference, place]))
         return float(worse - at_best)
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
@@ -251,17 +256,18 @@ class Bounds:
 def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return how far below its mean the second of two losses lies at most, (m, m).
 
-    However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
+    However wildly a rival varies, its mean is taken to be no lower than its best seed less the width
+    that losses have with no more than the median variance.
     """
     # Few seeds may all lie above the mean, and so may all splits of the same bags.
     is_known = (pairs.seeds >= SYMMETRIC) & (pairs.overlap == 0)
     if not is_known.any():
         return np.full_like(pairs.seeds, -np.inf)
     v = pairs.variances.values
-    typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
-    typical_widths = replace(pairs, variances=typical).widths()
+    at_most_median = replace(pairs.variances, values=np.minimum(v, np.median(v)))
+    widths_of_median = replace(pairs, variances=at_most_median).widths()
     best_seed = np.nanmin(scaled.values, axis=1)
-    return np.where(is_known, best_seed - pairs.means.T - typical_widths, -np.inf)
+    return np.where(is_known, best_seed - pairs.means.T - widths_of_median, -np.inf)
 
 
 def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:

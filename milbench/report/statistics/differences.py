@@ -11,9 +11,9 @@ where `shared` is the covariance that the test items give to the differences wit
 variance has beyond it. Without the maximum this is Banerjee's interval (Sankhya 22, 1960, pp. 357-358), which for
 normal errors covers at least 1 - a of the time; the maximum can only widen it.
 
-r is 0 but where every seed splits the same bags in another way: their mean then varies by about r S^2 more, with r test
-bags for each training bag (C. Nadeau and Y. Bengio, "Inference for the Generalization Error", Machine Learning 52,
-2003, pp. 239-281: the corrected resampled t-test).
+r (`overlap` in code) is 0 but where every seed splits the same bags in another way: their mean then varies by about
+r S^2 more, with r test bags for each training bag (C. Nadeau and Y. Bengio, "Inference for the Generalization Error",
+Machine Learning 52, 2003, pp. 239-281: the corrected resampled t-test).
 """
 
 import math

@@ -6,10 +6,10 @@ A loss may look worse than its rival by
 
     sqrt( max(t^2 v, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
-and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. `search` is what the choice of
-settings adds, see `selection`. v is the sum of the moderated variances of both, and z Dunnett's quantile for the number
-of rivals. t and u are Student's quantiles of the same level of one comparison: Dunnett's for losses that vary as most
-do, and larger ones where a variance is known less well.
+and still be the best, as in `differences`, where n, r, `own` and `shared` are explained (in code r is `overlap`).
+`search` is what the choice of settings adds, see `selection`. v is the sum of the moderated variances of both, and z
+Dunnett's quantile for the number of rivals. t and u are Student's quantiles of the same level of one comparison:
+Dunnett's for losses that vary as most do, and larger ones where a variance is known less well.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Pairs:
 
     def widths(self) -> Floats:
         """Return by how much the first loss may look worse than the second and still be the best, (m, m)."""
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
         losses = len(self.means)
         widths = np.zeros((losses, losses))
         for first in range(losses):
@@ -202,20 +202,20 @@ class Pairs:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""
         own_freedom = seeds - 1
         quantiles = self._quantiles(
-            self.variances.freedom(own_freedom), self.variances.usual(own_freedom)
+            self.variances.freedom(own_freedom), self.variances.typical_freedom(own_freedom)
         )
         needed = self._needed(first, second, seeds, quantiles)
         return bool(abs(self.difference[first, second]) >= needed)
 
-    def resolution(self, first: int, second: int) -> float:
+    def shown_difference(self, first: int, second: int) -> float:
         """Return which true difference of two losses would leave out the worse one with the probability POWER.
 
-        That is with the seeds that both have; nan if they share none.
+        That is on the scale of the comparison, with the seeds that both have; nan if they share none.
         """
         seeds = int(self.seeds[first, second])
         if not seeds:
             return math.nan
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
         return self._needed(first, second, seeds, quantiles)
 
     def _needed(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
@@ -235,7 +235,8 @@ class Pairs:
         v_first = float(self.variances.values[first])
         v_second = float(self.variances.values[second])
         v = v_first + v_second
-        # The degrees of freedom of a sum of two variances are those of Satterthwaite.
+        # The degrees of freedom of both, weighted by their variances. Satterthwaite's, V^2 / sum(v^2 / f), are more.
+        # They are right for independent estimates; two that are moderated by one prior err together.
         by_freedom = v_first / quantiles.freedom[first] + v_second / quantiles.freedom[second]
         t = -float(special.stdtrit(v / by_freedom, quantiles.beyond_t))
         z = quantiles.z
@@ -254,17 +255,17 @@ class Pairs:
         u = -float(special.stdtrit(freedom, quantiles.beyond_u))
         return u**2 * search
 
-    def _quantiles(self, freedom: Floats, usual: float) -> _Quantiles:
-        """Return the quantiles for losses with such degrees of freedom, (m,), of which `usual` is typical."""
+    def _quantiles(self, freedom: Floats, typical_freedom: float) -> _Quantiles:
+        """Return the quantiles for losses with such degrees of freedom, (m,); typical ones set the level."""
         rivals = len(self.means) - 1
         z = dunnett(rivals, math.inf, self.level)
         # Few different quantiles are computed.
-        usual = math.floor(10 * usual) / 10
-        beyond_t = float(special.stdtr(usual, -dunnett(rivals, usual, self.level)))
+        rounded = math.floor(10 * typical_freedom) / 10
+        beyond_t = float(special.stdtr(rounded, -dunnett(rivals, rounded, self.level)))
         beyond_u = 0.0
-        if math.isfinite(self.search.usual):
-            u = dunnett(rivals, self.search.usual, self.level)
-            beyond_u = float(special.stdtr(self.search.usual, -u))
+        if math.isfinite(self.search.typical_freedom):
+            u = dunnett(rivals, self.search.typical_freedom, self.level)
+            beyond_u = float(special.stdtr(self.search.typical_freedom, -u))
         return _Quantiles(z, freedom, beyond_t, beyond_u)
 
 

@@ -58,7 +58,7 @@ class SearchVariances:
     """(m,), 0 for a loss whose settings were not searched."""
     freedom: Floats
     """(m,), the degrees of freedom of each, infinity where nothing is added."""
-    usual: float
+    typical_freedom: float
     """The degrees of freedom of a loss with the typical variance, infinity where nothing was searched."""
 
     def of_pair(self, first: int, second: int) -> float:
@@ -69,7 +69,11 @@ class SearchVariances:
         return float(self.values[first] + self.values[second])
 
     def freedom_of_pair(self, first: int, second: int) -> float:
-        """Return the degrees of freedom of this sum of two variances, those of Satterthwaite."""
+        """Return the degrees of freedom of this sum: those of both, weighted by their variances.
+
+        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but both may have the
+        typical variance, and then err together.
+        """
         v_first = float(self.values[first])
         v_second = float(self.values[second])
         both = v_first + v_second
@@ -102,15 +106,15 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
     scale = typical / mean_of_quarters if mean_of_quarters > typical else 1.0
 
     searched = len(usable)
-    usual = math.inf
+    typical_freedom = math.inf
     for loss, draws in usable.items():
         own = max(scale * of_quarters[loss], 0.0)
         trust = min(1.0, typical / own) if own > 0 else 1.0
         own_freedom = _own_freedom(draws, searched)
         values[loss] = max(own, typical)
         freedom[loss] = own_freedom + trust * (searched - 1)
-        usual = min(usual, own_freedom + searched - 1)
-    return SearchVariances(values, freedom, usual)
+        typical_freedom = min(typical_freedom, own_freedom + searched - 1)
+    return SearchVariances(values, freedom, typical_freedom)
 
 
 def _own_freedom(draws: _Draws, searched: int) -> float:

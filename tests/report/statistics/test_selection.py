@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import Kind, compare_all, scaled, searches_on_scale
-from milbench.report.statistics.selection import Search, search_variances
+from milbench.report.statistics.selection import Search, SearchVariances, search_variances
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +86,7 @@ def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None
     """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
     errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
     draws = np.tile([[0.0005], [0.010]], (4, 1))
-    worse = 0.001 * np.arange(8)[:, None]
+    worse = np.linspace(0.1, 0.2, 8)[:, None]
     found = searches_on_scale([Search(worse, draws)], errors, scaled(errors[:1], True, None, kind))
     to_scale = special.logit if kind == "logit" else np.log
     truth = search_variances([Search(worse, to_scale(draws))])
@@ -129,10 +129,20 @@ def test_a_loss_without_a_search_gets_nothing() -> None:
     assert np.isfinite(found.freedom).tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("second", [0.0, 0.1, 1.0, 5.0])
+def test_a_sum_of_variances_is_known_no_better_than_independent_ones(second: float) -> None:
+    """By Satterthwaite's formula for independent estimates; alone, a variance has its own degrees of freedom."""
+    freedom = np.array([4.0, 9.0])
+    values = np.array([1.0, second])
+    satterthwaite = values.sum() ** 2 / (values**2 / freedom).sum()
+    found = SearchVariances(values, freedom, 4.0).freedom_of_pair(0, 1)
+    assert 4.0 <= found <= satterthwaite + 1e-9
+
+
 def test_one_draw_is_no_choice() -> None:
     found = search_variances([Search(np.array([[0.1, 0.2]]), np.array([[0.1, 0.2]]))])
     assert found.values.tolist() == [0]
-    assert found.usual == math.inf
+    assert found.typical_freedom == math.inf
 
 
 def test_failed_draws_are_left_out() -> None:
@@ -179,7 +189,7 @@ def test_a_wider_search_gets_more_variance_known_less_well() -> None:
 def test_several_searches_show_a_variance_better_than_one() -> None:
     searched = [one.search for one in searches_of(np.random.default_rng(7), "normal", 2.0, 6)]
     assert search_variances(searched[:1]).freedom[0] == 1
-    assert search_variances(searched).usual > 5
+    assert search_variances(searched).typical_freedom > 5
 
 
 def test_a_search_widens_the_set() -> None:
