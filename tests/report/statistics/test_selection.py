@@ -85,7 +85,7 @@ def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool
 def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None:
     """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
     errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
-    draws = np.tile([[0.0005], [0.010]], (4, 1))
+    draws: Floats = np.tile(np.array([[0.0005], [0.010]]), (4, 1))
     worse = np.linspace(0.1, 0.2, 8)[:, None]
     found = searches_on_scale([Search(worse, draws)], errors, scaled(errors[:1], True, None, kind))
     to_scale = special.logit if kind == "logit" else np.log
