@@ -419,7 +419,7 @@ class Study(Values):
         try:
             return sampling_noise(rows, clusters)
         except ValueError:
-            # Every two test bags share something: nothing is known of how far they vary.
+            # So many test bags share something that nothing is known of how far they vary.
             return None
 
     def _name_of_items(self, task: str, outcomes: Outcomes, seed: int) -> str:
