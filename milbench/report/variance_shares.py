@@ -273,6 +273,15 @@ class _Model:
         self.levels = {str(factor): levels[factor].nunique() for factor in levels}
         self._columns = {str(factor): _indicators(levels, str(factor)) for factor in levels}
         self._fits: dict[frozenset[str], tuple[float, int]] = {}
+        constant = np.ones((len(values), 1))
+        design = np.hstack([constant, *self._columns.values()])
+        owners = [""]
+        for factor, own in self._columns.items():
+            owners += [factor] * own.shape[1]
+        self._owners = np.array(owners)
+        # All sums of factors are fitted by parts of these products, which are small: cells are many, levels few.
+        self._products = design.T @ design
+        self._targets = design.T @ self.values
 
     @property
     def total(self) -> float:
@@ -283,12 +292,12 @@ class _Model:
         """Return the sum of squares that is left, and the number of parameters, without some of the factors."""
         left_out = frozenset(without)
         if left_out not in self._fits:
-            constant = np.ones((len(self.values), 1))
-            parts = [own for factor, own in self._columns.items() if factor not in left_out]
-            design = np.hstack([constant, *parts])
-            solution, _, rank, _ = np.linalg.lstsq(design, self.values, rcond=None)
-            left = self.values - design @ solution
-            self._fits[left_out] = float(left @ left), int(rank)
+            stays = np.flatnonzero(~np.isin(self._owners, list(left_out)))
+            products = self._products[np.ix_(stays, stays)]
+            targets = self._targets[stays]
+            solution, _, rank, _ = np.linalg.lstsq(products, targets, rcond=ROUNDING)
+            explained = float(solution @ targets)
+            self._fits[left_out] = max(self.total - explained, 0.0), int(rank)
         return self._fits[left_out]
 
     def lost(self, factors: Iterable[str]) -> tuple[float, int]:
