@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from milbench.contracts.metric_info import Metric, describe
+from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Draw, SearchRecord
 from milbench.report.draws import draws_of_arms
 from milbench.report.formatting import (
@@ -215,31 +216,34 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
     Only cells that are over count: those that are done, and those that failed.
     """
     frame = study.results.frame
-    is_over = frame["draw"].notna() & frame["status"].isin(["done", "failed"])
-    over = set(frame.loc[is_over, "cell"])
+    # The plan of a published report may lack the cells of its search.
+    drawn = frame[frame["draw"].notna()].drop_duplicates("cell").set_index("cell")
+    seeds = dict(zip(drawn.index, drawn["seed"], strict=True))
+    over = set(drawn.index[drawn["status"].isin(["done", "failed"])])
+    labels = study.plan.labels
     found: dict[str, dict[str, Draw]] = {}
     for cells in draws_of_arms(search).values():
         first_cell, first_draw = next(iter(cells.items()))
         if first_draw.arm.task != task:
             continue
-        seed = _first_seed(study, cells)
-        own = {
-            cell: draw
-            for cell, draw in cells.items()
-            if cell in over and study.planned[cell].seed == seed
-        }
+        seed = _first_seed(cells, seeds)
+        with_first_seed = {cell: draw for cell, draw in cells.items() if seeds.get(cell) == seed}
+        own = {cell: draw for cell, draw in with_first_seed.items() if cell in over}
         if own:
             # The label of a draw has its number in place of a recipe.
-            label = study.plan.labels[first_cell]._replace(recipe="")
+            label = labels.get(first_cell, Label(*first_draw.arm))._replace(recipe="")
             found[label.variant] = own
     return found
 
 
-def _first_seed(study: Study, cells: Mapping[str, Draw]) -> int:
+def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | None:
     """Return the seed that all draws have: it chose the finalists, which have more."""
     draws_of_seed: dict[int, set[int]] = {}
     for cell, draw in cells.items():
-        draws_of_seed.setdefault(study.planned[cell].seed, set()).add(draw.number)
+        if cell in seeds:
+            draws_of_seed.setdefault(seeds[cell], set()).add(draw.number)
+    if not draws_of_seed:
+        return None
     most = max(len(numbers) for numbers in draws_of_seed.values())
     return min(seed for seed, numbers in draws_of_seed.items() if len(numbers) == most)
 
