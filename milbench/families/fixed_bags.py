@@ -1,9 +1,10 @@
 """Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -50,6 +51,16 @@ class Lazy(Sequence[T]):
 
     def __getitem__(self, n: Any) -> Any:
         return self.make(self.parts[n])
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `size`; the last one may be shorter."""
+    # `itertools.batched` does the same from Python 3.12 on.
+    remaining = iter(items)
+    batch = list(islice(remaining, size))
+    while batch:
+        yield batch
+        batch = list(islice(remaining, size))
 
 
 def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
