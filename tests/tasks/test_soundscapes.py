@@ -80,17 +80,28 @@ def test_splits_share_no_clip_and_use_all_of_them(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seed 3 tests on the fourth fold and validates on the last one."""
-    used, scenes = list[tuple[int, ...]](), module()._scenes
+    make_scenes = module()._scenes
+    used: dict[tuple[str, int], list[int]] = {}
 
-    def spy(root: Path, digest: str, clips: tuple[int, ...], *others: Any) -> Any:
-        used.append(clips)
-        return scenes(root, digest, clips, *others)
+    def spy(root: Path, digest: str, clips: tuple[int, ...], drawn: Any) -> Any:
+        _, part, _ = drawn.axes
+        used[part, drawn.most] = list(clips)
+        return make_scenes(root, digest, clips, drawn)
 
     monkeypatch.setattr(module(), "_scenes", spy)
     make(root, seed=3)
-    folds = esc10.read_all(root, "any").folds
-    assert [{*folds[[*clips]].tolist()} for clips in used] == [{0, 1, 2}, {4}, {3}, {4}, {3}]
-    assert [len(clips) for clips in used] == [30, 10, 10, 10, 10]
+    fold_of_clip = esc10.read_all(root, "any").folds.tolist()
+    folds = {scenes: {fold_of_clip[clip] for clip in clips} for scenes, clips in used.items()}
+    assert folds == {
+        ("train", 4): {0, 1, 2},
+        ("validation", 4): {4},
+        ("validation", 1): {4},
+        ("test", 4): {3},
+        ("test", 1): {3},
+    }
+    number_of_clips = {scenes: len(set(clips)) for scenes, clips in used.items()}
+    assert number_of_clips.pop(("train", 4)) == 30
+    assert set(number_of_clips.values()) == {10}
 
 
 def test_items_are_the_clips_that_are_heard(root: Path) -> None:
