@@ -44,7 +44,11 @@ class Lazy(Sequence[T]):
     @classmethod
     def of(cls, data: Any, size: int, as_bags: Callable[[Any], T]) -> Self:
         """Return batches of `size` of a sequence; the last one may be smaller."""
-        return cls(range(0, len(data), size), lambda start: as_bags(data[start : start + size]))
+
+        def make_batch(start: int) -> T:
+            return as_bags(data[start : start + size])
+
+        return cls(range(0, len(data), size), make_batch)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -65,7 +69,8 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     """Return (count,) numbers of items in random order, every one before any again."""
-    rounds = [torch.randperm(items, generator=rng) for _ in range(math.ceil(count / items))]
+    num_rounds = math.ceil(count / items)
+    rounds = [torch.randperm(items, generator=rng) for _ in range(num_rounds)]
     return torch.cat(rounds)[:count]
 
 
@@ -133,7 +138,8 @@ class EvaluatedBags(Problem):
     def gallery(self) -> Bags:
         """Return test bags that differ, or training bags where there are none."""
         batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        assert batches is not None  # noqa: S101 without test bags no bag is for validation either
+        # Without test bags there are no validation bags either, so that there are bags for calibration.
+        assert batches is not None  # noqa: S101
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))
 
@@ -213,7 +219,9 @@ class FixedBags(EvaluatedBags):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         batches = self._in_random_order(rng)
-        yield from prefetched(batches) if self.prefetches else batches
+        if self.prefetches:
+            batches = prefetched(batches)
+        yield from batches
 
     def _in_random_order(self, rng: torch.Generator) -> Iterator[Bags]:
         order = draw_in_rounds(self.training_count, self._epoch_bags, rng)
