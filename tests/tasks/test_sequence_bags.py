@@ -10,7 +10,7 @@ import torch
 
 from milbench import Bags, Scores, generator
 from milbench.store.gallery import load
-from tests._helpers.command_line import Milbench
+from tests._helpers.command_line import Milbench, assignments
 from tests._helpers.sequence_files import RATE, small_table, write_table
 from tests._helpers.tasks import loaded, mask_of, new_network
 
@@ -91,14 +91,6 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
     assert bags.mask is None
     assert bags.instances.shape[1:] == (5, 9)
     assert new_network(problem, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
-
-
-def assignments(values: dict[str, Any]) -> list[str]:
-    """Return the words of a command that set values by -p."""
-    words = []
-    for key, value in values.items():
-        words += ["-p", f"{key}={value}"]
-    return words
 
 
 @pytest.mark.drawn
