@@ -26,20 +26,25 @@ def test_the_divisor_of_the_negative_log_likelihood(
     mask = torch.tensor([[True] * 4, [True, False, True, False]])
     labels = torch.tensor([[True, False, True], [False, True, False]])
     value = per_bag("exact", divide_by=divide_by)(logits, labels, mask)
-    large, small = (
+    probs = [
         LabelMaps(bag(0)).set_prob[frozenset({0, 2})],
         LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})],
-    )
-    expected = [
-        float(-exactly.log(p) / divisor)
-        for p, divisor in zip((large, small), divisors, strict=True)
     ]
+    expected = [float(-exactly.log(p) / d) for p, d in zip(probs, divisors, strict=True)]
     assert value.tolist() == pytest.approx(expected)
-    for name in ("superset", "exact-em", "hard-em"):
-        whole = per_bag(name, divide_by="none")(logits, labels, mask)
-        assert_close(
-            per_bag(name, divide_by=divide_by)(logits, labels, mask), whole / torch.tensor(divisors)
-        )
+
+
+@pytest.mark.parametrize("name", ["superset", "exact-em", "hard-em"])
+@pytest.mark.parametrize(("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2))])
+def test_other_losses_of_a_label_set_are_divided_alike(
+    name: str, divide_by: str, divisors: tuple[int, int]
+) -> None:
+    logits = torch.stack([bag(0), bag(1)])
+    mask = torch.tensor([[True] * 4, [True, False, True, False]])
+    labels = torch.tensor([[True, False, True], [False, True, False]])
+    whole = per_bag(name, divide_by="none")(logits, labels, mask)
+    divided = per_bag(name, divide_by=divide_by)(logits, labels, mask)
+    assert_close(divided, whole / torch.tensor(divisors))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -47,9 +52,8 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
     scores = per_bag("exact", rule="sum").score(bag(seed).unsqueeze(0), mask).classes
     p = softmax(bag(seed))
-    assert scores[0].tolist() == pytest.approx(
-        [float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)]
-    )
+    sums = [float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)]
+    assert scores[0].tolist() == pytest.approx(sums)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -83,7 +87,8 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
         m: per_bag("exact", divide_by="none", method=m)(logits, labels)
         for m in ("auto", "lower", "upper")
     }
-    for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
+    # A lower bound of the likelihood is an upper one of the loss.
+    for i, exact in enumerate(truth):
         assert found["upper"][i].item() <= exact + 1e-9
         assert found["lower"][i].item() >= exact - 1e-9
     assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
@@ -97,7 +102,7 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
-def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: str) -> None:
+def test_padding_changes_nothing_for_a_large_label_set(method: str) -> None:
     (logits, labels), sizes = large_label_sets(), [40, 25, 30]
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
     loss = per_bag("exact", divide_by="none", method=method)

@@ -270,7 +270,7 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
 
 def instances_in(batches: Iterable[Bags]) -> set[tuple[float, ...]]:
     """Return the features of all instances of some batches, without padding."""
-    found = set()
+    found = set[tuple[float, ...]]()
     for bags in batches:
         instances = bags.instances[mask_of(bags)]
         found.update(tuple(features) for features in instances.tolist())

@@ -83,7 +83,8 @@ def test_without_overlap_the_same_sounds_come_one_after_the_other(root: Path) ->
 
 def sorted_lengths(bags: Any) -> Tensor:
     start, _, end, _ = bags.truth.boxes.unbind(dim=2)
-    return (end - start).sort(dim=1).values
+    lengths: Tensor = (end - start).sort(dim=1).values
+    return lengths
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 1])
