@@ -163,7 +163,7 @@ class HandwrittenWords(Task):
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # One fold is tested on and one is validated on.
+        # One fold is tested on, another one is validated on.
         trained_folds = FOLDS - 2
         return 1 / trained_folds
 

@@ -99,7 +99,7 @@ class Soundscapes(SequencesInMemory):
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # One fold is tested on and one is validated on.
+        # One fold is tested on, another one is validated on.
         trained_folds = FOLDS - 2
         return 1 / trained_folds
 
@@ -109,26 +109,26 @@ class Soundscapes(SequencesInMemory):
         split = official_split(read_all(root, digest).folds, FOLDS, seed)
         fold = seed % FOLDS
 
-        def scenes(clips: NDArray[np.int64], drawn: SceneDraw) -> Sequences:
-            return _scenes(root, digest, tuple(clips.tolist()), drawn)
+        def scenes(clips: NDArray[np.int64], sampling: SceneSampling) -> Sequences:
+            return _scenes(root, digest, tuple(clips.tolist()), sampling)
 
-        train = scenes(split.train, self._drawn(self.train_bags, "train", seed))
+        train = scenes(split.train, self._sampling(self.train_bags, "train", seed))
         evaluated: dict[Split, Sequences] = {}
         single: dict[Split, Sequences] = {}
         for part, clips in split.evaluated.items():
-            several = self._drawn(limited(self.eval_bags[part], limit), part, fold)
+            several = self._sampling(limited(self.eval_bags[part], limit), part, fold)
             evaluated[part] = scenes(clips, several)
             # Each clip by itself.
-            alone = self._drawn(limited(len(clips), limit), part, fold)
+            alone = self._sampling(limited(len(clips), limit), part, fold)
             single[part] = scenes(clips, replace(alone, most=1))
         return SequenceSplits(train, evaluated, single)
 
-    def _drawn(self, count: int, *axes: object) -> "SceneDraw":
-        return SceneDraw(count, MOST, self.overlapping, (self.revision, *axes))
+    def _sampling(self, count: int, *axes: object) -> "SceneSampling":
+        return SceneSampling(count, MOST, self.overlapping, (self.revision, *axes))
 
 
 @dataclass(frozen=True)
-class SceneDraw:
+class SceneSampling:
     """How scenes are drawn."""
 
     count: int
@@ -143,18 +143,18 @@ class SceneDraw:
 
 # The cells that one process computes share their scenes.
 @lru_cache(maxsize=8)
-def _scenes(root: Path, digest: str, clips: tuple[int, ...], drawn: SceneDraw) -> Sequences:
+def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSampling) -> Sequences:
     """Return scenes of the clips with some numbers.
 
-    Clips, levels and random numbers do not depend on the overlap, only the beginnings of the sounds do.
+    The overlap decides where sounds begin. Clips, levels and noise are the same for any overlap.
     """
-    rng = generator("soundscapes", drawn.most, *drawn.axes)
+    rng = generator("soundscapes", sampling.most, *sampling.axes)
     recorded = read_all(root, digest)
     sounds = {clip: cut_sound(recorded.waveforms[clip]) for clip in clips}
-    sizes = torch.randint(1, drawn.most + 1, (drawn.count,), generator=rng)
+    sizes = torch.randint(1, sampling.most + 1, (sampling.count,), generator=rng)
     total = int(sizes.sum())
     chosen = torch.tensor(clips)[draw_in_rounds(len(clips), total, rng)]
-    is_in_sequence = torch.rand(drawn.count, generator=rng) >= drawn.overlap
+    are_one_by_one = torch.rand(sampling.count, generator=rng) >= sampling.overlap
     places, levels = torch.rand(2, total, generator=rng)
     # Uniform on -LEVEL_RANGE..LEVEL_RANGE.
     decibels = (2 * levels - 1) * LEVEL_RANGE
@@ -162,27 +162,24 @@ def _scenes(root: Path, digest: str, clips: tuple[int, ...], drawn: SceneDraw) -
 
     def scenes() -> Iterator[Recording]:
         sounds_of_scenes = torch.arange(total).split(sizes.tolist())
-        for is_one_by_one, scene in zip(is_in_sequence.tolist(), sounds_of_scenes, strict=True):
+        for one_by_one, scene in zip(are_one_by_one.tolist(), sounds_of_scenes, strict=True):
             clips_of_scene = chosen[scene].tolist()
             heard = [sounds[clip] for clip in clips_of_scene]
             lengths = torch.tensor([len(sound) for sound in heard])
-            starts = _starts_one_by_one if is_one_by_one else _starts_anywhere
+            if one_by_one:
+                starts = _starts_one_by_one(lengths, places[scene])
+            else:
+                starts = _starts_anywhere(lengths, places[scene])
+            ends = starts + lengths
             waveform = NOISE * torch.randn(SAMPLES, generator=rng)
-            events: list[Event] = []
-            for clip, sound, amplitude, start in zip(
-                clips_of_scene,
-                heard,
-                amplitudes[scene],
-                starts(lengths, places[scene]).tolist(),
-                strict=True,
-            ):
-                end = start + len(sound)
-                waveform[start:end] += amplitude * sound
-                events.append((int(recorded.classes[clip]), start, end))
+            for sound, amplitude, start in zip(heard, amplitudes[scene], starts, strict=True):
+                waveform[start : start + len(sound)] += amplitude * sound
+            classes = recorded.classes[clips_of_scene].tolist()
+            events = zip(classes, starts.tolist(), ends.tolist(), strict=True)
             yield waveform, sorted(events, key=_start_and_end)
 
     origin = make_origin(chosen.split(sizes.tolist()))
-    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), drawn.most, origin)
+    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), sampling.most, origin)
 
 
 def _starts_anywhere(lengths: Tensor, places: Tensor) -> Tensor:

@@ -101,8 +101,9 @@ class SpokenDigits(SequencesInMemory):
         digest = self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
-            drawn = MixtureDraw(split, count, self.least, self.most, (self.revision, *axes))
-            return _mixtures(root, digest, drawn)
+            axes_of_seed = (self.revision, *axes)
+            sampling = MixtureSampling(split, count, self.least, self.most, axes_of_seed)
+            return _mixtures(root, digest, sampling)
 
         train = mixtures("train", self.train_bags, seed)
         evaluated: dict[Split, Sequences] = {}
@@ -114,10 +115,11 @@ class SpokenDigits(SequencesInMemory):
 
 
 @dataclass(frozen=True)
-class MixtureDraw:
+class MixtureSampling:
     """How bags of several recordings are drawn."""
 
     split: str
+    """train, validation or test."""
     count: int
     """The number of bags."""
     least: int
@@ -130,12 +132,12 @@ class MixtureDraw:
 
 # The cells that one process computes share their bags.
 @lru_cache(maxsize=8)
-def _mixtures(root: Path, digest: str, drawn: MixtureDraw) -> Sequences:
+def _mixtures(root: Path, digest: str, sampling: MixtureSampling) -> Sequences:
     """Return bags of several recordings, with silence before, between and after them."""
-    rng = generator("spoken-digits", drawn.split, drawn.least, drawn.most, *drawn.axes)
+    rng = generator("spoken-digits", sampling.split, sampling.least, sampling.most, *sampling.axes)
     spoken = read_all(root, digest)
-    numbers = _numbers_of(drawn.split, spoken, root)
-    sizes = torch.randint(drawn.least, drawn.most + 1, (drawn.count,), generator=rng)
+    numbers = _numbers_of(sampling.split, spoken, root)
+    sizes = torch.randint(sampling.least, sampling.most + 1, (sampling.count,), generator=rng)
     order = draw_in_rounds(len(numbers), int(sizes.sum()), rng)
     bags = numbers[order].split(sizes.tolist())
     range_of_silence = (SHORTEST_SILENCE, LONGEST_SILENCE)
@@ -173,7 +175,10 @@ def _as_sequences(
     range_of_silence: tuple[float, float],
     rng: torch.Generator,
 ) -> Sequences:
-    """Return bags of recordings, by their numbers, as frames, with silences whose seconds are uniform on a range."""
+    """Return bags of recordings, by their numbers, as frames.
+
+    There is silence before, between and after the recordings. Its seconds are uniform on a range.
+    """
     shortest, longest = range_of_silence
 
     def recordings() -> Iterator[Recording]:
@@ -191,7 +196,8 @@ def _as_sequences(
                 parts += [sound, torch.zeros(silence)]
                 start = end + silence
             waveform = torch.cat(parts)
-            yield waveform + NOISE * torch.randn(len(waveform), generator=rng), events
+            noise = NOISE * torch.randn(len(waveform), generator=rng)
+            yield waveform + noise, events
 
     most = max(len(bag) for bag in bags)
     return log_mel_sequences(recordings(), FRAMES, DIGITS, most, make_origin(bags))

@@ -121,10 +121,10 @@ def test_splits_share_no_clip_and_use_all_of_them(
     make_scenes = module()._scenes
     used: dict[tuple[str, int], list[int]] = {}
 
-    def spy(root: Path, digest: str, clips: tuple[int, ...], drawn: Any) -> Any:
-        _, part, _ = drawn.axes
-        used[part, drawn.most] = list(clips)
-        return make_scenes(root, digest, clips, drawn)
+    def spy(root: Path, digest: str, clips: tuple[int, ...], sampling: Any) -> Any:
+        _, part, _ = sampling.axes
+        used[part, sampling.most] = list(clips)
+        return make_scenes(root, digest, clips, sampling)
 
     monkeypatch.setattr(module(), "_scenes", spy)
     make(root, seed=3)
