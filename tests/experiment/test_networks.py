@@ -65,7 +65,7 @@ def test_an_assignment_gives_a_loss_networks_of_its_own() -> None:
     assert ids_of(by_flag) == ids_of(by_spec)
 
 
-def test_the_first_network_is_one_cell_by_name_and_by_default() -> None:
+def test_the_default_network_is_the_first_one_by_name() -> None:
     by_name = planned(losses=["exact"], networks=["mlp"])
     assert ids_of(planned(losses=["exact"])) == ids_of(by_name)
 

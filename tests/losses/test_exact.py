@@ -113,7 +113,7 @@ def test_padding_changes_nothing_for_a_large_label_set(method: str) -> None:
         assert_close(function(logits, labels, mask), expected, rtol=1e-10, atol=0)
 
 
-def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
+def test_a_label_set_too_large_is_refused_with_alternatives() -> None:
     logits, labels = large_label_sets()
     exact = per_bag("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
@@ -125,7 +125,7 @@ def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() ->
 
 
 @pytest.mark.parametrize("name", ["exact", "superset", "exact-em", "hard-em"])
-def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> None:
+def test_a_label_set_has_the_probability_of_its_label_maps(name: str) -> None:
     maps = LabelMaps(bag(6))
     found = per_bag(name).label_log_prob(bag(6).repeat(len(ALL_SETS), 1, 1), ALL_LABELS)
     assert found is not None
@@ -133,7 +133,7 @@ def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> 
         assert got == pytest.approx(float(exactly.log(maps.set_prob[label_set])), abs=1e-12)
 
 
-def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
+def test_the_bound_of_training_holds_for_no_other_label_sets() -> None:
     """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
     loss = per_bag("exact").build(C, max_labels=1)
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
@@ -164,7 +164,7 @@ def test_superset_is_that_of_all_maps_without_another_class(
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
 
 
-def test_background_everywhere_is_an_optimum_for_every_label_set_and_has_no_gradient() -> None:
+def test_background_everywhere_is_an_optimum_without_a_gradient() -> None:
     """This is the half of the exact likelihood that superset lacks: there the same bag is as bad as can be."""
     logits = torch.full((len(ALL_LABELS), C + 1, K), -200.0)
     logits[:, C] = 200.0

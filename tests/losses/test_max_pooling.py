@@ -49,7 +49,7 @@ def costs_of_classes(p: dict[tuple[int, int, int], float], bag: int) -> list[flo
 
 
 @MASKS
-def test_over_a_bag_it_is_the_mean_over_the_label_set(mask: Tensor) -> None:
+def test_over_a_bag_it_is_the_mean_of_costs(mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
     p = probabilities(logits, mask, bags=[[b] for b in range(B)])
     value = per_bag("max-pooling", normalization="bag")(logits, LABELS, mask)
@@ -61,7 +61,7 @@ def test_over_a_bag_it_is_the_mean_over_the_label_set(mask: Tensor) -> None:
 
 
 @MASKS
-def test_over_the_batch_it_is_the_sum_over_the_label_set(mask: Tensor) -> None:
+def test_over_the_batch_it_is_the_sum_of_costs(mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
     p = probabilities(logits, mask, bags=[list(range(B))])
     value = per_bag("max-pooling", normalization="batch")(logits, LABELS, mask)
@@ -100,7 +100,7 @@ def test_the_bag_variant_scores_by_its_probabilities() -> None:
             assert float(scores.presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
 
 
-def test_the_batch_variant_scores_by_the_largest_raw_score_background_included() -> None:
+def test_the_batch_variant_scores_by_the_largest_raw_score() -> None:
     background_wins = [[1.0, 0.0], [2.0, -1.0], [3.0, 9.0]]
     a_class_wins = [[1.0, 4.0], [2.0, -1.0], [3.0, 0.0]]
     a_tie = [[1.0, 3.0], [2.0, -1.0], [3.0, 0.0]]
@@ -114,9 +114,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 @MASKS
-def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(
-    normalization: str, mask: Tensor
-) -> None:
+def test_the_map_compares_a_position_with_a_uniform_share(normalization: str, mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=4)
     scores = per_bag("max-pooling", normalization=normalization).score(logits, mask)
     probs = scores.instances

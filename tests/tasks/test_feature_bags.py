@@ -328,7 +328,7 @@ def test_every_bag_is_in_one_of_the_small_batches(tmp_path: Path) -> None:
     assert sum(len(bags) for bags in problem.splits["test"].bags) == 12
 
 
-def test_a_bag_larger_than_a_batch_is_a_batch_by_itself(tmp_path: Path) -> None:
+def test_a_bag_larger_than_a_batch_is_one_itself(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=1)
     assert {len(bags) for bags in problem.train_batches(0, generator(0))} == {1}
 

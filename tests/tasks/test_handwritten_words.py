@@ -145,7 +145,7 @@ def number_of_each(problem: Any) -> dict[str, list[tuple[str, int, int]]]:
     return found
 
 
-def test_the_number_of_a_word_is_its_place_in_the_file(root: Path) -> None:
+def test_a_word_is_numbered_by_its_place_in_the_file(root: Path) -> None:
     in_file = WORDS * 10
     for words in number_of_each(make(root, 2)).values():
         assert all(in_file[number] == word for word, number, _ in words)
