@@ -1,4 +1,4 @@
-"""Bags of feature vectors from one's own table: a row an instance, or a row a bag and a file of features."""
+"""Your own bags of feature vectors: a table with a row an instance, or a row a bag and a file of features."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ _GALLERY_NUMBERS = 1 << 24
 
 
 class FeatureBags(TableBags):
-    """Find the classes of bags of feature vectors, one's own, given the label sets of training bags.
+    """Find which classes occur in your own bags of feature vectors, given the label sets of training bags.
 
     The table is a file .csv, .tsv or .parquet. It has a row an instance with the columns `bag`,
     `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag

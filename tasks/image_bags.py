@@ -1,4 +1,4 @@
-"""Images from one's own table and folder, each of which is a bag whose instances are what it shows."""
+"""Your own images, in a table and a folder: each is a bag whose instances are what it shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ _EVAL_BATCH = 64
 
 
 class ImageBags(ImageTask, TableBags):
-    """Find the classes that occur in images, one's own, given the label sets of training images.
+    """Find which classes occur in your own images, given the label sets of training images.
 
     The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path, from the folder of
     the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A column `boxes` (JSON, [[class,
