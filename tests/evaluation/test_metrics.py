@@ -122,7 +122,7 @@ def of_two_splits() -> dict[str, float]:
         instances[:, 0] = 1
         return Scores(torch.tensor(presence), torch.tensor(presence), instances)
 
-    splits = {
+    splits: dict[SplitName, EvalSplit] = {
         "validation": EvalSplit([single], [validation]),
         "test": EvalSplit([single, single], [test]),
     }
