@@ -82,8 +82,9 @@ def evaluated(name: str) -> Evaluation:
             even_odds_log_prob=loss.label_log_prob(bags.instances, scores.presence >= 0),
         )
 
-    splits = {"validation": EvalSplit((), bags_of(0)), "test": EvalSplit((), bags_of(1))}
-    return evaluate_bags(score, splits)
+    return evaluate_bags(
+        score, {"validation": EvalSplit((), bags_of(0)), "test": EvalSplit((), bags_of(1))}
+    )
 
 
 @pytest.fixture(scope="module")

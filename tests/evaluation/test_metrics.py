@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from milbench.contracts.bags import Bags, Truth
 from milbench.contracts.metric_info import METRICS
 from milbench.contracts.predictions import Predictions, SplitPredictions, TrainingLabels
-from milbench.contracts.problem import EvalSplit
+from milbench.contracts.problem import EvalSplit, Split
 from milbench.contracts.registry import tasks
 from milbench.contracts.scores import Scores
 from milbench.errors import UsageError
@@ -122,7 +122,7 @@ def of_two_splits() -> dict[str, float]:
         instances[:, 0] = 1
         return Scores(torch.tensor(presence), torch.tensor(presence), instances)
 
-    splits: dict[SplitName, EvalSplit] = {
+    splits: dict[Split, EvalSplit] = {
         "validation": EvalSplit([single], [validation]),
         "test": EvalSplit([single, single], [test]),
     }

@@ -261,7 +261,7 @@ def test_components_are_those_of_a_flood_fill() -> None:
     probs = torch.rand(40, 4, 6, 7, generator=rng, dtype=torch.float64)
     probs[:, -1] *= 1.3
     shown = probs.argmax(dim=1)
-    expected = []
+    expected: list[tuple[float, ...]] = []
     for image, cls in itertools.product(range(40), range(3)):
         rows, columns = torch.nonzero(shown[image] == cls, as_tuple=True)
         places = set(zip(rows.tolist(), columns.tolist(), strict=True))
