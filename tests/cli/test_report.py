@@ -28,7 +28,7 @@ def test_lists(milbench: Milbench) -> None:
     assert all(meaning for *_, meaning in describe_settings()), "every setting says what it means"
 
 
-def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printed(
+def test_a_published_report_is_made_again_below_the_root(
     milbench: Milbench, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(root.parent))

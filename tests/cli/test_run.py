@@ -95,7 +95,7 @@ tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale =
 """
 
 
-def test_a_spec_with_a_search_is_searched_before_it_is_compared(
+def test_a_spec_is_searched_before_it_is_compared(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "my-search.toml"

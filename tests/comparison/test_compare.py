@@ -93,7 +93,7 @@ print(*sorted(set(found.frame["status"]) | set(found.frame["loss"])))
 """A script as README has it: without the guard that processes of multiprocessing need elsewhere."""
 
 
-def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
+def test_workers_of_a_script_do_not_run_it_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, "script.py"]

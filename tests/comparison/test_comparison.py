@@ -48,7 +48,7 @@ def test_a_table_has_the_means_of_the_frame(opened: Comparison) -> None:
     assert opened.table(metric="auroc")["mean"].to_dict() == pytest.approx(means.to_dict())
 
 
-def test_the_table_of_a_task_has_the_means_of_the_frame(opened: Comparison) -> None:
+def test_a_table_of_one_task_has_the_same_means(opened: Comparison) -> None:
     means = final_values(opened).groupby(["task", "loss"])["value"].mean()
     of_task = opened.table("synthetic-bags", "auroc")["mean"]
     assert of_task.to_dict() == pytest.approx(means["synthetic-bags"].to_dict())

@@ -53,7 +53,7 @@ def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
 # The format is fixed, since other programs rely on it.
 
 
-def test_a_metric_of_cells_with_the_same_items_is_stored_together(written: Path) -> None:
+def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
     with np.load(written, allow_pickle=False) as stored:
         names = [stored[f"{n}/names"].tolist() for n in range(3)]
     assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]

@@ -91,7 +91,7 @@ def test_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
         load_loss(loss)(LOGITS, LABELS)
 
 
-def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_broken_file_is_named_with_its_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("import nowhere_to_be_found\n")
     with pytest.raises(
@@ -151,7 +151,7 @@ def test_a_loss_of_a_package_is_found(install_loss: InstallLoss) -> None:
     assert "elsewhere" in registry.losses().names()
 
 
-def test_a_loss_of_a_package_has_the_name_of_its_class(install_loss: InstallLoss) -> None:
+def test_a_package_names_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
     install_loss("elsewhere", "milbench.losses.exact:Exact")  # which calls itself exact
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
         registry.losses().get("elsewhere")
@@ -223,7 +223,7 @@ ENDED_IMPORTS = [
 
 
 @pytest.mark.parametrize(("code", "reason"), ENDED_IMPORTS)
-def test_a_file_that_ends_its_import_is_named_with_its_line(
+def test_a_file_ending_its_import_is_named_with_its_line(
     tmp_path: Path, code: str, reason: str
 ) -> None:
     file = tmp_path / "mine.py"
@@ -235,7 +235,7 @@ def test_a_file_that_ends_its_import_is_named_with_its_line(
 
 
 @pytest.mark.parametrize(("code", "reason"), ENDED_IMPORTS)
-def test_a_package_that_ends_its_import_is_named_with_its_line(
+def test_a_package_ending_its_import_is_named_with_its_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     install_loss: InstallLoss,
@@ -283,7 +283,7 @@ def edited(tmp_path: Path) -> tuple[Path, str]:
     return file, digest
 
 
-def test_a_launch_goes_on_with_the_file_as_it_was_read(edited: tuple[Path, str]) -> None:
+def test_a_launch_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> None:
     file, digest = edited
     assert losses().create(resolve(losses(), str(file)), {}).number == 1
     assert losses().entry("mine").record.digest == digest

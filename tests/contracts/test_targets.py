@@ -70,7 +70,7 @@ def test_a_position_shows_a_box_whose_middle_is_near() -> None:
     ]
 
 
-def test_a_small_box_is_shown_by_the_positions_nearest_to_its_middle() -> None:
+def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
     # The middle is at (6, 1). A quarter of 4 pixels reaches exactly to 5 and 7.
     assert position_map([2], [[4.0, 0.0, 8.0, 2.0]]) == [
         "..22",

@@ -132,7 +132,7 @@ def test_clipping_changes_the_window_of_many_numbers() -> None:
         pytest.param((59.9, 39.9, 0.5, 0.5), id="corner"),
     ],
 )
-def test_a_box_with_a_part_of_a_pixel_has_a_window(box: Box) -> None:
+def test_a_box_of_part_of_a_pixel_has_a_window(box: Box) -> None:
     left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
     assert 0 <= left < right <= 60
     assert 0 <= top < bottom <= 40

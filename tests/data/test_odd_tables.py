@@ -210,7 +210,7 @@ def test_files_of_splits_are_taken_with_their_validation_bags(
     assert [part.tolist() for part in split] == parts_of_fold(fold)
 
 
-def test_one_file_of_true_and_false_is_the_split_of_every_seed(tmp_path: Path) -> None:
+def test_one_file_of_true_and_false_splits_every_seed(tmp_path: Path) -> None:
     columns = {}
     for name, part in zip(("train", "val", "test"), parts_of_fold(1), strict=True):
         columns[name] = [n in part for n in range(BAGS)]
@@ -238,7 +238,7 @@ def test_one_file_of_true_and_false_is_the_split_of_every_seed(tmp_path: Path) -
         ),
     ],
 )
-def test_a_file_of_a_split_that_does_not_fit_is_refused(
+def test_a_split_file_that_does_not_fit_is_refused(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     (tmp_path / "wrong.csv").write_text(text)

@@ -123,7 +123,7 @@ def test_some_given_training_bags_are_held_out_for_validation(
     assert sorted([*split.train, *split.validation]) == to_train_on
 
 
-def test_bags_held_out_of_a_given_split_are_the_same_for_every_seed(
+def test_every_seed_holds_out_the_same_given_bags(
     without_validation: OwnBags,
 ) -> None:
     assert parts_of(drawn(without_validation)) == parts_of(drawn(without_validation, seed=7))

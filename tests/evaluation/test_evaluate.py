@@ -165,7 +165,7 @@ def test_outcomes_are_those_of_a_loop_over_the_bags(
 
 
 @pytest.mark.parametrize("field", ["presence", "classes", "evidence", "instances"])
-def test_a_score_that_is_nan_is_an_error_with_its_bag(field: str) -> None:
+def test_a_score_of_nan_is_an_error_with_its_bag(field: str) -> None:
     first, second = made([3, 4], 5)
 
     def broken(bags: Bags) -> Scores:
@@ -240,7 +240,7 @@ def test_the_digest_of_items_tells_other_bags_apart(other: Bags) -> None:
     assert digest_of(other) != digest_of(BAGS)
 
 
-def test_the_digest_of_items_does_not_depend_on_what_instances_hold() -> None:
+def test_the_digest_of_items_leaves_out_what_instances_hold() -> None:
     assert digest_of(replace(BAGS, instances=BAGS.instances + 1)) == digest_of(BAGS)
 
 

@@ -81,7 +81,7 @@ def test_the_box_of_a_component_ends_between_positions() -> None:
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
 
 
-def test_one_row_of_positions_is_as_high_as_columns_are_wide() -> None:
+def test_a_single_row_is_as_high_as_columns_are_wide() -> None:
     boxes = boxes_of(find_components(draw("1..2")), (torch.tensor([9.0]), COLUMNS))
     assert boxes.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
 

@@ -268,7 +268,7 @@ def test_no_more_batches_are_drawn_than_are_needed() -> None:
     assert len(label_sets(endless())) == 1200
 
 
-def test_an_evaluation_has_the_no_skill_line_of_its_training_bags() -> None:
+def test_no_skill_of_an_evaluation_comes_from_training_bags() -> None:
     task = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
     problem = task.load(limit=200)
     found = problem.evaluate(untrained_scores(task, problem)).metrics

@@ -286,7 +286,7 @@ def two_images(
     return batch
 
 
-def test_the_images_of_a_folder_are_read_in_the_order_of_names(two_images: NamedBags) -> None:
+def test_images_of_a_folder_are_read_by_name(two_images: NamedBags) -> None:
     assert [Path(name).name for name in two_images.names] == ["even.jpg", "wide.png"]
     assert two_images.bags.instances.shape == (2, 3, 64, 64)
 

@@ -285,7 +285,7 @@ def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> Non
     np.testing.assert_allclose(np.array(above.get_array()), expected, atol=1e-4)
 
 
-def test_pixels_have_the_colour_of_the_class_that_depends_on_them(drawn: tuple[Any, Any]) -> None:
+def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
     # The network depends on pixels of even row and column alone, and on all of a digit in the same way.
     expected = np.zeros((24, 40, 4))
     for cls, top, left in PLACES:

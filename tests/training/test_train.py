@@ -226,7 +226,7 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, st
 Look = Callable[[str, str, int], Seen]
 
 
-def test_an_epoch_has_its_own_bags_and_the_last_times_the_loss(look: Look) -> None:
+def test_every_batch_of_two_epochs_is_drawn_anew(look: Look) -> None:
     batches = look("exact", "mlp", 5).batches
     # Two epochs of four batches, then the one on which the loss is timed.
     assert len(batches) == 9
@@ -390,7 +390,7 @@ def of_exact(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return on_synthetic_bags("exact", tmp_path_factory.mktemp("exact"))
 
 
-def test_the_nll_of_a_cell_is_that_of_its_test_bags(of_exact: Trained) -> None:
+def test_the_nll_is_that_of_the_test_bags(of_exact: Trained) -> None:
     sums, weights, _ = of_exact.outcomes["nll"]
     assert len(weights) == 16
     assert of_exact.history[1, "test/nll"] == pytest.approx(sum(sums) / sum(weights))
@@ -414,7 +414,7 @@ def test_a_loss_without_probabilities_has_no_calibration(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
+def test_the_loss_is_computed_in_the_recipe_s_precision(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtypes = set()

@@ -144,7 +144,7 @@ def test_what_is_read_is_the_label_set_of_the_loss(labels: set[int], read: str) 
     assert torch.allclose(given.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
 
 
-def test_an_unlikely_digit_of_the_label_set_is_read_where_it_is_likeliest() -> None:
+def test_an_unlikely_digit_is_read_where_it_is_likeliest() -> None:
     probs = map_with_a_1_and_a_7()
     probs[0, 4, 0, 6] *= 2
     assert texts(read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10)) == ["174"]
@@ -197,7 +197,7 @@ def test_components_by_hand(picture: str, read: str) -> None:
 
 
 @pytest.mark.parametrize(("picture", "read"), SEVERAL_COMPONENTS)
-def test_a_map_that_is_turned_is_read_from_top_to_bottom(picture: str, read: str) -> None:
+def test_a_turned_map_is_read_from_top_to_bottom(picture: str, read: str) -> None:
     columns = zip(*picture.split(), strict=True)
     turned = " ".join("".join(column) for column in columns)
     assert components(draw(turned, sure=0.999)) == [read]

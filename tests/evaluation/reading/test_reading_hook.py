@@ -73,7 +73,7 @@ def test_vertical_numbers_by_their_boxes(
     assert is_vertical(Truth(torch.tensor([classes]), torch.tensor([boxes]))) == [expected]
 
 
-def test_every_number_of_a_batch_is_judged_by_its_own_boxes() -> None:
+def test_every_number_is_judged_by_its_own_boxes() -> None:
     boxes = torch.tensor([[FIRST, BESIDE], [FIRST, BELOW]])
     assert is_vertical(Truth(torch.tensor([[1, 2], [1, 2]]), boxes)) == [False, True]
 
