@@ -119,11 +119,18 @@ class _Page:
 
     @property
     def kept(self) -> list[Picture]:
-        """The pictures that are written beside the page: those of the first screen, and photographs, first."""
+        """The pictures that are written beside the page: those of the first screen first.
+
+        Then come those that a published report cannot draw again. Without their files they would be lost.
+        """
         shown = list(self.opening)
         for section in self.sections:
             shown += [*section.pictures, *section.pairs]
-        first = [picture for picture in shown if picture in self.opening or picture.photographs]
+        first = [
+            picture
+            for picture in shown
+            if picture in self.opening or picture.photographs or picture.name.startswith(KEPT)
+        ]
         rest = [picture for picture in shown if picture not in first]
         return [*first, *rest][:MOST_PICTURES]
 
