@@ -1,6 +1,7 @@
 """Time, memory and operators of the exact likelihood, beside a plain loop and a log-softmax of the same logits."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -35,22 +36,23 @@ class Config(NamedTuple):
 
     def label(self) -> str:
         """Return bags x classes x positions, the smallest and largest |L|, and what is added to the background."""
-        sizes = (
-            f"{min(self.sizes)}-{max(self.sizes)}" if len(self.sizes) > 1 else f"{self.sizes[0]}"
-        )
-        return f"{self.bags} x {self.classes} x {self.positions}, |L| {sizes}, +{self.background:g}"
+        sizes = str(self.sizes[0])
+        if len(self.sizes) > 1:
+            sizes = f"{min(self.sizes)}-{max(self.sizes)}"
+        shape = f"{self.bags} x {self.classes} x {self.positions}"
+        return f"{shape}, |L| {sizes}, +{self.background:g}"
 
     def draw(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
         rng = generator("bench-losses", *self)
-        logits = torch.randn(
-            self.bags, self.classes + 1, self.positions, generator=rng, dtype=torch.float64
-        )
+        shape = (self.bags, self.classes + 1, self.positions)
+        logits = torch.randn(shape, generator=rng, dtype=torch.float64)
         logits[:, -1] += self.background
         labels = torch.zeros(self.bags, self.classes, dtype=torch.bool)
         for row in range(self.bags):
             size = self.sizes[row % len(self.sizes)]
-            labels[row, torch.randperm(self.classes, generator=rng)[:size]] = True
+            classes = torch.randperm(self.classes, generator=rng)
+            labels[row, classes[:size]] = True
         return logits.to(device), labels.to(device)
 
 
@@ -97,26 +99,29 @@ def main(
     """
     place = str(resolve(device))
     set_torch_defaults(threads)
+    repeats = 7 if quick else 21
     configs = [config for config in CONFIGS if config.loop or not quick]
-    dtypes = (torch.float32, torch.float64)
-    frame = pd.DataFrame(
-        [_row(config, dtype, place, 7 if quick else 21) for dtype in dtypes for config in configs]
-    )
+    rows = []
+    for dtype in (torch.float32, torch.float64):
+        rows += [_row(config, dtype, place, repeats) for config in configs]
     show(
-        frame,
+        pd.DataFrame(rows),
         f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians ± half the width of the "
         "middle half; MiB: the most that tensors occupy",
     )
-    counts = pd.DataFrame([*(_counts("exact", most) for most in range(7)), _counts("noisy-or")])
+    counts = [_counts("exact", most) for most in range(7)]
+    counts.append(_counts("noisy-or"))
     show(
-        counts,
+        pd.DataFrame(counts),
         "operators of the whole loss with its gradient, whatever the number of positions and bags",
     )
 
 
 def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[str, Any]:
+    """Return what a batch of logits takes by the exact likelihood, and by what it is compared with."""
     logits, labels = config.draw(device)
-    logits, largest = logits.to(dtype), max(config.sizes)
+    logits = logits.to(dtype)
+    largest = max(config.sizes)
 
     def exact(logits: Tensor, required: Tensor) -> Tensor:
         return bag_log_prob_from_logits(logits, required, validate=False, max_labels=largest)
@@ -124,29 +129,35 @@ def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[
     measured: dict[str, Callable[[], object]] = {
         "forward": _forward(exact, logits, labels),
         "both": _both(exact, logits, labels),
-        "log-softmax": _both(lambda logits, _: logits.log_softmax(dim=1), logits, labels),
-        "log-softmax forward": _forward(
-            lambda logits, _: logits.log_softmax(dim=1), logits, labels
-        ),
+        "log-softmax": _both(_log_softmax, logits, labels),
+        "log-softmax forward": _forward(_log_softmax, logits, labels),
     }
     if config.loop:
         measured["loop forward"] = _forward(plain_loop, logits, labels)
         measured["loop both"] = _both(plain_loop, logits, labels)
     timings = dict(zip(measured, paired_timings(list(measured.values()), repeats), strict=True))
     taken = {name: timing.median for name, timing in timings.items()}
-    loop, loop_both = taken.get("loop forward", float("nan")), taken.get("loop both", float("nan"))
+    forward = taken["forward"]
+    both = taken["both"]
+    # Where the plain loop takes too long, its ratios are not known.
+    loop_forward = taken.get("loop forward", math.nan)
+    loop_both = taken.get("loop both", math.nan)
     return {
         "configuration": f"{config.label()}, {str(dtype).removeprefix('torch.')}",
-        "bags/s": config.bags / taken["forward"],
-        "bags/s fwd+bwd": config.bags / taken["both"],
-        "± fwd+bwd": f"{timings['both'].spread / 2 / taken['both']:.0%}",
-        "loop/exact": loop / taken["forward"],
-        "loop/exact fwd+bwd": loop_both / taken["both"],
-        "exact/softmax": taken["forward"] / taken["log-softmax forward"],
-        "exact/softmax fwd+bwd": taken["both"] / taken["log-softmax"],
+        "bags/s": config.bags / forward,
+        "bags/s fwd+bwd": config.bags / both,
+        "± fwd+bwd": f"{timings['both'].spread / 2 / both:.0%}",
+        "loop/exact": loop_forward / forward,
+        "loop/exact fwd+bwd": loop_both / both,
+        "exact/softmax": forward / taken["log-softmax forward"],
+        "exact/softmax fwd+bwd": both / taken["log-softmax"],
         "MiB": peak_bytes(measured["both"]) / 2**20,
         "softmax MiB": peak_bytes(measured["log-softmax"]) / 2**20,
     }
+
+
+def _log_softmax(logits: Tensor, _: Tensor) -> Tensor:
+    return logits.log_softmax(dim=1)
 
 
 def _forward(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
@@ -168,8 +179,12 @@ def _both(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
 
 
 def _counts(name: str, most: int | None = None) -> dict[str, Any]:
+    """Return the numbers of operators of a loss for label sets of at most so many classes."""
+    label = name
+    if most is not None:
+        label = f"{name}, up to {most} classes"
     return {
-        "loss": name if most is None else f"{name}, up to {most} classes",
+        "loss": label,
         "operators": operators(name, most),
         "with a mask": operators(name, most, masked=True),
         "with a mask and a Hessian product": operators(name, most, masked=True, second=True),
@@ -203,14 +218,14 @@ def operators(
 
     def step() -> int:
         with _Operators() as counted:
-            (gradient,) = torch.autograd.grad(
-                loss(logits, labels, mask).mean(), logits, create_graph=second
-            )
+            mean = loss(logits, labels, mask).mean()
+            (gradient,) = torch.autograd.grad(mean, logits, create_graph=second)
             if second:
                 torch.autograd.grad(gradient, logits, torch.empty_like(logits))
         return int(counted.count)
 
-    step()  # makes the tables of label sets, once for all steps
+    # The first step makes the tables of label sets, once for all steps.
+    step()
     return step()
 
 

@@ -33,10 +33,10 @@ class PresenceLoss(Loss):
         loss = -sum_{c in L} w_c v_c log P_c - sum_{c not in L} w_c log(1 - P_c).
 
     Args:
-        weight: w_c, of all that a class costs: a number, or one for each class. None: 1.
-        pos_weight: v_c, of what a class costs in the bags that have it: a number, one for each class, or `balanced`.
-            None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, so that the bags
-            with it weigh as much as those without. It is 1 for a class that all training bags have, or none.
+        weight: w_c, what the cost of a class is multiplied by: a number, or one for each class. None: 1.
+        pos_weight: v_c, what it is multiplied by in bags that have the class: a number, one for each class, or
+            `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, so that
+            the bags with it weigh as much as those without. It is 1 for a class that all training bags have, or none.
 
     Both mean what they mean in `torch.nn.functional.binary_cross_entropy_with_logits`.
     """

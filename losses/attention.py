@@ -96,9 +96,10 @@ class Attention(PresenceLoss):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         # The mean attention is 1 / K.
         log_size = bag_sizes(logits, mask).log().view(-1, 1, 1)
-        relative = self.log_attention(logits, mask) + log_size
+        relative_attention = self.log_attention(logits, mask) + log_size
+        log_odds = logits[:, :-1] + relative_attention
         background = torch.zeros_like(logits[:, -1:])
-        return torch.cat([logits[:, :-1] + relative, background], dim=1).softmax(dim=1)
+        return torch.cat([log_odds, background], dim=1).softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])

@@ -37,15 +37,17 @@ class Ctc(SoftmaxLoss):
     supervision = "order"
 
     def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
-        columns = _occupied_columns(*_as_columns(logits, mask)).sum(dim=1)
-        sequence = Sequences(target)
-        is_short = columns < sequence.fewest_columns
+        grid, grid_mask = _as_columns(logits, mask)
+        columns = _occupied_columns(grid, grid_mask).sum(dim=1)
+        sequences = Sequences(target)
+        is_short = columns < sequences.fewest_columns
         if bool(is_short.any()):
             bag = int(is_short.nonzero()[0])
+            length = int(sequences.lengths[bag])
+            repeats = int(sequences.repeats[bag].sum())
             raise UsageError(
-                f"ctc: bag {bag} has {int(columns[bag])} columns, too few for its sequence of "
-                f"{int(sequence.lengths[bag])} classes, of which {int(sequence.repeats[bag].sum())} repeat the one "
-                "before and need a blank between"
+                f"ctc: bag {bag} has {int(columns[bag])} columns, too few for its sequence of {length} classes, of "
+                f"which {repeats} repeat the one before and need a blank between"
             )
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
@@ -58,11 +60,14 @@ class Ctc(SoftmaxLoss):
 
 
 class Sequences:
-    """The sequences of classes of the bags of a batch, from a target (B, M) padded with -1 anywhere.
+    """The sequences of classes of the bags of a batch, from a target (B, M) padded with -1 anywhere."""
 
-    `classes` (B, M) has the padding at the end, `repeats` (B, M - 1) is True where a class is the same as the one
-    before, and `lengths` (B,) is how many classes there are.
-    """
+    classes: Tensor
+    """(B, M), with the padding at the end."""
+    repeats: Tensor
+    """(B, M - 1), True where a class is the same as the one before."""
+    lengths: Tensor
+    """(B,), how many classes there are."""
 
     def __init__(self, target: Tensor) -> None:
         padding_last = (target < 0).long().argsort(dim=1, stable=True)

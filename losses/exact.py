@@ -29,7 +29,7 @@ class Exact(PerPosition):
             number of positions K, as published, which gives small bags more weight. `batch`: the mean number of
             positions of the bags of the batch. With `batch` the loss of a bag depends on the other bags of its batch,
             and accumulated gradients, or those of several devices, are not the gradient of the whole batch: it is
-            there for results of before, when it was the default. Where a recipe brings every gradient to one length,
+            there for earlier results, when it was the default. Where a recipe brings every gradient to one length,
             as recipes do by default, `none` and `batch` train alike.
         rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
             sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one

@@ -86,7 +86,9 @@ def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tens
     fits = labels.sum(dim=1) <= mask.sum(dim=1)
     for bag in (lacks_class & fits).nonzero().flatten().tolist():
         here = mask[bag]
-        shares[bag, :, here] = _covering(allowed[bag][:, here], labels[bag], shares[bag][:, here])
+        allowed_here = allowed[bag][:, here]
+        shares_here = shares[bag][:, here]
+        shares[bag, :, here] = _covering(allowed_here, labels[bag], shares_here)
     return shares
 
 

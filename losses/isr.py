@@ -16,9 +16,10 @@ class Isr(PooledLoss):
     grow with the size of the bag.
 
     Args:
-        weight: of all that a class costs, a number, or one for each class; None: 1.
-        pos_weight: of what a class costs in the bags that have it, the same; or `balanced`, (N - n_c) / n_c where n_c
-            of the N training bags have the class, and 1 where all or none have it.
+        weight: what the cost of a class is multiplied by: a number, or one for each class. None: 1.
+        pos_weight: what it is multiplied by in bags that have the class: a number, one for each class, or `balanced`.
+            None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, and 1 for a class
+            that all of them have, or none.
 
     Source: J. D. Keeler, D. E. Rumelhart and W.-K. Leow, "Integrated Segmentation and Recognition of Hand-Printed
     Numerals", NIPS 1990 (Advances in Neural Information Processing Systems 3, 1991).

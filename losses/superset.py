@@ -44,6 +44,6 @@ class Superset(PerPosition):
         lowest = torch.finfo(logits.dtype).min
         allowed = logits.masked_fill(~is_candidate, lowest).logsumexp(dim=1, keepdim=True)
         outside = logits.masked_fill(is_candidate, lowest).logsumexp(dim=1, keepdim=True)
-        # -log of the candidates' probability, which is that of a sigmoid of the difference.
+        # The probability of the candidates is the sigmoid of allowed - outside. This is -log of it.
         cost = F.softplus(outside - allowed)
         return self.divided(sum_positions(cost, mask).squeeze(1), logits, mask)

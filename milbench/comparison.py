@@ -23,10 +23,15 @@ from milbench.errors import INTERRUPTED, UsageError, unknown
 from milbench.experiment.cell import Cell
 from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
+from milbench.report.judge import judge
 from milbench.report.lengths import lengths_of, longest, verdicts
-from milbench.report.sentences import more_seeds
-from milbench.report.study import Study, rows_of
-from milbench.report.tables import main_table, pairs_frame
+from milbench.report.more_seeds import more_seeds
+from milbench.report.pair_tables import pairs_frame
+from milbench.report.study import Study
+from milbench.report.tables import main_table
+from milbench.report.use_verdicts import use_verdicts
+from milbench.report.values import rows_of
+from milbench.report.verdict import Judgement
 from milbench.running.launch import run_comparison
 from milbench.store import folders
 from milbench.store.results import Results
@@ -61,10 +66,9 @@ class Comparison:
         return f"<milbench.Comparison {self.name!r}: {done} of {len(cells)} cells done>"
 
     def _repr_html_(self) -> str:
-        study = longest(self._study, lengths_of(self._study))
         paragraphs = [f"<p><b>{escape(line)}</b></p>" for line in self.sentences]
-        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(study)]
-        return "".join([*paragraphs, main_table(study).html(), *notes])
+        notes = [f"<p>{escape(line)}</p>" for line in more_seeds(self._longest)]
+        return "".join([*paragraphs, main_table(self._longest).html(), *notes])
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -89,6 +93,63 @@ class Comparison:
     def sentences(self) -> list[str]:
         """Which losses the data exclude as the best: a sentence for each task, or one for many tasks."""
         return verdicts(self._study)
+
+    def verdict(self, task: str | None = None, metric: str | None = None) -> Judgement:
+        """Return what the comparison says of a task, as data: see `milbench.report.verdict`.
+
+        Of several lengths of training it is about the longest one, as `sentences` are.
+
+        Args:
+            task: its label; None: the only one.
+            metric: without the split, such as "average_precision"; None: the one that losses are ranked by.
+
+        Raises UsageError where there is no such task or metric.
+
+        Examples:
+            The losses that may be the best for ranking bags:
+
+                from milbench.report.verdict import Best
+
+                verdict = comparison.verdict(metric="average_precision").verdict
+                if isinstance(verdict, Best):
+                    print(verdict.contenders)
+        """
+        (label,) = self._tasks(self._one_task(task), metric)
+        return judge(self._longest, label, metric or "")
+
+    def uses(self, task: str | None = None) -> pd.DataFrame:
+        """Return what the comparison says of a task for each use: a row a loss and use.
+
+        Args:
+            task: its label; None: the only one.
+
+        Returns:
+            The index has the use, such as "ranking", and the loss; the columns are those of `table`, and metric, by
+            which the use is judged, and remark: why no loss has a tick, "" where some have. Of several lengths of
+            training it is about the longest one. Empty where fewer than two uses have a metric.
+        """
+        found = use_verdicts(self._longest, self._one_task(task))
+        tables = {}
+        for one in found:
+            extra = {"metric": one.judgement.metric, "remark": one.remark}
+            tables[one.use.name] = one.ticked_summary.assign(**extra)
+        if not tables:
+            return pd.DataFrame()
+        return pd.concat(tables, names=["use"])
+
+    def _one_task(self, task: str | None) -> str:
+        """Return the label of the task that is meant, the only one if None. Raises UsageError."""
+        if not self._study.tasks:
+            raise UsageError(f"{self.name} compares nothing yet")
+        if task is None and len(self._study.tasks) > 1:
+            raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
+        (label,) = self._tasks(task or self._study.tasks[0], metric=None)
+        return label
+
+    @cached_property
+    def _longest(self) -> Study:
+        """The losses after the longest training, where there are several lengths."""
+        return longest(self._study, lengths_of(self._study))
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.
@@ -173,9 +234,7 @@ class Comparison:
         """
         from milbench.contracts.predictions import PREDICTIONS_FILE, load_predictions
 
-        if task is None and len(self._study.tasks) > 1:
-            raise UsageError(f"name one of the tasks: {', '.join(self._study.tasks)}")
-        (label,) = self._tasks(task or self._study.tasks[0], metric=None)
+        label = self._one_task(task)
         found = {}
         for row in rows_of(self._study.cells_of(label)):
             folder = self.results.folders.get(row.cell)

@@ -77,24 +77,26 @@ class ImageBatches:
     single_at_once: int
     """The number of single images that are scored at once."""
     bags_at_once: int
-    """Likewise of bags."""
+    """The number of bags that are scored at once."""
 
     def split(self, images: LabelledImages, single: ChosenBags, bags: ChosenBags) -> EvalSplit:
         """Return bags of one image, and of several, to evaluate on."""
         fill = partial(self.evaluated, images)
-        return EvalSplit(
-            Lazy.of(single, self.single_at_once, fill), Lazy.of(bags, self.bags_at_once, fill)
-        )
+        single_batches = Lazy.of(single, self.single_at_once, fill)
+        bag_batches = Lazy.of(bags, self.bags_at_once, fill)
+        return EvalSplit(single_batches, bag_batches)
 
     def evaluated(self, images: LabelledImages, chosen: ChosenBags) -> Bags:
         """Return bags to evaluate on as one batch, with their origin."""
         bags = self.filled(images, chosen.images)
         origin = chosen.origin.to(images.classes.device)
         if images.numbers is not None:
-            index, mask = pad_bags(chosen.images)
             device = images.numbers.device
+            index, mask = pad_bags(chosen.images)
             numbers = images.numbers[to_device(index, device)]
-            origin = replace(origin, items=numbers.masked_fill(~to_device(mask, device), -1))
+            # A bag that is smaller than others of its batch has no items in the places that are left.
+            items = numbers.masked_fill(~to_device(mask, device), -1)
+            origin = replace(origin, items=items)
         return replace(bags, origin=origin)
 
     def filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
@@ -106,12 +108,18 @@ class ImageBatches:
         pixels = drawn.scaled().flatten(2) * instance_mask.unsqueeze(2)
         position_classes = drawn.classes.masked_fill(~instance_mask, background)
         classes = position_classes.masked_fill(position_classes == background, -1)
-        full = bool(mask.all())  # on the host, which need not wait for it
+        labels = label_matrix(classes, self.num_classes)
         truth = Truth(classes, position_classes=position_classes)
-        return Bags(
-            pixels, label_matrix(classes, background), None if full else instance_mask, truth
-        )
+        # Asked of the mask on the host: to ask a device would make the host wait for it.
+        if bool(mask.all()):
+            return Bags(pixels, labels, truth=truth)
+        return Bags(pixels, labels, instance_mask, truth)
 
     def most_labels(self, images: LabelledImages, bags: Sequence[Tensor]) -> int:
         """Return the largest number of classes in a bag."""
-        return max(int((images.classes[bag].unique() < self.num_classes).sum()) for bag in bags)
+        most = 0
+        for bag in bags:
+            different = images.classes[bag].unique()
+            is_class = different < self.num_classes
+            most = max(most, int(is_class.sum()))
+        return most

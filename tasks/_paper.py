@@ -1,13 +1,14 @@
 """The protocol of the published runs of X.-L. Li, arXiv:1811.12346, which several tasks share.
 
-Keys of a protocol name a setting as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from the published
-one in any of them is not compared with it.
+A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from the published one in
+any of them is not compared with it. Where several values are listed, a run may have any of them.
 """
 
 from typing import Any
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
-RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"  # of selection
+RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"
+"""How the epoch of a published run was chosen."""
 TWICE_THE_SPREAD = (
     "The margin is twice the printed standard deviation: about where single runs of the source lie."
 )
@@ -16,16 +17,19 @@ RECIPE: dict[str, Any] = {
     "recipe.weight_decay": 0.0,
     "recipe.head_init": "paper",
     "recipe.steps_per_epoch": None,
-    "recipe.precision": (
-        "float32",
-        "tf32",
-    ),  # the latter is what torch computes on a GPU by default
+    # By default torch computes with tf32 on a GPU.
+    "recipe.precision": ("float32", "tf32"),
     "recipe.evaluate_every": 1,
     "task.validation": 0,
 }
 """Settings of all published runs."""
-PROTOCOL: dict[str, Any] = {**RECIPE, "recipe.schedule": "drop-at-half", "recipe.gradient_norm": "rms:0.1",
-                            "task.any_data": False, "network": "paper"}  # fmt: skip
+PROTOCOL: dict[str, Any] = {
+    **RECIPE,
+    "recipe.schedule": "drop-at-half",
+    "recipe.gradient_norm": "rms:0.1",
+    "task.any_data": False,
+    "network": "paper",
+}
 """Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
 AS_EXACT: dict[str, Any] = {
     "loss.divide_by": ("bag", "batch"),

@@ -23,27 +23,46 @@ from milbench.networks.convolutional import Classifier
 
 from ._paper import AS_EXACT, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD
 
-PADDING = 4  # pixels of zeros around a training image before it is cropped
+PADDING = 4
+"""Pixels of zeros around a training image before it is cropped."""
 CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 _EPOCHS = 64
+"""As in the paper."""
 _AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS, "recipe.lr": 0.01}
 _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
-_LOW, _MIDDLE, _HIGH = (Layer(width, 3, padding=1) for width in (128, 192, 256))
-_FIRST_SIX = (_LOW, _LOW, _LOW, _MIDDLE._replace(stride=2), _MIDDLE, _MIDDLE)
+_FIRST_SIX = (
+    Layer(128, 3, padding=1),
+    Layer(128, 3, padding=1),
+    Layer(128, 3, padding=1),
+    Layer(192, 3, stride=2, padding=1),
+    Layer(192, 3, padding=1),
+    Layer(192, 3, padding=1),
+)
+"""The first layers of the network and of the baseline."""
 
 
 def _network(inputs: int, num_classes: int, seed: int) -> Network:
     """Make the paper's ten 3x3 convolutions: 32 pixels give 4 positions."""
-    last = _HIGH._replace(stride=2), _HIGH, Layer(256, 3), Layer(num_classes + 1, 3)
-    return AllConvolutional((*_FIRST_SIX, *last), inputs, seed)
+    last = (
+        Layer(256, 3, stride=2, padding=1),
+        Layer(256, 3, padding=1),
+        Layer(256, 3),
+        Layer(num_classes + 1, 3),
+    )
+    return AllConvolutional(_FIRST_SIX + last, inputs, seed)
 
 
 def _baseline(inputs: int, num_classes: int, seed: int) -> Network:
     """Make the baseline, not padded from the seventh layer on: 32 pixels give 1 position."""
-    last = Layer(256, 3, stride=2), Layer(256, 3), Layer(256, 3), Layer(num_classes, 3)
-    return Classifier((*_FIRST_SIX, *last), inputs, seed)
+    last = (
+        Layer(256, 3, stride=2),
+        Layer(256, 3),
+        Layer(256, 3),
+        Layer(num_classes, 3),
+    )
+    return Classifier(_FIRST_SIX + last, inputs, seed)
 
 
 class CIFAR10(OneInstanceImages):
@@ -67,37 +86,54 @@ class CIFAR10(OneInstanceImages):
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = {"paper": _baseline}
     published = (
         Published(
-            "instance_error", 0.087, f"{LI_2018}, Section 5.1.2: {RULE}", "exact", spread=0.003,
+            metric="instance_error",
+            value=0.087,
+            source=f"{LI_2018}, Section 5.1.2: {RULE}",
+            loss="exact",
+            spread=0.003,
             protocol={**_AS_PUBLISHED, **AS_EXACT, "recipe.loss_precision": "float64"},
-            values=(0.085, 0.0885, 0.0886), margin=0.006, note=_NOTE,
+            values=(0.085, 0.0885, 0.0886),
+            margin=0.006,
+            note=_NOTE,
         ),
         Published(
-            "instance_error", 0.084, f"{LI_2018}, Section 5.1.2, the baseline: {RULE}", "cross-entropy",
-            spread=0.004, protocol=_AS_PUBLISHED, data="rotated ",  # which no parameter of this task does
-            values=(0.0834, 0.0868, 0.0812), margin=0.008,
+            metric="instance_error",
+            value=0.084,
+            source=f"{LI_2018}, Section 5.1.2, the baseline: {RULE}",
+            loss="cross-entropy",
+            spread=0.004,
+            protocol=_AS_PUBLISHED,
+            # No parameter of this task rotates images, so that no run is compared with this value.
+            data="rotated ",
+            values=(0.0834, 0.0868, 0.0812),
+            margin=0.008,
             note=f"{_NOTE}; only this baseline was trained on images that are rotated by up to 10 degrees as well",
         ),
-    )  # fmt: skip
+    )
 
     def datasets(self) -> Sequence[str]:
-        return () if self.any_data else (self.name,)
+        if self.any_data:
+            return ()
+        return (self.name,)
 
     def recipe(self) -> Recipe:
-        return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)  # the paper's epochs
+        # The number of epochs is the paper's.
+        return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=8)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
         """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""
-        count, device = len(pixels), pixels.device
-        places = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng)
-        (tops, lefts), mirrored = all_to_device(
-            [places, torch.randint(2, (count, 1), generator=rng)], device
-        )
-        along = torch.arange(self.side, device=device)
-        rows, columns = tops + along, lefts + torch.where(mirrored.bool(), along.flip(0), along)
-        padded = F.pad(pixels, (PADDING,) * 4).movedim(1, 3)
-        windows = padded[
-            torch.arange(count, device=device).view(-1, 1, 1),
-            rows.unsqueeze(2),
-            columns.unsqueeze(1),
-        ]
+        count = len(pixels)
+        device = pixels.device
+        corners = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng)
+        mirrored = torch.randint(2, (count, 1), generator=rng)
+        (tops, lefts), mirrored = all_to_device([corners, mirrored], device)
+        # The rows and columns (B, 32) of each window, in the order in which they are shown.
+        forwards = torch.arange(self.side, device=device)
+        backwards = forwards.flip(0)
+        rows = tops + forwards
+        columns = lefts + torch.where(mirrored.bool(), backwards, forwards)
+        padded = F.pad(pixels, (PADDING, PADDING, PADDING, PADDING))
+        # Indexed with the channels last, which gives all channels of every chosen pixel.
+        image = torch.arange(count, device=device).view(-1, 1, 1)
+        windows = padded.movedim(1, 3)[image, rows.unsqueeze(2), columns.unsqueeze(1)]
         return windows.movedim(3, 1)

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -26,14 +26,22 @@ from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
 
 SPLIT_SEED = 181112346
-TRAINING_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 1258, 179, 360
-"""Numbers of images. Results are comparable only for these numbers and this seed."""
+"""The seed of the fixed split."""
+TRAINING_IMAGES = 1258
+VALIDATION_IMAGES = 179
+TEST_IMAGES = 360
+"""Results are comparable only for these numbers of images and this seed."""
 
 
 def _network(inputs: int, num_classes: int, seed: int) -> Network:
     """Make five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8; each position depends on 17x17 pixels."""
-    same = Layer(32, 3, padding=1)
-    layers = same, Layer(32, 3, stride=2, padding=1), same, same, Layer(num_classes + 1, 3)
+    layers = (
+        Layer(32, 3, padding=1),
+        Layer(32, 3, stride=2, padding=1),
+        Layer(32, 3, padding=1),
+        Layer(32, 3, padding=1),
+        Layer(num_classes + 1, 3),
+    )
     return AllConvolutional(layers, inputs, seed)
 
 
@@ -75,43 +83,47 @@ class ExtendedDigits(NestedDigits):
         batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:
         if canvas == "proportional":
+            # The sides of the class are those for two digits.
             factor = math.sqrt(digits_per_bag / 2)
             smallest, largest = self.side_range
-            self.side_range = round(smallest * factor), round(largest * factor)
+            self.side_range = (round(smallest * factor), round(largest * factor))
         super().__init__(digits_per_bag, batch_bags, bags_per_epoch)
         self.split = split
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            lr=6e-3, epochs=60, evaluate_every=10, precision="float32"
-        )  # best on validation, for all
+        # The best on validation bags for all losses together.
+        return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        sklearn = metadata.distribution(
-            "scikit-learn"
-        )  # planning needs no more of it, whose import takes a second
+        # To import scikit-learn takes a second, and a plan needs only its version and its file.
+        sklearn = metadata.distribution("scikit-learn")
         file = Path(str(sklearn.locate_file("sklearn/datasets/data/digits.csv.gz")))
-        digest = remembered(
-            f"{self.name} {self.split} scikit-learn {sklearn.version}", [file], self._digest
-        )
+        key = f"{self.name} {self.split} scikit-learn {sklearn.version}"
+        digest = remembered(key, [file], self._digest)
         suffix = ", another split for every seed" if self.split == "seed" else ""
         return f"digits of scikit-learn{suffix}, sha256 {digest}"
 
     def _digest(self) -> str:
+        """Return a digest of all digits, and of the split where it is fixed."""
         parts = [_all_digits()]
         if self.split == "fixed":
             splits = self.digits(None, seed=0)
             parts = [splits.train, *splits.evaluated.values()]
-        contents = b"".join(
-            part.pixels.numpy().tobytes() + part.classes.numpy().tobytes() for part in parts
-        )
-        return hashlib.sha256(contents).hexdigest()[:16]
+        content = hashlib.sha256()
+        for part in parts:
+            content.update(part.pixels.numpy().tobytes())
+            content.update(part.classes.numpy().tobytes())
+        return content.hexdigest()[:16]
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
+        if self.split == "fixed":
+            return 0.0
+        return TEST_IMAGES / TRAINING_IMAGES
 
     def canvas_key(self, seed: int) -> tuple[object, ...]:
-        return (seed,) if self.split == "seed" else ()
+        if self.split == "fixed":
+            return ()
+        return (seed,)
 
     def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:  # noqa: ARG002
         from sklearn.model_selection import train_test_split
@@ -120,9 +132,18 @@ class ExtendedDigits(NestedDigits):
         if self.split == "seed":
             state = generator(self.name, "split", seed).initial_seed() % 2**32
         digits = _all_digits()
-        split = partial(train_test_split, random_state=state)
-        rest, test = split(range(len(digits)), test_size=TEST_IMAGES, stratify=digits.classes)
-        train, validation = split(rest, test_size=VALIDATION_IMAGES, stratify=digits.classes[rest])
+        rest, test = train_test_split(
+            range(len(digits)),
+            test_size=TEST_IMAGES,
+            stratify=digits.classes,
+            random_state=state,
+        )
+        train, validation = train_test_split(
+            rest,
+            test_size=VALIDATION_IMAGES,
+            stratify=digits.classes[rest],
+            random_state=state,
+        )
         numbered = digits.numbered()
         return ImageSplits(
             digits[torch.tensor(train)],
@@ -131,11 +152,13 @@ class ExtendedDigits(NestedDigits):
         )
 
 
+# Every cell of a process needs them.
 @cache
 def _all_digits() -> LabelledImages:
-    """Return the digits in scikit-learn's order; pixels count from 0 to 16. Every cell of a process needs them."""
+    """Return the digits in scikit-learn's order; pixels count from 0 to 16."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()
-    pixels, classes = torch.from_numpy(bundle.images).byte(), torch.from_numpy(bundle.target).long()
+    pixels = torch.from_numpy(bundle.images).byte()
+    classes = torch.from_numpy(bundle.target).long()
     return LabelledImages(pixels.unsqueeze(1), classes, white=16)

@@ -1,4 +1,4 @@
-"""Bags of feature vectors from one's own table: a row an instance, or a row a bag and a file of features."""
+"""Your own bags of feature vectors: a table with a row an instance, or a row a bag and a file of features."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from milbench.contracts.network import Network, NetworkMaker
 from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFunction
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU
-from milbench.data.bag_files import COORDINATES
+from milbench.data.bag_files import COORDINATES, BagFile
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite_features, new_bags
 from milbench.data.own_bags import OwnBags
@@ -39,13 +39,15 @@ from milbench.networks.instance import InstanceMLP
 from milbench.networks.standardise import StandardiseFeatures
 
 _EVAL_BATCH = 64
+"""The most bags of a batch to evaluate on."""
 _GALLERY = 8
+"""The most bags of a gallery."""
 _GALLERY_NUMBERS = 1 << 24
-"""Features in all bags of a gallery, 64 MB; a single bag may have more."""
+"""The most numbers in all bags of a gallery, 64 MB; a single bag may have more."""
 
 
 class FeatureBags(TableBags):
-    """Find the classes of bags of feature vectors, one's own, given the label sets of training bags.
+    """Find which classes occur in your own bags of feature vectors, given the label sets of training bags.
 
     The table is a file .csv, .tsv or .parquet. It has a row an instance with the columns `bag`,
     `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag
@@ -70,18 +72,22 @@ class FeatureBags(TableBags):
     def kept(self, bags: OwnBags, split: BagSplit) -> BagSplit:
         if self.options.small_bags == "refuse":
             return split
-        enough = bags.labels.sum(axis=1) <= bags.store.sizes
-        return BagSplit(*(part[enough[part]] for part in split))
+        has_enough_instances = bags.store.sizes >= bags.labels.sum(axis=1)
+        return BagSplit(
+            train=split.train[has_enough_instances[split.train]],
+            validation=split.validation[has_enough_instances[split.validation]],
+            test=split.test[has_enough_instances[split.test]],
+        )
 
     def check_data(self, data_dir: Path | None) -> str:
         caption = super().check_data(data_dir)
         instances = self.options.instances
         if not instances:
             return caption
-        most = int(self.own_bags(data_dir).labels.sum(axis=1).max())
-        if instances < most:
+        most_classes = int(self.own_bags(data_dir).labels.sum(axis=1).max())
+        if instances < most_classes:
             raise UsageError(
-                f"{self.name}: task.instances={instances} are fewer than the {most} classes of a bag"
+                f"{self.name}: task.instances={instances} are fewer than the {most_classes} classes of a bag"
             )
         return (
             f"{caption}; {instances:,} instances of a bag a step, label sets hold for the whole bag"
@@ -95,11 +101,12 @@ class FeatureBags(TableBags):
         inputs = int(memory["inputs"])
         # The weights of the network replace these numbers.
         standardise = partial(StandardiseFeatures, torch.zeros(inputs), torch.ones(inputs))
+        feature_names = tuple(str(name) for name in memory["features"])
         return FeatureFormat(
-            inputs,
-            class_names_in(memory),
+            inputs=inputs,
+            class_names=class_names_in(memory),
             standardise=standardise,
-            feature_names=tuple(str(name) for name in memory["features"]),
+            feature_names=feature_names,
         )
 
     def load(
@@ -112,35 +119,31 @@ class FeatureBags(TableBags):
         table = self.own_bags(data_dir)
         split = self.split(table, seed)
         bags = TableFeatures(table, self.options, device)
-        sizes = table.store.sizes[split.train]
-        if self.options.instances:
-            sizes = np.minimum(sizes, self.options.instances)
+        bag_format = _format_of(table, split.train)
+        sizes = bags.sizes_in_training(split.train)
+        mean_size = max(1, round(float(sizes.mean())))
+        # So many bags fit into a batch, all padded to the size of the largest one.
         fitting = self.options.batch_instances // int(sizes.max())
-        mean, spread = (torch.from_numpy(values) for values in table.store.standard(split.train))
-        bag_format = FeatureFormat(
-            len(table.feature_names),
-            (*table.class_names,),
-            standardise=partial(StandardiseFeatures, mean, spread),
-            feature_names=(*table.feature_names,),
-        )
+        batch_bags = max(1, min(self.options.batch_bags, fitting))
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
             return bags.to_train(split.train[numbers.numpy()], rng)
 
-        splits = {
-            part: EvalSplit(bags.single_instances(of_part), bags.batches(_limited(of_part, limit)))
-            for part, of_part in split.evaluated.items()
-        }
+        splits = {}
+        for part, numbers in split.evaluated.items():
+            batches = bags.batches(_limited(numbers, limit))
+            splits[part] = EvalSplit(bags.single_instances(numbers), batches)
         calibration = None
         if not len(split.validation):
+            # Thresholds are then chosen on training bags.
             calibration = bags.batches(_limited(split.train, limit))
         labels = torch.from_numpy(table.labels[split.train])
         return FeatureProblem(
             task_name=self.name,
             seed=seed,
             format=bag_format,
-            typical_shape=(max(1, round(float(sizes.mean()))), bag_format.inputs),
-            batch_bags=max(1, min(self.options.batch_bags, fitting)),
+            typical_shape=(mean_size, bag_format.inputs),
+            batch_bags=batch_bags,
             splits=splits,
             max_labels=int(labels.sum(dim=1).max()),
             training_count=len(split.train),
@@ -159,21 +162,21 @@ class FeatureBags(TableBags):
         bag_format: BagFormat,
         network: Network,  # noqa: ARG002
     ) -> Iterator[NamedBags]:
-        assert isinstance(bag_format, FeatureFormat)  # noqa: S101 of this task
-        new = [*new_bags(paths, self.options, bag_format.feature_names).items()]
-        sizes = np.array([file.shape[0] for _, file in new])
+        # `format_from` and `load` of this task make no other format.
+        assert isinstance(bag_format, FeatureFormat)  # noqa: S101
+        file_of_bag = new_bags(paths, self.options, bag_format.feature_names)
+        all_names = list(file_of_bag)
+        sizes = np.array([file.shape[0] for file in file_of_bag.values()])
         for numbers in consecutive_batches(sizes, _EVAL_BATCH, self.options.batch_instances):
-            names, files = zip(*(new[number] for number in numbers), strict=True)
-            instances, mask = pad_bags(
-                [finite_features(name, file) for name, file in zip(names, files, strict=True)]
-            )
+            names = [all_names[number] for number in numbers]
+            features = [finite_features(name, file_of_bag[name]) for name in names]
+            instances, mask = pad_bags(features)
+            # Nothing is known of their classes.
             labels = torch.zeros(len(names), bag_format.num_classes, dtype=torch.bool)
-            places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
-            if all(COORDINATES in file.named for file in files):
-                plane, _ = pad_bags([file.named[COORDINATES]() for file in files])
-                places |= {"x": plane[..., 0].float(), "y": plane[..., 1].float()}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
-            yield NamedBags(self.options.bag, list(names), bags, places)
+            places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
+            places |= _coordinates([file_of_bag[name] for name in names])
+            yield NamedBags(self.options.bag, names, bags, places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +186,30 @@ class FeatureFormat(TableFormat):
     feature_names: tuple[str, ...]
 
     def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "features": list(self.feature_names)}
+        remembered = super().memory()
+        remembered["features"] = list(self.feature_names)
+        return remembered
+
+
+def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> FeatureFormat:
+    """Return the format of the bags of a table; features are standardised as those that are trained on need it."""
+    means, spreads = table.store.standard(trained)
+    standardise = partial(StandardiseFeatures, torch.from_numpy(means), torch.from_numpy(spreads))
+    return FeatureFormat(
+        inputs=len(table.feature_names),
+        class_names=tuple(table.class_names),
+        standardise=standardise,
+        feature_names=tuple(table.feature_names),
+    )
+
+
+def _coordinates(files: Sequence[BagFile]) -> dict[str, Tensor]:
+    """Return x and y (B, K) of the instances of bags; {} where a file has no coordinates."""
+    have_coordinates = all(COORDINATES in file.named for file in files)
+    if not have_coordinates:
+        return {}
+    plane, _ = pad_bags([file.named[COORDINATES]() for file in files])
+    return {"x": plane[..., 0].float(), "y": plane[..., 1].float()}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -212,29 +238,30 @@ class FeatureProblem(FixedBags):
         split = self.split
         if not len(split.test) or len(split.train) > MOST_BAGS:
             return {}
-        parts = {str(part): bags for part, bags in split.evaluated.items()}
-        if "validation" not in parts:
+        numbers_of_part = {str(part): numbers for part, numbers in split.evaluated.items()}
+        if "validation" not in numbers_of_part:
             # As for a loss, the threshold is then chosen on training bags.
-            parts["calibration"] = split.train
-        evaluated = {
-            part: self.bags.pooled(_limited(bags, self.limit)) for part, bags in parts.items()
-        }
+            numbers_of_part["calibration"] = split.train
+        evaluated = {}
+        for part, numbers in numbers_of_part.items():
+            evaluated[part] = self.bags.pooled(_limited(numbers, self.limit))
         return baseline_metrics(self.bags.pooled(split.train), evaluated, self.seed)
 
     def gallery(self) -> Bags:
         """Return bags that differ, as many as are no more numbers than a gallery keeps, and one at least."""
-        bags_of = self.split.test if "test" in self.splits else self.split.train
-        shown = bags_of[differing(self.bags.labels[bags_of], _GALLERY).numpy()]
-        return self.bags.to_show(shown)
+        numbers = self.split.test if "test" in self.splits else self.split.train
+        shown = differing(self.bags.labels[numbers], _GALLERY)
+        return self.bags.to_show(numbers[shown.numpy()])
 
 
 def _limited(numbers: NDArray[np.int64], limit: int | None) -> NDArray[np.int64]:
-    """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
+    """Return the numbers of as many bags as may be evaluated on."""
     if limit is None:
         return numbers
+    # They are drawn, since the first batches would have the smallest bags alone.
     rng = generator(FeatureBags.name, "limited", len(numbers))
-    drawn = torch.randperm(len(numbers), generator=rng)
-    return np.asarray(numbers[drawn[:limit].sort().values.numpy()])
+    drawn = torch.randperm(len(numbers), generator=rng)[:limit]
+    return np.asarray(numbers[drawn.sort().values.numpy()])
 
 
 class TableFeatures:
@@ -248,20 +275,27 @@ class TableFeatures:
         self._origins = Origins(table)
         self._background = len(table.class_names)
 
+    def sizes_in_training(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many instances of each bag a training step takes, (B,)."""
+        sizes: NDArray[np.int64] = self._table.store.sizes[numbers]
+        most = self._options.instances
+        if not most:
+            return sizes
+        return np.minimum(sizes, most)
+
     def to_train(self, numbers: NDArray[np.int64], rng: torch.Generator) -> Bags:
         """Return bags without truth, with as many of their instances as training takes, drawn by `rng`."""
-        samples: list[NDArray[np.int64] | None] = []
-        sizes = self._table.store.sizes[numbers]
+        samples = [self._sample(size, rng) for size in self._table.store.sizes[numbers].tolist()]
+        return self._filled(numbers, self.sizes_in_training(numbers), samples)
+
+    def _sample(self, size: int, rng: torch.Generator) -> NDArray[np.int64] | None:
+        """Return the instances of a bag of some size that a training step takes, ascending; None: all."""
         most = self._options.instances
-        for size in sizes.tolist():
-            if not most or size <= most:
-                samples.append(None)
-                continue
-            drawn = torch.randperm(size, generator=rng)[:most]
-            samples.append(drawn.sort().values.numpy())
-        if most:
-            sizes = np.minimum(sizes, most)
-        return self._filled(numbers, sizes, samples)
+        if not most or size <= most:
+            return None
+        drawn = torch.randperm(size, generator=rng)[:most]
+        ascending: NDArray[np.int64] = drawn.sort().values.numpy()
+        return ascending
 
     def whole(self, numbers: NDArray[np.int64]) -> Bags:
         """Return bags with all of their instances, what is known of these, and their origin."""
@@ -270,8 +304,8 @@ class TableFeatures:
         bags = replace(bags, origin=self._origins.of(numbers).to(self._device))
         if self._table.instance_classes is None:
             return bags
-        rows = self._rows(self._table.instance_classes, numbers)
-        classes = pad_sequence(rows, batch_first=True, padding_value=self._background)
+        classes_of_bags = self._rows(self._table.instance_classes, numbers)
+        classes = pad_sequence(classes_of_bags, batch_first=True, padding_value=self._background)
         classes = classes.to(self._device)
         things = classes.masked_fill(classes == self._background, -1)
         return replace(bags, truth=Truth(things, position_classes=classes))
@@ -279,13 +313,17 @@ class TableFeatures:
     def batches(self, numbers: NDArray[np.int64]) -> Lazy[Bags]:
         """Return whole bags in batches to evaluate on."""
         sizes = self._table.store.sizes
-        return Lazy(by_size(numbers, sizes, _EVAL_BATCH, self._options.batch_instances), self.whole)
+        numbers_of_batches = by_size(numbers, sizes, _EVAL_BATCH, self._options.batch_instances)
+        return Lazy(numbers_of_batches, self.whole)
 
     def to_show(self, numbers: NDArray[np.int64]) -> Bags:
         """Return the first of some bags, as many as a gallery keeps, and one at least, with their coordinates."""
         store = self._table.store
         sizes = store.sizes[numbers]
-        padded = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * store.width
+        # How many numbers the first 1, 2, ... bags have, all padded to the size of the largest one.
+        counts = np.arange(1, len(sizes) + 1)
+        largest = np.maximum.accumulate(sizes)
+        padded = counts * largest * store.width
         fitting = int((padded <= _GALLERY_NUMBERS).sum())
         shown = numbers[: max(1, fitting)]
         bags = self.whole(shown)
@@ -306,25 +344,35 @@ class TableFeatures:
         packed = store.packed
         if classes is None or packed is None:
             return ()
-        rows = np.concatenate([np.arange(store.offsets[b], store.offsets[b + 1]) for b in numbers])
+        rows_of_bags = [np.arange(store.offsets[bag], store.offsets[bag + 1]) for bag in numbers]
+        rows = np.concatenate(rows_of_bags)
         rows = rows[classes[rows] < self._background]
 
-        def single_instances(rows: NDArray[np.int64]) -> Bags:
+        def as_bags(rows: NDArray[np.int64]) -> Bags:
             instances = torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1)
-            of_rows = torch.from_numpy(classes[rows])
-            one_hot = torch.nn.functional.one_hot(of_rows, self._background)
-            # Instances of one bag belong together, as do bags of one group.
-            of_bags = self._origins.of(np.searchsorted(store.offsets, rows, side="right") - 1)
-            group = of_bags.bag if of_bags.group is None else of_bags.group
-            origin = Origin(torch.from_numpy(rows), group)
-            return Bags(instances, one_hot.bool(), origin=origin).to(self._device)
+            classes_of_rows = torch.from_numpy(classes[rows])
+            labels = torch.nn.functional.one_hot(classes_of_rows, self._background).bool()
+            return Bags(instances, labels, origin=self._origin_of_rows(rows)).to(self._device)
 
-        return Lazy.of(rows, self._options.batch_instances, single_instances)
+        return Lazy.of(rows, self._options.batch_instances, as_bags)
+
+    def _origin_of_rows(self, rows: NDArray[np.int64]) -> Origin:
+        """Return the origin of instances as bags of one: their numbers, and what belongs together."""
+        bag_of_row = np.searchsorted(self._table.store.offsets, rows, side="right") - 1
+        origin = self._origins.of(bag_of_row)
+        # Bags of one group belong together; without groups, the instances of one bag do.
+        group = origin.bag if origin.group is None else origin.group
+        return Origin(torch.from_numpy(rows), group)
 
     def _rows(self, values: NDArray[Any], numbers: NDArray[np.int64]) -> list[Tensor]:
-        """Return the values (N, ...) of the instances of each bag."""
+        """Return the values (K, ...) of the instances of each bag."""
         offsets = self._table.store.offsets
-        return [torch.from_numpy(np.array(values[offsets[b] : offsets[b + 1]])) for b in numbers]
+        rows = []
+        for bag in numbers:
+            # A copy, since torch takes no array that cannot be written to.
+            of_bag = np.array(values[offsets[bag] : offsets[bag + 1]])
+            rows.append(torch.from_numpy(of_bag))
+        return rows
 
     def _filled(
         self,
@@ -334,7 +382,7 @@ class TableFeatures:
     ) -> Bags:
         """Return bags of some sizes (B,) without truth, the smaller ones masked.
 
-        Of each bag there are the instances of its sample, None: all.
+        Each bag has the instances of its sample; None: all.
         """
         store = self._table.store
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)

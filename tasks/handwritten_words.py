@@ -1,6 +1,7 @@
 """Which letters a handwritten word has: a bag is a word, cut into letters, or letters drawn anew."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar, Literal
@@ -33,22 +34,35 @@ from milbench.networks.sequence import PADDING, SequenceConvolutional
 
 from ._image_sets import ChosenBags, EveryImage, ImageBatches
 
-SIZES = 4, 9
-"""The smallest and the largest number of letters in a drawn bag; all between are as frequent."""
+DATA_SET = "ocr-letters"
+SMALLEST_DRAWN_BAG = 4
+LARGEST_DRAWN_BAG = 9
+"""The number of letters in a drawn bag is uniform between these two."""
+POSITIONS_PER_LETTER = 2
+"""Positions of `WordNetwork`, each of which has half of the columns of a letter."""
 TRIES = 1000
-"""Orders of the different words that are tried, to deal them to folds."""
+"""How many random orders of the different words are tried, to deal them to folds."""
 
 
 class LetterNetwork(EveryImage):
     """Two convolutions and a hidden layer for every letter of a set (B, K, 128), then its class: logits (B, C+1, K)."""
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
+        # Pooling halves rows and columns twice.
+        features_after_pooling = 32 * (ROWS // 4) * (COLUMNS // 4)
+        hidden = 64
         body = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(32 * (ROWS // 4) * (COLUMNS // 4), 64), nn.ReLU(),
-        )  # fmt: skip
-        super().__init__(body, (ROWS, COLUMNS), 64, num_classes, seed)
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(features_after_pooling, hidden),
+            nn.ReLU(),
+        )
+        super().__init__(body, (ROWS, COLUMNS), hidden, num_classes, seed)
 
 
 class WordNetwork(Network):
@@ -61,7 +75,8 @@ class WordNetwork(Network):
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
         super().__init__()
-        self.columns = SequenceConvolutional(ROWS, num_classes, seed, stride=COLUMNS // 2)
+        stride = COLUMNS // POSITIONS_PER_LETTER
+        self.columns = SequenceConvolutional(ROWS, num_classes, seed, stride=stride)
 
     @property
     def head(self) -> nn.Conv1d:  # type: ignore[override]
@@ -69,16 +84,20 @@ class WordNetwork(Network):
         return self.columns.head
 
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
-        frames = instances.unflatten(2, (ROWS, COLUMNS)).transpose(1, 2).flatten(2)
+        letters = instances.unflatten(2, (ROWS, COLUMNS))
+        # A row of a word is that row of each of its letters, one after the other.
+        word = letters.transpose(1, 2).flatten(2)
         if mask is not None:
-            frames = frames.masked_fill(
-                ~mask.repeat_interleave(COLUMNS // 2, dim=1).unsqueeze(1), PADDING
-            )
-        logits: Tensor = self.columns(frames)
+            # `mask_of` has made the mask one of positions.
+            column_mask = mask.repeat_interleave(COLUMNS // POSITIONS_PER_LETTER, dim=1)
+            word = word.masked_fill(~column_mask.unsqueeze(1), PADDING)
+        logits: Tensor = self.columns(word)
         return logits
 
     def mask_of(self, bags: Bags) -> Tensor | None:
-        return None if bags.mask is None else bags.mask.repeat_interleave(2, dim=1)
+        if bags.mask is None:
+            return None
+        return bags.mask.repeat_interleave(POSITIONS_PER_LETTER, dim=1)
 
 
 class HandwrittenWords(Task):
@@ -123,20 +142,30 @@ class HandwrittenWords(Task):
         self.any_data = any_data
 
     def datasets(self) -> Sequence[str]:
-        return () if self.any_data else ("ocr-letters",)
+        if self.any_data:
+            return ()
+        return (DATA_SET,)
 
     def check_data(self, data_dir: Path | None) -> str:
-        name, title = "ocr-letters", "handwritten letters"
-        instead = catalog.how_to_get(name, FILE, "extended-digits needs no download")
+        def read_file(root: Path) -> Letters:
+            return read(root / FILE)
+
         return catalog.check_dataset(
-            name, title, data_dir, lambda root: read(root / FILE), instead, any_data=self.any_data
+            DATA_SET,
+            "handwritten letters",
+            data_dir,
+            read_file,
+            catalog.how_to_get(DATA_SET, FILE, "extended-digits needs no download"),
+            any_data=self.any_data,
         )
 
     def folds(self, data_dir: Path | None) -> Folds:  # noqa: ARG002
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        return 1 / (FOLDS - 2)
+        # One fold is tested on, another one is validated on.
+        trained_folds = FOLDS - 2
+        return 1 / trained_folds
 
     def load(
         self,
@@ -146,28 +175,25 @@ class HandwrittenWords(Task):
         limit: int | None = None,
     ) -> FixedBags:
         letters = read_all(catalog.data_dir(data_dir), self.check_data(data_dir))
-        pixels = torch.from_numpy(letters.pixels).view(-1, 1, ROWS, COLUMNS)
-        images = LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
+        images = _images_of(letters)
         on_device = images.to(device)
-        bags, folds, group = self._bags_of(letters)
-        split = official_split(folds, FOLDS, seed)
-        trained = [bags[n] for n in split.train]
+        bags = self._bags_of(letters)
+        split = official_split(bags.folds, FOLDS, seed)
+        trained = [bags.letters[number] for number in split.train]
         batches = ImageBatches(self.format.num_classes, single_at_once=1000, bags_at_once=250)
-        # A drawn letter may be in several bags, that of a word is in this word alone.
-        evaluated = on_device.numbered() if self.bags == "drawn" else on_device
+        evaluated = on_device
+        if self.bags == "drawn":
+            # A drawn letter may be in several bags: letters are numbered, so that these can be told.
+            evaluated = on_device.numbered()
         splits = {}
-        for part, every in split.evaluated.items():
-            numbers = torch.from_numpy(every[:limit])
-            whole = ChosenBags(
-                [bags[n] for n in numbers.tolist()],
-                Origin(numbers, None if group is None else group[numbers]),
-            )
-            splits[part] = batches.split(evaluated, single_letters(whole, limit), whole)
+        for part, numbers in split.evaluated.items():
+            chosen = bags.chosen(torch.from_numpy(numbers[:limit]))
+            splits[part] = batches.split(evaluated, single_letters(chosen, limit), chosen)
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
-            return batches.filled(on_device, [trained[n] for n in numbers.tolist()])
+            return batches.filled(on_device, [trained[number] for number in numbers.tolist()])
 
-        mean_size = round(sum(map(len, trained)) / len(trained))
+        mean_size = round(sum(len(bag) for bag in trained) / len(trained))
         return FixedBags(
             task_name=self.name,
             seed=seed,
@@ -181,43 +207,76 @@ class HandwrittenWords(Task):
             limit=limit,
         )
 
-    def _bags_of(self, letters: Letters) -> tuple[list[Tensor], NDArray[np.int64], Tensor | None]:
-        """Return the numbers of the letters of each bag, and its fold and its group."""
+    def _bags_of(self, letters: Letters) -> "LetterBags":
+        """Return all bags, which are the same for every seed."""
         if self.bags == "drawn":
-            bags, folds = draw_bags(letters, self.revision)
-            return bags, folds, None
-        bags = [*torch.arange(len(letters.classes)).split(letters.sizes.tolist())]
-        folds = letters.folds[letters.sizes.cumsum() - 1]
-        different, of_word = different_words(letters)
+            return draw_bags(letters, self.revision)
+        words = torch.arange(len(letters.classes)).split(letters.sizes.tolist())
+        different, number_of_word = different_words(letters)
+        folds = _folds_of_words(letters)
         if self.bags == "unseen":
-            folds = deal_words(different)[of_word]
-        return bags, folds, torch.from_numpy(of_word)
+            folds = deal_words(different)[number_of_word]
+        return LetterBags(list(words), folds, torch.from_numpy(number_of_word))
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            lr=1e-2, epochs=20, evaluate_every=10, precision="float32"
-        )  # lr: best of three on validation
+        # The learning rate is the best of three on validation bags.
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
 
 
-def draw_bags(letters: Letters, revision: int) -> tuple[list[Tensor], NDArray[np.int64]]:
-    """Return the numbers of letters drawn anew into bags, as many of each fold as it has words.
+@dataclass(frozen=True)
+class LetterBags:
+    """All bags of the data set."""
 
-    Return with them the fold of each bag.
-    """
-    folds, bags = torch.from_numpy(letters.folds), []
-    in_fold = torch.bincount(folds[letters.sizes.cumsum() - 1], minlength=FOLDS)
-    for fold, count in enumerate(in_fold.tolist()):
+    letters: list[Tensor]
+    """The numbers of the letters of each bag."""
+    folds: NDArray[np.int64]
+    """The fold of each bag."""
+    groups: Tensor | None
+    """The group of each bag: words that are spelled alike are one. None: bags have no groups."""
+
+    def chosen(self, numbers: Tensor) -> ChosenBags:
+        """Return the bags with some numbers (B,), to evaluate on."""
+        letters = [self.letters[number] for number in numbers.tolist()]
+        if self.groups is None:
+            return ChosenBags(letters, Origin(numbers))
+        return ChosenBags(letters, Origin(numbers, self.groups[numbers]))
+
+
+def _images_of(letters: Letters) -> LabelledImages:
+    """Return all letters as images, on the CPU."""
+    pixels = torch.from_numpy(letters.pixels).view(-1, 1, ROWS, COLUMNS)
+    return LabelledImages(pixels, torch.from_numpy(letters.classes), white=1)
+
+
+def _folds_of_words(letters: Letters) -> NDArray[np.int64]:
+    """Return the official fold of each word (W,)."""
+    # All letters of a word are in one fold.
+    last_letters = letters.sizes.cumsum() - 1
+    folds: NDArray[np.int64] = letters.folds[last_letters]
+    return folds
+
+
+def draw_bags(letters: Letters, revision: int) -> LetterBags:
+    """Return letters drawn anew into bags, as many of each fold as it has words."""
+    folds_of_letters = torch.from_numpy(letters.folds)
+    words_in_fold = np.bincount(_folds_of_words(letters), minlength=FOLDS)
+    bags: list[Tensor] = []
+    for fold, count in enumerate(words_in_fold.tolist()):
         rng = generator("handwritten-words", revision, fold)
-        letters_of_fold = (folds == fold).nonzero().flatten()
-        sizes = torch.randint(SIZES[0], SIZES[1] + 1, (count,), generator=rng)
+        letters_of_fold = (folds_of_letters == fold).nonzero().flatten()
+        sizes = torch.randint(SMALLEST_DRAWN_BAG, LARGEST_DRAWN_BAG + 1, (count,), generator=rng)
         drawn = draw_in_rounds(len(letters_of_fold), int(sizes.sum()), rng)
         bags += letters_of_fold[drawn].split(sizes.tolist())
-    return bags, np.repeat(np.arange(FOLDS), in_fold.numpy())
+    folds = np.repeat(np.arange(FOLDS), words_in_fold)
+    return LetterBags(bags, folds, groups=None)
 
 
 def single_letters(bags: ChosenBags, limit: int | None) -> ChosenBags:
     """Return the first `limit` letters of bags as bags of one, each in the group of its bag."""
-    letters = [letter for bag in bags.images for letter in bag.split(1)][:limit]
+    letters: list[Tensor] = []
+    for bag in bags.images:
+        letters += bag.split(1)
+    letters = letters[:limit]
     group = bags.origin.group
     if group is not None:
         sizes = torch.tensor([len(bag) for bag in bags.images])
@@ -226,10 +285,11 @@ def single_letters(bags: ChosenBags, limit: int | None) -> ChosenBags:
 
 
 def different_words(letters: Letters) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the different words, sorted, and the number among them of each word (W,)."""
+    """Return the different words, sorted, and the number of each word (W,) among them."""
     text = "".join(ascii_lowercase[letter] for letter in letters.classes)
     ends = letters.sizes.cumsum()
-    words = [text[end - size : end] for size, end in zip(letters.sizes, ends, strict=True)]
+    starts = ends - letters.sizes
+    words = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     different, numbers = np.unique(words, return_inverse=True)
     return different.tolist(), numbers.astype(np.int64)
 
@@ -247,14 +307,19 @@ def deal_words(words: list[str]) -> NDArray[np.int64]:
             f"the file has {len(words)}; bags = words takes any"
         )
     rng = generator("handwritten-words", "unseen")
-    fewest, best = len(words) * len(ascii_lowercase), np.zeros(len(words), np.int64)
+    # Dealt like cards: the first word of an order to fold 0, the next one to fold 1, and so on.
+    fold_of_place = np.arange(len(words)) % FOLDS
+    best = fold_of_place
+    fewest_unknown: int | None = None
     for _ in range(TRIES):
+        order = torch.randperm(len(words), generator=rng).numpy()
         folds = np.empty(len(words), np.int64)
-        folds[torch.randperm(len(words), generator=rng).numpy()] = np.arange(len(words)) % FOLDS
+        folds[order] = fold_of_place
         unknown = count_unknown_letters(words, folds)
-        if unknown < fewest:
-            fewest, best = unknown, folds
-        if fewest == 0:
+        if fewest_unknown is None or unknown < fewest_unknown:
+            fewest_unknown = unknown
+            best = folds
+        if fewest_unknown == 0:
             break
     return best
 
@@ -264,14 +329,15 @@ def count_unknown_letters(words: list[str], folds: NDArray[np.int64]) -> int:
 
     `folds` has the fold of each word.
     """
-    letters_of = [set[str]() for _ in range(FOLDS)]
+    letters_of_fold = [set[str]() for _ in range(FOLDS)]
     for word, fold in zip(words, folds.tolist(), strict=True):
-        letters_of[fold].update(word)
+        letters_of_fold[fold].update(word)
     unknown = 0
     for tested in range(FOLDS):
         validated = (tested + 1) % FOLDS
-        trained = set[str]().union(
-            *(letters_of[fold] for fold in range(FOLDS) if fold not in (tested, validated))
-        )
-        unknown += len(letters_of[tested] - trained)
+        known = set[str]()
+        for fold, letters in enumerate(letters_of_fold):
+            if fold not in (tested, validated):
+                known |= letters
+        unknown += len(letters_of_fold[tested] - known)
     return unknown

@@ -1,8 +1,7 @@
-"""Images from one's own table and folder, each of which is a bag whose instances are what it shows."""
+"""Your own images, in a table and a folder: each is a bag whose instances are what it shows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from milbench.data.new_bags import new_images
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
 from milbench.families.augmentation import flip_and_crop
-from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
+from milbench.families.fixed_bags import FixedBags, Lazy, batched, make_truth
 from milbench.families.image_task import ImageTask
 from milbench.families.table_bags import Origins, TableBags, TableFormat, class_names_in
 from milbench.networks.convolutional import HOUSE_NUMBERS
@@ -32,7 +31,7 @@ _EVAL_BATCH = 64
 
 
 class ImageBags(ImageTask, TableBags):
-    """Find the classes that occur in images, one's own, given the label sets of training images.
+    """Find which classes occur in your own images, given the label sets of training images.
 
     The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path, from the folder of
     the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A column `boxes` (JSON, [[class,
@@ -62,7 +61,9 @@ class ImageBags(ImageTask, TableBags):
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
         return TableFormat(
-            int(memory["inputs"]), class_names_in(memory), standardise=StandardiseImages
+            inputs=int(memory["inputs"]),
+            class_names=class_names_in(memory),
+            standardise=StandardiseImages,
         )
 
     def load(
@@ -75,29 +76,34 @@ class ImageBags(ImageTask, TableBags):
         table = self.own_bags(data_dir)
         split = self.split(table, seed)
         bags = _TableImages(table, self.options.size, device)
-        flip, crop = self.options.flip, self.options.crop
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
             drawn = bags.filled(split.train[numbers.numpy()])
-            return replace(
-                drawn, instances=flip_and_crop(drawn.instances, rng, flip=flip, crop=crop)
+            changed = flip_and_crop(
+                drawn.instances, rng, flip=self.options.flip, crop=self.options.crop
             )
+            return replace(drawn, instances=changed)
 
-        boxed = table.marked()
+        has_boxes = table.marked()
         splits = {}
         for part, images in split.evaluated.items():
-            has_truth = bool(boxed[images].all())
+            has_truth = bool(has_boxes[images].all())
             splits[part] = EvalSplit((), bags.batches(images, with_truth=has_truth))
         calibration = None
         if not len(split.validation):
+            # Thresholds are then chosen on training images.
             calibration = bags.batches(split.train, with_truth=False)
-        side, channels = self.options.size, self.options.channels
+        bag_format = TableFormat(
+            inputs=self.channels,
+            class_names=tuple(table.class_names),
+            standardise=StandardiseImages,
+        )
         labels = bags.labels[torch.from_numpy(split.train)]
         return FixedBags(
             task_name=self.name,
             seed=seed,
-            format=TableFormat(channels, (*table.class_names,), standardise=StandardiseImages),
-            typical_shape=(channels, side, side),
+            format=bag_format,
+            typical_shape=(self.channels, self.options.size, self.options.size),
             batch_bags=self.options.batch_bags,
             splits=splits,
             max_labels=int(labels.sum(dim=1).max()),
@@ -112,30 +118,39 @@ class ImageBags(ImageTask, TableBags):
     def read_bags(
         self, paths: Sequence[Path], bag_format: BagFormat, network: Network
     ) -> Iterator[NamedBags]:
-        images = new_images(paths, self.options)
-        while batch := list(islice(images, _EVAL_BATCH)):
-            names, files, pixels, sizes = zip(*batch, strict=True)
-            labels = torch.zeros(len(names), bag_format.num_classes, dtype=torch.bool)
-            bags = Bags(torch.from_numpy(np.stack(pixels)) / WHITE, labels)
-            yield NamedBags(
-                self.options.image, list(names), bags, self._places(sizes, network), list(files)
-            )
+        for new in batched(new_images(paths, self.options), _EVAL_BATCH):
+            names = [name for name, _, _, _ in new]
+            files = [file for _, file, _, _ in new]
+            pixels = np.stack([pixels_of_image for _, _, pixels_of_image, _ in new])
+            sizes = [size for _, _, _, size in new]
+            # Nothing is known of their classes.
+            labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
+            bags = Bags(torch.from_numpy(pixels) / WHITE, labels)
+            places = self._places(sizes, network)
+            yield NamedBags(self.options.image, names, bags, places, files)
 
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
-        """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
+        """Return x and y (B, h, w) of the positions, in pixels of the images before they were fitted into squares.
+
+        It is {} for a network that does not know its positions. `sizes` has width and height of each image.
+        """
         side = self.options.size
         centres = network.position_centres(side, side)
         if centres is None:
             return {}
-        ys, xs = (c.double().numpy() for c in centres)
-        x, y = zip(
-            *(unfit_points(xs, ys, width, height, side) for width, height in sizes),
-            strict=True,
-        )
-        shape = (len(sizes), len(ys), len(xs))
+        rows, columns = centres
+        ys_in_square = rows.double().numpy()
+        xs_in_square = columns.double().numpy()
+        xs: list[Tensor] = []
+        ys: list[Tensor] = []
+        for width, height in sizes:
+            x, y = unfit_points(xs_in_square, ys_in_square, width, height, side)
+            xs.append(torch.from_numpy(x))
+            ys.append(torch.from_numpy(y))
+        shape = (len(sizes), len(rows), len(columns))
         return {
-            "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),
-            "y": torch.from_numpy(np.stack(y)).unsqueeze(2).expand(shape),
+            "x": torch.stack(xs).unsqueeze(1).expand(shape),
+            "y": torch.stack(ys).unsqueeze(2).expand(shape),
         }
 
 
@@ -144,6 +159,7 @@ class _TableImages:
 
     def __init__(self, table: OwnBags, size: int, device: torch.device) -> None:
         self.labels = torch.from_numpy(table.labels)
+        # Without images nothing is packed.
         self._pixels = np.empty(0) if table.store.packed is None else table.store.packed
         self._truth = _truth(table, size)
         self._origins = Origins(table)
@@ -152,15 +168,17 @@ class _TableImages:
     def filled(self, numbers: NDArray[np.int64]) -> Bags:
         """Return images with some numbers (B,) as one batch, without truth."""
         index = torch.from_numpy(numbers)
-        # Bytes are sent to the device, not floats.
-        bags = Bags(torch.from_numpy(self._pixels[numbers]), self.labels[index]).to(self._device)
+        pixels = torch.from_numpy(self._pixels[numbers])
+        # Bytes are sent to the device, and become floats there, which are four times as large.
+        bags = Bags(pixels, self.labels[index]).to(self._device)
         return replace(bags, instances=bags.instances / WHITE)
 
     def batches(self, numbers: NDArray[np.int64], *, with_truth: bool) -> Lazy[Bags]:
         """Return images in batches to evaluate on."""
 
         def evaluated(numbers: NDArray[np.int64]) -> Bags:
-            bags = replace(self.filled(numbers), origin=self._origins.of(numbers).to(self._device))
+            origin = self._origins.of(numbers).to(self._device)
+            bags = replace(self.filled(numbers), origin=origin)
             if not with_truth:
                 return bags
             truth = self._truth.selected(torch.from_numpy(numbers))
@@ -169,16 +187,22 @@ class _TableImages:
         return Lazy.of(numbers, _EVAL_BATCH, evaluated)
 
 
-def _truth(bags: OwnBags, size: int) -> Truth:
-    """Return the boxes of all images, in pixels of the squares."""
-    things: list[list[tuple[int, list[float]]]] = [[] for _ in range(len(bags))]
-    for image, boxes in enumerate(bags.marks or []):
-        if boxes and bags.sizes is not None:
-            width, height = bags.sizes[image].tolist()
-            sides = fitted_boxes(
-                np.array([box.place for box in boxes], np.float32), width, height, size
-            )
-            things[image] = [
-                (box.cls, place) for box, place in zip(boxes, sides.tolist(), strict=True)
-            ]
-    return make_truth(things, max([1, *map(len, things)]))
+def _truth(table: OwnBags, size: int) -> Truth:
+    """Return the boxes of all images, in pixels of the squares of `size` pixels."""
+    things = [_things_in(table, image, size) for image in range(len(table))]
+    most = max(len(things_in_image) for things_in_image in things)
+    # A truth has room for one thing at least.
+    return make_truth(things, max(1, most))
+
+
+def _things_in(table: OwnBags, image: int, size: int) -> list[tuple[int, list[float]]]:
+    """Return the class and the box of each thing in an image, as far as they are known."""
+    if table.marks is None or table.sizes is None:
+        return []
+    boxes = table.marks[image]
+    if not boxes:
+        return []
+    width, height = table.sizes[image].tolist()
+    places = np.array([box.place for box in boxes], np.float32)
+    in_square = fitted_boxes(places, width, height, size)
+    return [(box.cls, place) for box, place in zip(boxes, in_square.tolist(), strict=True)]

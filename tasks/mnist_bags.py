@@ -1,5 +1,6 @@
 """MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,16 +29,33 @@ from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
 
 from ._image_sets import ChosenBags, EveryImage, ImageBatches
 
-VALIDATION_IMAGES = 5000  # the last ones to train on, of which validation bags are made
+VALIDATION_IMAGES = 5000
+"""How many training images validation bags are made of, the last ones."""
 NINE = 9
 SIDE = image_sets.MNIST_SIDE
 ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
-_NOTE = (
-    "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
-)
 _SMALLEST = {
-    "task.bag_size": 10, "task.train_bags": 50, "task.labels": "nine", "task.data": "mnist", "task.fresh": False
-}  # fmt: skip
+    "task.bag_size": 10,
+    "task.train_bags": 50,
+    "task.labels": "nine",
+    "task.data": "mnist",
+    "task.fresh": False,
+}
+"""The smallest bags and the fewest of them for which values are published."""
+
+
+def _published(method: str, auc: float) -> Published:
+    """Return the value of a method with the smallest bags."""
+    note = "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
+    return Published(
+        "auroc",
+        auc,
+        ILSE_2018,
+        method=method,
+        rule="validation",
+        protocol=_SMALLEST,
+        note=note,
+    )
 
 
 class LeNet(EveryImage):
@@ -48,11 +66,21 @@ class LeNet(EveryImage):
     """
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
+        # 28 pixels become 24, 12, 8 and then 4.
+        features_after_pooling = 50 * 4 * 4
+        hidden = 500
         body = nn.Sequential(
-            nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
-        )  # fmt: skip
-        super().__init__(body, (SIDE, SIDE), 500, num_classes, seed)
+            nn.Conv2d(1, 20, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(20, 50, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(features_after_pooling, hidden),
+            nn.ReLU(),
+        )
+        super().__init__(body, (SIDE, SIDE), hidden, num_classes, seed)
 
 
 class MNISTBags(Task):
@@ -83,20 +111,9 @@ class MNISTBags(Task):
     format: BagFormat
     amount_parameter = "train_bags"
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
-    published = tuple(
-        Published(
-            "auroc",
-            value,
-            ILSE_2018,
-            method=method,
-            rule="validation",
-            protocol=_SMALLEST,
-            note=_NOTE,
-        )
-        for method, value in (
-            ("attention, Ilse et al.", 0.768),
-            ("instance + max, Ilse et al.", 0.553),
-        )
+    published = (
+        _published("attention, Ilse et al.", auc=0.768),
+        _published("instance + max, Ilse et al.", auc=0.553),
     )
 
     def __init__(
@@ -117,11 +134,15 @@ class MNISTBags(Task):
         self.data: image_sets.MnistName = data
         self.nine = labels == "nine"
         self.chance = 0.5 if self.nine else None
-        every = image_sets.CLASS_NAMES[data]
-        self.format = BagFormat(SIDE * SIDE, every[NINE:] if self.nine else every)
+        class_names = image_sets.CLASS_NAMES[data]
+        if self.nine:
+            class_names = class_names[NINE:]
+        self.format = BagFormat(SIDE * SIDE, class_names)
 
     def datasets(self) -> Sequence[str]:
-        return () if self.any_data else (self.data,)
+        if self.any_data:
+            return ()
+        return (self.data,)
 
     def check_data(self, data_dir: Path | None) -> str:
         return image_sets.check(self.data, data_dir, self.any_data)
@@ -135,30 +156,27 @@ class MNISTBags(Task):
     ) -> "MNISTBagsProblem":
         train, test = image_sets.load(self.data, data_dir)
         if self.nine:
-            train, test = (
-                replace(part, classes=torch.where(part.classes == NINE, 0, 1))
-                for part in (train, test)
-            )
-        trained = len(train) - min(VALIDATION_IMAGES, len(train) // 2)
-        to_train = train[:trained]
+            train = _nine_or_background(train)
+            test = _nine_or_background(test)
+        num_validated = min(VALIDATION_IMAGES, len(train) // 2)
+        num_trained = len(train) - num_validated
+        to_train = train[:num_trained]
         # Training images count from 0 on, then test images.
-        to_evaluate: dict[Split, LabelledImages] = {
-            "validation": train[trained:].numbered(trained),
-            "test": test.numbered(len(train)),
-        }
+        to_validate = train[num_trained:].numbered(num_trained)
+        to_test = test.numbered(len(train))
         num_classes = self.format.num_classes
         batches = ImageBatches(num_classes, single_at_once=500, bags_at_once=50)
-        splits: dict[Split, EvalSplit] = {}
-        for split, images in to_evaluate.items():
-            # A single image tells nothing where nearly all of them are background.
-            single = 0 if self.nine else limited(len(images), limit)
-            bags = self.draw(images, limited(self.eval_bags[split], limit), split)
-            splits[split] = batches.split(
-                images.to(device),
-                ChosenBags.in_order(torch.arange(single).split(1) if single else ()),
-                ChosenBags.in_order(bags),
-            )
+        splits: dict[Split, EvalSplit] = {
+            "validation": self._eval_split(batches, to_validate, "validation", device, limit),
+            "test": self._eval_split(batches, to_test, "test", device, limit),
+        }
         bags = self.draw(to_train, self.train_bags, "train", seed)
+        max_labels = batches.most_labels(to_train, bags)
+        draw_fresh = None
+        if self.fresh:
+            # The bags of later epochs may have more classes than those of the first one.
+            max_labels = num_classes
+            draw_fresh = partial(self.draw, to_train, self.train_bags, "fresh")
         return MNISTBagsProblem(
             task_name=self.name,
             seed=seed,
@@ -166,35 +184,70 @@ class MNISTBags(Task):
             typical_shape=(self.bag_size, SIDE * SIDE),
             batch_bags=self.batch_bags,
             splits=splits,
-            max_labels=num_classes if self.fresh else batches.most_labels(to_train, bags),
+            max_labels=max_labels,
             limit=limit,
             fill=partial(batches.filled, to_train.to(device)),
             bags=bags,
-            draw_fresh=partial(self.draw, to_train, self.train_bags, "fresh")
-            if self.fresh
-            else None,
+            draw_fresh=draw_fresh,
+        )
+
+    def _eval_split(
+        self,
+        batches: ImageBatches,
+        images: LabelledImages,
+        split: Split,
+        device: torch.device,
+        limit: int | None,
+    ) -> EvalSplit:
+        """Return the bags of a split, drawn from its images, and the images by themselves."""
+        bags = self.draw(images, limited(self.eval_bags[split], limit), split)
+        single: Sequence[Tensor] = ()
+        # A single image tells nothing where nearly all of them are background.
+        if not self.nine:
+            single = torch.arange(limited(len(images), limit)).split(1)
+        return batches.split(
+            images.to(device), ChosenBags.in_order(single), ChosenBags.in_order(bags)
         )
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
         rng = generator(self.name, self.revision, self.bag_size, self.nine, *axes)
-        is_nine = images.classes == 0  # where `all` are classes, this does not matter
-        everything, others = torch.arange(len(images)), (~is_nine).nonzero().flatten()
+        all_images = torch.arange(len(images))
+        # `_nine_or_background` has made the nine class 0. Where all classes are asked for, this is not used.
+        is_nine = images.classes == 0
+        other_images = (~is_nine).nonzero().flatten()
         bags: list[Tensor] = []
         for number in range(count):
-            size = max(1, round(float(self.bag_size * (1 + torch.randn((), generator=rng) / 5))))
-            positive = self.nine and number % 2 == 0
-            source = everything if positive or not self.nine else others
-            while True:
-                bag = source[torch.randint(len(source), (size,), generator=rng)]
-                if not positive or is_nine[bag].any():
-                    break
+            size = self._draw_size(rng)
+            if not self.nine:
+                bag = _draw_images(all_images, size, rng)
+            elif number % 2:
+                bag = _draw_images(other_images, size, rng)
+            else:
+                bag = _draw_images(all_images, size, rng)
+                while not is_nine[bag].any():
+                    bag = _draw_images(all_images, size, rng)
             bags.append(bag)
         return bags
+
+    def _draw_size(self, rng: torch.Generator) -> int:
+        """Return the size of a bag: normal with a deviation of a fifth of the mean, rounded, and 1 at least."""
+        size = self.bag_size * (1 + torch.randn((), generator=rng) / 5)
+        return max(1, round(float(size)))
 
     def recipe(self) -> Recipe:
         # The authors' epochs; nothing was searched.
         return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
+
+
+def _nine_or_background(images: LabelledImages) -> LabelledImages:
+    """Return images of two classes: 0 for the nine, and 1 for all other digits, which is then the background."""
+    return replace(images, classes=torch.where(images.classes == NINE, 0, 1))
+
+
+def _draw_images(source: Tensor, size: int, rng: torch.Generator) -> Tensor:
+    """Return `size` of the numbers in `source`, drawn with replacement."""
+    return source[torch.randint(len(source), (size,), generator=rng)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -210,12 +263,13 @@ class MNISTBagsProblem(EvaluatedBags):
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.bags) // self.batch_bags)
+        return math.ceil(len(self.bags) / self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         bags = self.bags
         if self.draw_fresh is not None:
-            bags = self.draw_fresh(int(torch.randint(1 << 62, (), generator=rng)))
+            seed_of_epoch = int(torch.randint(1 << 62, (), generator=rng))
+            bags = self.draw_fresh(seed_of_epoch)
         order = draw_in_rounds(len(bags), len(bags), rng)
         for numbers in order.split(self.batch_bags):
             yield self.fill([bags[number] for number in numbers.tolist()])

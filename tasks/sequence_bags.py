@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from torch import Tensor
 
 from milbench.contracts.bags import Bags, NamedBags
 from milbench.contracts.network import Network
-from milbench.contracts.problem import BagFormat
+from milbench.contracts.problem import BagFormat, Split
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit
+from milbench.data.table import Annotation
 from milbench.data.table_options import SequenceOptions
-from milbench.families.fixed_bags import Lazy, make_truth
+from milbench.families.fixed_bags import Lazy, batched, make_truth
 from milbench.families.sequences import (
     EVAL_BAGS,
     SequenceBatches,
@@ -63,13 +63,15 @@ class SequenceBags(SequenceTask, TableBags):
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
     def format_from(self, memory: Mapping[str, Any]) -> "SequenceFormat":
+        mean = torch.tensor(memory["mean"])
+        divisor = torch.tensor(memory["spread"])
         return SequenceFormat(
-            int(memory["inputs"]),
-            class_names_in(memory),
-            float(memory["frames_per_second"]),
+            inputs=int(memory["inputs"]),
+            class_names=class_names_in(memory),
+            frames_per_second=float(memory["frames_per_second"]),
             kind=str(memory["kind"]),
-            mean=torch.tensor(memory["mean"]).unsqueeze(1),
-            divisor=torch.tensor(memory["spread"]).unsqueeze(1),
+            mean=mean.unsqueeze(1),
+            divisor=divisor.unsqueeze(1),
         )
 
     def load(
@@ -81,19 +83,12 @@ class SequenceBags(SequenceTask, TableBags):
     ) -> SequenceProblem:
         table = self.own_bags(data_dir)
         split = self.split(table, seed)
-        mean, spread = (
-            torch.from_numpy(value).unsqueeze(1) for value in table.store.standard(split.train)
-        )
-        bag_format = SequenceFormat(
-            len(mean),
-            (*table.class_names,),
-            table.frames_per_second,
-            kind=table.kind,
-            mean=mean.float(),
-            divisor=divisors(mean, spread).float(),
-        )
+        bag_format = _format_of(table, split.train)
         batches = SequenceBatches(
-            bag_format.mean, bag_format.divisor, self.options.batch_instances, device
+            mean=bag_format.mean,
+            divisor=bag_format.divisor,
+            batch_frames=self.options.batch_instances,
+            device=device,
         )
         sequences = _split_sequences(table, split)
         problem = self.problem_of(sequences, batches, bag_format, seed, limit)
@@ -103,18 +98,20 @@ class SequenceBags(SequenceTask, TableBags):
         self, paths: Sequence[Path], bag_format: BagFormat, network: Network
     ) -> Iterator[NamedBags]:
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        assert isinstance(bag_format, SequenceFormat)  # noqa: S101 of this task
+        # `format_from` and `load` of this task make no other format.
+        assert isinstance(bag_format, SequenceFormat)  # noqa: S101
         batches = SequenceBatches(bag_format.mean, bag_format.divisor)
-        sequences = new_sequences(paths, self.options, bag_format.kind)
-        while batch := list(islice(sequences, EVAL_BAGS)):
-            names, values, rates = zip(*batch, strict=True)
-            frames = [torch.from_numpy(array).T for array in values]
-            labels = torch.zeros(len(frames), bag_format.num_classes, dtype=torch.bool)
-            lengths = [array.shape[1] for array in frames]
+        for new in batched(new_sequences(paths, self.options, bag_format.kind), EVAL_BAGS):
+            names = [name for name, _, _ in new]
+            frames = [torch.from_numpy(array).T for _, array, _ in new]
+            lengths = [sequence.shape[1] for sequence in frames]
+            # Nothing is known of their classes.
+            labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
             bags = batches.bags(Sequences(frames, lengths, labels))
-            yield NamedBags(
-                self.options.file, list(names), bags, _seconds(network, bags, lengths, rates[0])
-            )
+            # All sequences are of one kind, which has one rate.
+            _, _, frames_per_second = new[0]
+            places = _start_and_end(network, bags, lengths, frames_per_second)
+            yield NamedBags(self.options.file, names, bags, places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,58 +126,96 @@ class SequenceFormat(TableFormat):
     """(F, 1), by which each feature is divided."""
 
     def memory(self) -> dict[str, Any]:
-        return {
-            **super().memory(),
-            "kind": self.kind,
-            "frames_per_second": self.frames_per_second,
-            "mean": self.mean.flatten().tolist(),
-            "spread": self.divisor.flatten().tolist(),
-        }
+        remembered = super().memory()
+        remembered["kind"] = self.kind
+        remembered["frames_per_second"] = self.frames_per_second
+        remembered["mean"] = self.mean.flatten().tolist()
+        remembered["spread"] = self.divisor.flatten().tolist()
+        return remembered
 
 
-def _seconds(network: Network, bags: Bags, lengths: list[int], rate: float) -> dict[str, Tensor]:
-    """Return start and end of every position, in seconds, of a network that says where its positions are."""
-    if (centres := network.centres_in(bags)) is None:
+def _format_of(table: OwnBags, trained: NDArray[np.int64]) -> SequenceFormat:
+    """Return the format of the sequences of a table, by the frames of those that are trained on."""
+    means, spreads = table.store.standard(trained)
+    mean = torch.from_numpy(means).unsqueeze(1)
+    spread = torch.from_numpy(spreads).unsqueeze(1)
+    return SequenceFormat(
+        inputs=len(mean),
+        class_names=tuple(table.class_names),
+        frames_per_second=table.frames_per_second,
+        kind=table.kind,
+        mean=mean.float(),
+        divisor=divisors(mean, spread).float(),
+    )
+
+
+def _start_and_end(
+    network: Network, bags: Bags, lengths: list[int], frames_per_second: float
+) -> dict[str, Tensor]:
+    """Return start and end (B, K) of every position, in seconds; {} where the network does not know its positions."""
+    centres = network.centres_in(bags)
+    if centres is None:
         return {}
-    half = float(centres[1][0])  # positions are blocks of frames from the first on
-    ends = torch.tensor(lengths).unsqueeze(1)
-    places = {
-        "start": (centres[1] - half).expand(len(lengths), -1),
-        "end": (centres[1] + half).minimum(ends),
-    }
-    return {name: frame / rate for name, frame in places.items()}
+    _, centre = centres
+    # Positions are blocks of frames without gaps, and the first block begins with the first frame.
+    half_width = float(centre[0])
+    start = (centre - half_width).expand(len(lengths), -1)
+    # The last block may reach beyond the end of a sequence.
+    last_frame = torch.tensor(lengths).unsqueeze(1)
+    end = (centre + half_width).minimum(last_frame)
+    return {"start": start / frames_per_second, "end": end / frames_per_second}
 
 
 def _split_sequences(table: OwnBags, split: BagSplit) -> SequenceSplits:
     """Return the sequences of a split; those to evaluate on say where they come from."""
-    has_one = np.array([len(events) == 1 for events in table.marks or [[]] * len(table)])
     origins = Origins(table)
+    has_one_event = _has_one_event(table)
+    evaluated: dict[Split, Sequences] = {}
+    single: dict[Split, Sequences] = {}
+    for part, numbers in split.evaluated.items():
+        numbers_of_single = numbers[has_one_event[numbers]]
+        evaluated[part] = replace(_sequences(table, numbers), origin=origins.of(numbers))
+        single[part] = replace(
+            _sequences(table, numbers_of_single), origin=origins.of(numbers_of_single)
+        )
+    return SequenceSplits(_sequences(table, split.train), evaluated, single)
 
-    def numbered(numbers: NDArray[np.int64]) -> Sequences:
-        return replace(_sequences(table, numbers), origin=origins.of(numbers))
 
-    parts = split.evaluated.items()
-    return SequenceSplits(
-        _sequences(table, split.train),
-        {part: numbered(numbers) for part, numbers in parts},
-        {part: numbered(numbers[has_one[numbers]]) for part, numbers in parts},
-    )
+def _has_one_event(table: OwnBags) -> NDArray[np.bool_]:
+    """Return which bags (N,) of a table have exactly one event."""
+    if table.marks is None:
+        return np.zeros(len(table), dtype=bool)
+    return np.array([len(events) == 1 for events in table.marks])
 
 
-def _sequences(bags: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
-    """Return bags of the table, with their events where they are known of all of them."""
-    frames = Lazy(
-        numbers.tolist(), lambda bag: torch.from_numpy(np.array(bags.store.single(bag))).T
-    )
-    lengths, labels = bags.store.sizes[numbers].tolist(), torch.from_numpy(bags.labels[numbers])
-    if bags.marks is None or not len(numbers) or not bags.marked()[numbers].all():
+def _sequences(table: OwnBags, numbers: NDArray[np.int64]) -> Sequences:
+    """Return bags of a table, with their events if these are known of all of them."""
+
+    def read_frames(bag: int) -> Tensor:
+        return torch.from_numpy(np.array(table.store.single(bag))).T
+
+    frames = Lazy(numbers.tolist(), read_frames)
+    lengths = table.store.sizes[numbers].tolist()
+    labels = torch.from_numpy(table.labels[numbers])
+    are_events_known = len(numbers) > 0 and bool(table.marked()[numbers].all())
+    if table.marks is None or not are_events_known:
         return Sequences(frames, lengths, labels)
-    rate, width = bags.frames_per_second, bags.store.width
-    events = [
-        [
-            (cls, (start * rate, 0, min(end * rate, length), width))
-            for cls, (start, end) in bags.marks[bag]
-        ]
-        for bag, length in zip(numbers.tolist(), lengths, strict=True)
-    ]
-    return Sequences(frames, lengths, labels, make_truth(events, max(map(len, events))))
+    events = []
+    for bag, length in zip(numbers.tolist(), lengths, strict=True):
+        events.append(_events_in_frames(table, table.marks[bag], length))
+    most = max(len(events_of_bag) for events_of_bag in events)
+    return Sequences(frames, lengths, labels, make_truth(events, most))
+
+
+def _events_in_frames(
+    table: OwnBags, marks: Sequence[Annotation], length: int
+) -> list[tuple[int, Sequence[float]]]:
+    """Return the class of each event of a sequence and its box, in frames and over all features."""
+    events: list[tuple[int, Sequence[float]]] = []
+    for mark in marks:
+        start, end = mark.place
+        first = start * table.frames_per_second
+        # An event may end after the last frame.
+        last = min(end * table.frames_per_second, length)
+        events.append((mark.cls, (first, 0, last, table.store.width)))
+    return events

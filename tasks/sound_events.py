@@ -10,14 +10,13 @@ from torch import Tensor
 
 from milbench import BagFormat, Origin, Split, Truth, generator, label_matrix
 from milbench.data.log_mel import LogMel
-from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
+from milbench.data.sounds import CLASSES, SAMPLE_RATE, DrawnRecordings, draw_recordings
 from milbench.families.fixed_bags import limited
 from milbench.families.sequences import Sequences, SequencesInMemory, SequenceSplits
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
-_AT_ONCE = (
-    50  # recordings that are drawn at once: waveforms take four times the memory of their frames
-)
+_AT_ONCE = 50
+"""How many recordings are drawn at once: waveforms take four times the memory of their frames."""
 
 
 class SoundEvents(SequencesInMemory):
@@ -38,12 +37,10 @@ class SoundEvents(SequencesInMemory):
 
     name = "sound-events"
     amount_parameter = "train_bags"
-    format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
+    format = BagFormat(FRAMES.bands, tuple(CLASSES), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
-    single_bags: ClassVar[dict[Split, int]] = {
-        "validation": 250,
-        "test": 1000,
-    }  # recordings of one sound each
+    single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}
+    """How many recordings of one sound each split has."""
 
     def __init__(
         self,
@@ -53,51 +50,61 @@ class SoundEvents(SequencesInMemory):
         bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
     ) -> None:
         super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
-        self.snr_db, self.max_events, self.train_bags = snr_db, max_events, train_bags
-        self.chance = 1 - 1 / (max_events + 1)  # by the most frequent label set, the empty one
+        self.snr_db = snr_db
+        self.max_events = max_events
+        self.train_bags = train_bags
+        # The most frequent label set is the empty one.
+        self.chance = 1 - 1 / (max_events + 1)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         return f"generated, revision {self.revision}"
 
     def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:  # noqa: ARG002
-        def draw(count: int, least: int, most: int, *axes: object) -> Sequences:
-            return _draw_sequences(
-                count, least, most, self.snr_db, (self.name, self.revision, *axes)
-            )
+        train = self._draw(self.train_bags, "train", seed)
+        evaluated: dict[Split, Sequences] = {}
+        single: dict[Split, Sequences] = {}
+        for split, count in self.eval_bags.items():
+            evaluated[split] = self._draw(limited(count, limit), split, "many")
+        for split, count in self.single_bags.items():
+            single[split] = self._draw_single(limited(count, limit), split, "single")
+        return SequenceSplits(train, evaluated, single)
 
-        most = self.max_events
-        return SequenceSplits(
-            draw(self.train_bags, 0, most, "train", seed),
-            {
-                split: draw(limited(count, limit), 0, most, split, "many")
-                for split, count in self.eval_bags.items()
-            },
-            {
-                split: draw(limited(count, limit), 1, 1, split, "single")
-                for split, count in self.single_bags.items()
-            },
-        )
+    def _draw(self, bags: int, *axes: object) -> Sequences:
+        """Return recordings of 0 to `max_events` sounds, drawn by a seed that the axes decide."""
+        seed_axes = (self.name, self.revision, *axes)
+        return _draw_sequences(bags, 0, self.max_events, self.snr_db, seed_axes)
+
+    def _draw_single(self, bags: int, *axes: object) -> Sequences:
+        """Return recordings of one sound each."""
+        seed_axes = (self.name, self.revision, *axes)
+        return _draw_sequences(bags, 1, 1, self.snr_db, seed_axes)
 
 
-@lru_cache(maxsize=5)  # the cells of a comparison that one process computes share their recordings
+# The cells that one process computes share their recordings.
+@lru_cache(maxsize=5)
 def _draw_sequences(
-    bags: int, least: int, most: int, snr_db: float, axes: tuple[object, ...]
+    bags: int, least: int, most: int, snr_db: float, seed_axes: tuple[object, ...]
 ) -> Sequences:
-    rng, frames = generator(*axes), list[Tensor]()
-    classes, boxes = [], []
+    """Return recordings of `least` to `most` sounds."""
+    rng = generator(*seed_axes)
+    frames: list[Tensor] = []
+    classes: list[Tensor] = []
+    boxes: list[Tensor] = []
     for part in torch.arange(bags).split(_AT_ONCE):
         recordings = draw_recordings(len(part), least, most, snr_db, rng)
         frames += FRAMES(recordings.waveforms)
-        start, end = (
-            FRAMES.frames_per_second * seconds for seconds in (recordings.starts, recordings.ends)
-        )
         classes.append(recordings.classes)
-        boxes.append(
-            torch.stack(
-                [start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2
-            )
-        )
+        boxes.append(_boxes_of(recordings))
     truth = Truth(torch.cat(classes), torch.cat(boxes))
     lengths = [mel.shape[1] for mel in frames]
     labels = label_matrix(truth.classes, len(CLASSES))
     return Sequences(frames, lengths, labels, truth, Origin(torch.arange(bags)))
+
+
+def _boxes_of(recordings: DrawnRecordings) -> Tensor:
+    """Return the box of every sound (B, M, 4): from its first to its last frame, over all bands."""
+    start = FRAMES.frames_per_second * recordings.starts
+    end = FRAMES.frames_per_second * recordings.ends
+    lowest_band = torch.zeros_like(start)
+    highest_band = torch.full_like(end, FRAMES.bands)
+    return torch.stack([start, lowest_band, end, highest_band], dim=2)

@@ -1,6 +1,7 @@
 """Which real sounds occur in a scene, and when: clips of ESC-10 laid over one another, or one after the other."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -19,6 +20,7 @@ from milbench.data.log_mel import LogMel
 from milbench.data.splits import official_split
 from milbench.families.fixed_bags import draw_in_rounds, limited, make_origin
 from milbench.families.sequences import (
+    Event,
     Recording,
     Sequences,
     SequencesInMemory,
@@ -28,16 +30,19 @@ from milbench.families.sequences import (
 
 FRAMES = LogMel(SAMPLE_RATE, hop=512, window=1024, bands=40)
 SAMPLES = 10 * SAMPLE_RATE
-LONGEST = (
-    SAMPLES * 24 // 100
-)  # of a sound: 2.4 seconds, so that MOST fit into a scene one after the other
-MOST = 4  # sounds in a scene
-FADE = SAMPLE_RATE // 100  # in which a sound begins and ends, so that its edges are no clicks
-LEVEL, SPREAD = (
-    0.1,
-    6.0,
-)  # the middle root mean square of a sound, and how many decibels it differs from that at most
-NOISE = 1e-3  # the standard deviation of the white noise in a scene
+"""Samples in a scene of ten seconds."""
+LONGEST = SAMPLES * 24 // 100
+"""Samples of the longest sound: 2.4 seconds, so that `MOST` fit into a scene one after the other."""
+MOST = 4
+"""The largest number of sounds in a scene."""
+FADE = SAMPLE_RATE // 100
+"""Samples in which a sound grows at its beginning and fades at its end, so that its edges are no clicks."""
+LEVEL = 0.1
+"""The root mean square of a sound of the middle level."""
+LEVEL_RANGE = 6.0
+"""How many decibels the level of a sound differs from the middle one, at most."""
+NOISE = 1e-3
+"""The standard deviation of the white noise in a scene."""
 
 
 class Soundscapes(SequencesInMemory):
@@ -60,7 +65,7 @@ class Soundscapes(SequencesInMemory):
 
     name = "soundscapes"
     amount_parameter = "train_bags"
-    format = BagFormat(FRAMES.bands, (*CLASSES,), FRAMES.frames_per_second)
+    format = BagFormat(FRAMES.bands, tuple(CLASSES), FRAMES.frames_per_second)
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 500}
 
     def __init__(
@@ -70,15 +75,18 @@ class Soundscapes(SequencesInMemory):
         any_data: bool = False,
     ) -> None:
         super().__init__(batch_bags=32)
-        self.overlapping, self.train_bags, self.any_data = overlap, train_bags, any_data
+        self.overlapping = overlap
+        self.train_bags = train_bags
+        self.any_data = any_data
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            lr=5e-3, epochs=60, evaluate_every=20, precision="float32"
-        )  # lr: best of two on validation
+        # The learning rate is the better one of two on validation bags.
+        return Recipe(lr=5e-3, epochs=60, evaluate_every=20, precision="float32")
 
     def datasets(self) -> Sequence[str]:
-        return () if self.any_data else ("esc10",)
+        if self.any_data:
+            return ()
+        return ("esc10",)
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get("esc10", FOLDER, "sound-events needs no download")
@@ -91,79 +99,120 @@ class Soundscapes(SequencesInMemory):
         return Folds(FOLDS, repeats=None)
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        return 1 / (FOLDS - 2)
+        # One fold is tested on, another one is validated on.
+        trained_folds = FOLDS - 2
+        return 1 / trained_folds
 
     def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
-        root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
+        root = catalog.data_dir(data_dir)
+        digest = self.check_data(data_dir)
         split = official_split(read_all(root, digest).folds, FOLDS, seed)
         fold = seed % FOLDS
 
-        def scenes(
-            part: str, clips: NDArray[np.int64], count: int, seed: int, most: int = MOST
-        ) -> Sequences:
-            axes = self.revision, part, seed
-            return _scenes(root, digest, tuple(clips.tolist()), count, most, self.overlapping, axes)
+        def scenes(clips: NDArray[np.int64], sampling: SceneSampling) -> Sequences:
+            return _scenes(root, digest, tuple(clips.tolist()), sampling)
 
-        parts = split.evaluated.items()
-        return SequenceSplits(
-            scenes("train", split.train, self.train_bags, seed),
-            {
-                part: scenes(part, clips, limited(self.eval_bags[part], limit), fold)
-                for part, clips in parts
-            },
-            {
-                part: scenes(part, clips, limited(len(clips), limit), fold, most=1)
-                for part, clips in parts
-            },
-        )
+        train = scenes(split.train, self._sampling(self.train_bags, "train", seed))
+        evaluated: dict[Split, Sequences] = {}
+        single: dict[Split, Sequences] = {}
+        for part, clips in split.evaluated.items():
+            several = self._sampling(limited(self.eval_bags[part], limit), part, fold)
+            evaluated[part] = scenes(clips, several)
+            # Each clip by itself.
+            alone = self._sampling(limited(len(clips), limit), part, fold)
+            single[part] = scenes(clips, replace(alone, most=1))
+        return SequenceSplits(train, evaluated, single)
+
+    def _sampling(self, count: int, *axes: object) -> "SceneSampling":
+        return SceneSampling(count, MOST, self.overlapping, (self.revision, *axes))
 
 
-@lru_cache(maxsize=8)  # the cells of one process share their scenes
-def _scenes(
-    root: Path,
-    digest: str,
-    clips: tuple[int, ...],
-    count: int,
-    most: int,
-    overlap: float,
-    axes: tuple[object, ...],
-) -> Sequences:
-    """Return scenes of one to `most` clips of those with some numbers; what is drawn does not depend on `overlap`."""
-    rng, recorded = generator("soundscapes", most, *axes), read_all(root, digest)
+@dataclass(frozen=True)
+class SceneSampling:
+    """How scenes are drawn."""
+
+    count: int
+    """The number of scenes."""
+    most: int
+    """The largest number of sounds in a scene; the smallest is 1."""
+    overlap: float
+    """The share of scenes in which every sound begins anywhere."""
+    axes: tuple[object, ...]
+    """What decides the seed, besides `most`."""
+
+
+# The cells that one process computes share their scenes.
+@lru_cache(maxsize=8)
+def _scenes(root: Path, digest: str, clips: tuple[int, ...], sampling: SceneSampling) -> Sequences:
+    """Return scenes of the clips with some numbers.
+
+    The overlap decides where sounds begin. Clips, levels and noise are the same for any overlap.
+    """
+    rng = generator("soundscapes", sampling.most, *sampling.axes)
+    recorded = read_all(root, digest)
     sounds = {clip: cut_sound(recorded.waveforms[clip]) for clip in clips}
-    numbers = torch.randint(1, most + 1, (count,), generator=rng)
-    chosen = torch.tensor(clips)[draw_in_rounds(len(clips), int(numbers.sum()), rng)]
-    in_sequence = (torch.rand(count, generator=rng) >= overlap).tolist()
-    places, decibels = torch.rand(2, len(chosen), generator=rng)
-    amplitudes = LEVEL * 10 ** ((2 * decibels - 1) * SPREAD / 20)
+    sizes = torch.randint(1, sampling.most + 1, (sampling.count,), generator=rng)
+    total = int(sizes.sum())
+    chosen = torch.tensor(clips)[draw_in_rounds(len(clips), total, rng)]
+    are_one_by_one = torch.rand(sampling.count, generator=rng) >= sampling.overlap
+    places, levels = torch.rand(2, total, generator=rng)
+    # Uniform on -LEVEL_RANGE..LEVEL_RANGE.
+    decibels = (2 * levels - 1) * LEVEL_RANGE
+    amplitudes = LEVEL * 10 ** (decibels / 20)
 
     def scenes() -> Iterator[Recording]:
-        for number, scene in enumerate(torch.arange(len(chosen)).split(numbers.tolist())):
-            waveform, events = NOISE * torch.randn(SAMPLES, generator=rng), []
-            heard, order = [sounds[clip] for clip in chosen[scene].tolist()], places[scene]
-            lengths = torch.tensor([*map(len, heard)])
-            onsets = order * (
-                SAMPLES - (lengths.sum() if in_sequence[number] else lengths)
-            )  # or where silence ends
-            before = (order < order.unsqueeze(1)).long() @ lengths if in_sequence[number] else 0
-            starts = (onsets.long() + before).tolist()
-            for clip, sound, amplitude, start in zip(
-                chosen[scene], heard, amplitudes[scene], starts, strict=True
-            ):
+        sounds_of_scenes = torch.arange(total).split(sizes.tolist())
+        for one_by_one, scene in zip(are_one_by_one.tolist(), sounds_of_scenes, strict=True):
+            clips_of_scene = chosen[scene].tolist()
+            heard = [sounds[clip] for clip in clips_of_scene]
+            lengths = torch.tensor([len(sound) for sound in heard])
+            if one_by_one:
+                starts = _starts_one_by_one(lengths, places[scene])
+            else:
+                starts = _starts_anywhere(lengths, places[scene])
+            ends = starts + lengths
+            waveform = NOISE * torch.randn(SAMPLES, generator=rng)
+            for sound, amplitude, start in zip(heard, amplitudes[scene], starts, strict=True):
                 waveform[start : start + len(sound)] += amplitude * sound
-                events.append((int(recorded.classes[clip]), start, start + len(sound)))
-            yield waveform, sorted(events, key=lambda event: event[1:])
+            classes = recorded.classes[clips_of_scene].tolist()
+            events = zip(classes, starts.tolist(), ends.tolist(), strict=True)
+            yield waveform, sorted(events, key=_start_and_end)
 
-    origin = make_origin(chosen.split(numbers.tolist()))
-    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), most, origin)
+    origin = make_origin(chosen.split(sizes.tolist()))
+    return log_mel_sequences(scenes(), FRAMES, len(CLASSES), sampling.most, origin)
+
+
+def _starts_anywhere(lengths: Tensor, places: Tensor) -> Tensor:
+    """Return where sounds of some lengths (n,) begin, each anywhere in the scene, by uniform draws (n,)."""
+    return (places * (SAMPLES - lengths)).long()
+
+
+def _starts_one_by_one(lengths: Tensor, places: Tensor) -> Tensor:
+    """Return where sounds of some lengths (n,) begin, one after the other, by uniform draws (n,).
+
+    The draws decide the order of the sounds, and spread the silence that they leave.
+    """
+    silence = SAMPLES - lengths.sum()
+    silence_before = (places * silence).long()
+    is_earlier = places < places.unsqueeze(1)
+    sound_before = is_earlier.long() @ lengths
+    return silence_before + sound_before
+
+
+def _start_and_end(event: Event) -> tuple[int, int]:
+    _, start, end = event
+    return start, end
 
 
 def cut_sound(waveform: NDArray[np.float32]) -> Tensor:
     """Return the loudest part of a clip (S,), `LONGEST` samples or all, with soft edges and a mean power of 1."""
-    energy = np.concatenate([[0], np.square(waveform, dtype=np.float64).cumsum()])
     length = min(LONGEST, len(waveform))
-    first = int((energy[length:] - energy[:-length]).argmax())
+    energy_before = np.concatenate([[0], np.square(waveform, dtype=np.float64).cumsum()])
+    energy_of_parts = energy_before[length:] - energy_before[:-length]
+    first = int(energy_of_parts.argmax())
+    # A copy, since it is changed.
     sound = torch.tensor(waveform[first : first + length])
-    edge = (torch.arange(length) + 1) / FADE
-    sound *= torch.minimum(edge, edge.flip(0)).clamp(max=1)
+    rise = (torch.arange(length) + 1) / FADE
+    fall = rise.flip(0)
+    sound *= torch.minimum(rise, fall).clamp(max=1)
     return sound / sound.square().mean().sqrt()

@@ -1,6 +1,7 @@
 """Which digits are spoken in a recording, and when: real recordings, one after the other, in silence."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -8,13 +9,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from milbench import BagFormat, Recipe, Split, UsageError, generator
 from milbench.data import catalog
-from milbench.data.free_spoken_digits import FOLDER, SAMPLE_RATE, read_all, wav_files
+from milbench.data.free_spoken_digits import FOLDER, SAMPLE_RATE, Recordings, read_all, wav_files
 from milbench.data.log_mel import LogMel
 from milbench.families.fixed_bags import draw_in_rounds, limited, make_origin
 from milbench.families.sequences import (
+    Event,
     Recording,
     Sequences,
     SequencesInMemory,
@@ -26,8 +29,13 @@ DIGITS = 10
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 TAKES = {"test": range(5), "validation": range(5, 10), "train": range(10, 1 << 31)}
 """Which recordings of every speaker and digit each split has; those of the test set are the official ones."""
-GAP = 0.1, 0.5  # the shortest and the longest silence before, between and after digits, in seconds
-NOISE = 1e-3  # the standard deviation of the white noise, 60 dB below the loudest possible sound
+SHORTEST_SILENCE = 0.1
+LONGEST_SILENCE = 0.5
+"""In seconds, before, between and after the digits of a bag."""
+LOUDEST = 1 << 15
+"""The largest absolute value of a sample in a file."""
+NOISE = 1e-3
+"""The standard deviation of the white noise, 60 dB below the loudest possible sound."""
 
 
 class SpokenDigits(SequencesInMemory):
@@ -67,15 +75,19 @@ class SpokenDigits(SequencesInMemory):
         if least > most:
             raise UsageError(f"least = {least} is more than most = {most}")
         super().__init__(batch_bags=32, bags_per_epoch=bags_per_epoch)
-        self.least, self.most, self.train_bags, self.any_data = least, most, train_bags, any_data
+        self.least = least
+        self.most = most
+        self.train_bags = train_bags
+        self.any_data = any_data
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            lr=1e-2, epochs=20, evaluate_every=10, precision="float32"
-        )  # lr: best of three on validation
+        # The learning rate is the best of three on validation bags.
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
 
     def datasets(self) -> Sequence[str]:
-        return () if self.any_data else (self.name,)
+        if self.any_data:
+            return ()
+        return (self.name,)
 
     def check_data(self, data_dir: Path | None) -> str:
         instead = catalog.how_to_get(self.name, FOLDER, "sound-events needs no download")
@@ -85,68 +97,107 @@ class SpokenDigits(SequencesInMemory):
         )
 
     def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
-        root, digest = catalog.data_dir(data_dir), self.check_data(data_dir)
+        root = catalog.data_dir(data_dir)
+        digest = self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
-            sizes = self.least, self.most
-            return _bags(root, digest, split, count, sizes, (*sizes, self.revision, *axes))
+            axes_of_seed = (self.revision, *axes)
+            sampling = MixtureSampling(split, count, self.least, self.most, axes_of_seed)
+            return _mixtures(root, digest, sampling)
 
-        return SequenceSplits(
-            mixtures("train", self.train_bags, seed),
-            {
-                split: mixtures(split, limited(count, limit))
-                for split, count in self.eval_bags.items()
-            },
-            {
-                split: _bags(root, digest, split, limit, None, ("single", self.revision))
-                for split in self.eval_bags
-            },
-        )
+        train = mixtures("train", self.train_bags, seed)
+        evaluated: dict[Split, Sequences] = {}
+        single: dict[Split, Sequences] = {}
+        for split, count in self.eval_bags.items():
+            evaluated[split] = mixtures(split, limited(count, limit))
+            single[split] = _single_recordings(root, digest, split, limit, self.revision)
+        return SequenceSplits(train, evaluated, single)
 
 
-@lru_cache(maxsize=12)  # cells of one process share their bags
-def _bags(
-    root: Path,
-    digest: str,
-    split: str,
-    count: int | None,
-    sizes: tuple[int, int] | None,
-    axes: tuple[object, ...],
+@dataclass(frozen=True)
+class MixtureSampling:
+    """How bags of several recordings are drawn."""
+
+    split: str
+    """train, validation or test."""
+    count: int
+    """The number of bags."""
+    least: int
+    """The smallest number of digits in a bag."""
+    most: int
+    """The largest number."""
+    axes: tuple[object, ...]
+    """What decides the seed, besides the split and the two numbers."""
+
+
+# The cells that one process computes share their bags.
+@lru_cache(maxsize=8)
+def _mixtures(root: Path, digest: str, sampling: MixtureSampling) -> Sequences:
+    """Return bags of several recordings, with silence before, between and after them."""
+    rng = generator("spoken-digits", sampling.split, sampling.least, sampling.most, *sampling.axes)
+    spoken = read_all(root, digest)
+    numbers = _numbers_of(sampling.split, spoken, root)
+    sizes = torch.randint(sampling.least, sampling.most + 1, (sampling.count,), generator=rng)
+    order = draw_in_rounds(len(numbers), int(sizes.sum()), rng)
+    bags = numbers[order].split(sizes.tolist())
+    range_of_silence = (SHORTEST_SILENCE, LONGEST_SILENCE)
+    return _as_sequences(spoken, bags, range_of_silence, rng)
+
+
+@lru_cache(maxsize=4)
+def _single_recordings(
+    root: Path, digest: str, split: Split, limit: int | None, revision: int
 ) -> Sequences:
-    """Return bags of so many recordings of a split with silence around each, or, sizes None, each as it is."""
-    rng, spoken = generator("spoken-digits", split, *axes), read_all(root, digest)
-    numbers_of_split = [n for n, take in enumerate(spoken.takes) if take in TAKES[split]]
-    if not numbers_of_split:
+    """Return recordings of a split as bags of one, without silence around them."""
+    rng = generator("spoken-digits", split, "single", revision)
+    spoken = read_all(root, digest)
+    numbers = _numbers_of(split, spoken, root)
+    order = draw_in_rounds(len(numbers), len(numbers), rng)
+    bags = numbers[order].split(1)
+    no_silence = (0.0, 0.0)
+    return _as_sequences(spoken, bags[:limit], no_silence, rng)
+
+
+def _numbers_of(split: str, spoken: Recordings, root: Path) -> Tensor:
+    """Return the numbers (n,) of the recordings of a split. Raises UsageError where it has none."""
+    takes = TAKES[split]
+    numbers = [number for number, take in enumerate(spoken.takes) if take in takes]
+    if not numbers:
         raise UsageError(
-            f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up"
+            f"{root} has no spoken digits for the {split} split, numbered {takes.start} and up"
         )
-    numbers, (shortest, longest) = torch.ones(len(numbers_of_split), dtype=torch.int64), (0.0, 0.0)
-    if sizes and count:
-        numbers, (shortest, longest) = (
-            torch.randint(sizes[0], sizes[1] + 1, (count,), generator=rng),
-            GAP,
-        )
-    bags = draw_in_rounds(len(numbers_of_split), int(numbers.sum()), rng).split(numbers.tolist())[
-        :count
-    ]
+    return torch.tensor(numbers)
+
+
+def _as_sequences(
+    spoken: Recordings,
+    bags: Sequence[Tensor],
+    range_of_silence: tuple[float, float],
+    rng: torch.Generator,
+) -> Sequences:
+    """Return bags of recordings, by their numbers, as frames.
+
+    There is silence before, between and after the recordings. Its seconds are uniform on a range.
+    """
+    shortest, longest = range_of_silence
 
     def recordings() -> Iterator[Recording]:
         for bag in bags:
-            silences = (
-                shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)
-            ) * SAMPLE_RATE
-            start, *gaps = silences.round().int().tolist()
-            sounds, events = [torch.zeros(start)], []
-            for n, gap in zip(bag.tolist(), gaps, strict=True):
-                sound = torch.from_numpy(
-                    spoken.waveforms[numbers_of_split[n]] / np.float32(1 << 15)
-                )
-                events.append((spoken.digits[numbers_of_split[n]], start, start + len(sound)))
-                sounds += [sound, torch.zeros(gap)]
-                start += len(sound) + gap
-            waveform = torch.cat(sounds)
-            yield waveform + NOISE * torch.randn(len(waveform), generator=rng), events
+            # One before the first digit, and one after each.
+            seconds = shortest + (longest - shortest) * torch.rand(len(bag) + 1, generator=rng)
+            before, *after = (seconds * SAMPLE_RATE).round().int().tolist()
+            parts = [torch.zeros(before)]
+            events: list[Event] = []
+            start = before
+            for number, silence in zip(bag.tolist(), after, strict=True):
+                sound = torch.from_numpy(spoken.waveforms[number] / np.float32(LOUDEST))
+                end = start + len(sound)
+                events.append((spoken.digits[number], start, end))
+                parts += [sound, torch.zeros(silence)]
+                start = end + silence
+            waveform = torch.cat(parts)
+            noise = NOISE * torch.randn(len(waveform), generator=rng)
+            yield waveform + noise, events
 
-    number_of = torch.tensor(numbers_of_split)
-    origin = make_origin([number_of[bag] for bag in bags])
-    return log_mel_sequences(recordings(), FRAMES, DIGITS, max(map(len, bags)), origin)
+    most = max(len(bag) for bag in bags)
+    return log_mel_sequences(recordings(), FRAMES, DIGITS, most, make_origin(bags))

@@ -1,5 +1,6 @@
 """Bags of Gaussian instances from a known distribution, to measure how far from the optimum each loss ends."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
@@ -35,12 +36,14 @@ from milbench.families.decisions import (
     reference_errors,
     with_ratios,
 )
-from milbench.families.fixed_bags import EvaluatedBags, draw_in_rounds, limited
+from milbench.families.fixed_bags import EvaluatedBags, batched, draw_in_rounds, limited
 from milbench.families.gaussian_bags import GaussianBags, noisy_labels
 from milbench.families.label_set_prior import LabelSetRule, LabelSets
 
 _EVAL_BATCH = 250
-_TOGETHER = 10  # training batches that are drawn before the errors of their label sets: published results depend on it
+"""How many bags are scored at once."""
+_DRAWN_TOGETHER = 10
+"""How many training batches are drawn before the errors of their label sets. Published results depend on it."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -141,28 +144,40 @@ class SyntheticBags(Task):
     ) -> None:
         if min_size > max_size:
             raise UsageError(f"min_size = {min_size} is larger than max_size = {max_size}")
-        smallest, largest = map(int, test_sizes.split("-")) if test_sizes else (min_size, max_size)
-        if smallest > largest:
-            raise UsageError(f"test_sizes = {test_sizes}: the smallest is larger than the largest")
-        kinds = (label_sets, test_label_sets or label_sets)
-        if labels_per_bag is not None and "uniform" not in kinds:
+        sizes_in_test = (min_size, max_size)
+        if test_sizes:
+            sizes_in_test = _parse_sizes(test_sizes)
+        label_sets_in_test = test_label_sets or label_sets
+        if labels_per_bag is not None and "uniform" not in (label_sets, label_sets_in_test):
             raise UsageError(
                 f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}"
             )
-        rules = [
-            LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share)
-            for kind in kinds
-        ]
         self.training = GaussianBags(
-            num_classes, dimension, (min_size, max_size), (min_size + max_size) / 2, class_rate, separation,
-            background_scale, rules[0], imbalance, (context_without, context), overlap,
-        )  # fmt: skip
-        shares = (context, context_without) if context_swapped else self.training.context
-        self.test = replace(self.training, sizes=(smallest, largest), rule=rules[1], context=shares)
-        self.format = BagFormat(dimension, tuple(str(c) for c in range(num_classes)))
+            num_classes=num_classes,
+            dimension=dimension,
+            sizes=(min_size, max_size),
+            mean_size=(min_size + max_size) / 2,
+            class_rate=class_rate,
+            separation=separation,
+            background_scale=background_scale,
+            rule=_rule(label_sets, labels_per_bag, empty_share),
+            imbalance=imbalance,
+            context=(context_without, context),
+            overlap=overlap,
+        )
+        context_in_test = self.training.context
+        if context_swapped:
+            context_in_test = (context, context_without)
+        self.test = replace(
+            self.training,
+            sizes=sizes_in_test,
+            rule=_rule(label_sets_in_test, labels_per_bag, empty_share),
+            context=context_in_test,
+        )
+        self.format = BagFormat(dimension, tuple(str(number) for number in range(num_classes)))
         self.bags_per_epoch = bags_per_epoch
         self.training_bags = training_bags
-        self.noise = labels_dropped, labels_added
+        self.noise = (labels_dropped, labels_added)
         self.validates_on_noise = noise_in == "training+validation" and any(self.noise)
         if overlap:
             self.primary = "set_error"
@@ -187,15 +202,11 @@ class SyntheticBags(Task):
         splits = dict(_eval_splits(drawn, self.revision, device))
         true_splits = splits
         if self.validates_on_noise:
-            # What knows the truth is measured on test bags alone.
+            # The optimum and the reference know the truth: they are measured on test bags alone.
             true_splits = {"test": splits["test"]}
             noisy = self._noisy_validation(splits["validation"], device)
             splits = {"validation": noisy, "test": splits["test"]}
-        pool = None
-        if self.training_bags:
-            rng = generator(self.name, self.revision, "training", seed)
-            clean = self.training.draw(self.training_bags, rng)
-            pool = with_noise(clean, self.noise, rng).to(device)
+        pool = self._pool(seed, device) if self.training_bags else None
         smallest, largest = self.training.sizes
         return SyntheticProblem(
             task_name=self.name,
@@ -217,6 +228,12 @@ class SyntheticBags(Task):
             groups=self._groups,
         )
 
+    def _pool(self, seed: int, device: torch.device) -> Bags:
+        """Return the training bags of a seed, which are the same in every epoch."""
+        rng = generator(self.name, self.revision, "training", seed)
+        clean = self.training.draw(self.training_bags, rng)
+        return with_noise(clean, self.noise, rng).to(device)
+
     def _noisy_validation(self, clean: EvalSplit, device: torch.device) -> EvalSplit:
         """Return the validation bags with errors in their label sets, the same for all seeds.
 
@@ -229,12 +246,35 @@ class SyntheticBags(Task):
     @property
     def _groups(self) -> tuple[int, ...]:
         """For each channel, background last, the first one that label sets cannot tell from it."""
-        channels, kind = range(self.format.num_classes + 1), self.training.rule.kind
+        channels = range(self.format.num_classes + 1)
+        kind = self.training.rule.kind
         if kind == "together":
-            return tuple(c // 2 * 2 for c in channels)
+            # Classes 2i and 2i+1 only occur together. Their number is even, so that the background stays by itself.
+            return tuple(channel // 2 * 2 for channel in channels)
         if kind == "constant":
-            return (self.format.num_classes, *channels[1:])
+            # Class 0 is in every bag, as the background is.
+            background = self.format.num_classes
+            return (background, *channels[1:])
         return tuple(channels)
+
+
+def _parse_sizes(text: str) -> tuple[int, int]:
+    """Return the smallest and the largest size that a text such as "20-40" names. Raises UsageError."""
+    first, last = text.split("-")
+    smallest = int(first)
+    largest = int(last)
+    if smallest > largest:
+        raise UsageError(f"test_sizes = {text}: the smallest is larger than the largest")
+    return smallest, largest
+
+
+def _rule(
+    label_sets: LabelSets, labels_per_bag: int | None, empty_share: float | None
+) -> LabelSetRule:
+    """Return the rule of label sets. The number of labels is for `uniform` alone."""
+    if label_sets != "uniform":
+        labels_per_bag = None
+    return LabelSetRule(label_sets, labels_per_bag, empty_share)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -260,10 +300,12 @@ class SyntheticProblem(EvaluatedBags):
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.bags_per_epoch // self.batch_bags)
+        return math.ceil(self.bags_per_epoch / self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        return self._new_bags(rng) if self.pool is None else self._bags_of(self.pool, rng)
+        if self.pool is None:
+            return self._new_bags(rng)
+        return self._bags_of(self.pool, rng)
 
     def _bags_of(self, pool: Bags, rng: torch.Generator) -> Iterator[Bags]:
         order = draw_in_rounds(len(pool), self.bags_per_epoch, rng)
@@ -272,9 +314,8 @@ class SyntheticProblem(EvaluatedBags):
 
     def _new_bags(self, rng: torch.Generator) -> Iterator[Bags]:
         counts = [len(part) for part in torch.arange(self.bags_per_epoch).split(self.batch_bags)]
-        for start in range(0, len(counts), _TOGETHER):
-            some = counts[start : start + _TOGETHER]
-            drawn = [self.training.draw(count, rng) for count in some]
+        for counts_together in batched(counts, _DRAWN_TOGETHER):
+            drawn = [self.training.draw(count, rng) for count in counts_together]
             for bags in drawn:
                 yield with_noise(bags, self.noise, rng).to(self.device)
 
@@ -283,19 +324,21 @@ class SyntheticProblem(EvaluatedBags):
         evaluated = super().evaluate(score)
         if self.training.overlap:
             return evaluated
-        assert evaluated.predictions is not None  # noqa: S101 of the base class
+        # The base class always returns them.
+        assert evaluated.predictions is not None  # noqa: S101
         learnable = learnable_errors(score, self.true_splits, self.groups)
         predictions = with_ratios(evaluated.predictions, LEARNABLE, learnable)
         return evaluation_of(replace(predictions, known=self.known_errors()))
 
     def known_errors(self) -> dict[str, float]:
         """Return the errors of the optimum and of the reference on bags with true label sets."""
+        known = {}
         errors = _known_errors(self.drawn, self.revision, self.device, self.groups)
-        return {
-            name: error
-            for name, error in errors.items()
-            if name.partition("/")[0] in self.true_splits
-        }
+        for name, error in errors.items():
+            split, _, _ = name.partition("/")
+            if split in self.true_splits:
+                known[name] = error
+        return known
 
 
 def with_noise(bags: Bags, noise: tuple[float, float], rng: torch.Generator) -> Bags:
@@ -310,35 +353,45 @@ Drawn = tuple[tuple[Split, GaussianBags, int], ...]
 """The distribution of the bags of each split, and their number."""
 
 
-@lru_cache(maxsize=1)  # the cells of a comparison that one process computes share their bags
+# The cells that one process computes share their bags.
+@lru_cache(maxsize=1)
 def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
-    """Return the fixed bags of every split, and as many single instances, of each class as often as it is drawn."""
+    """Return the fixed bags of every split, and as many single instances."""
     splits: dict[Split, EvalSplit] = {}
     for split, model, count in drawn:
         rng = generator(SyntheticBags.name, revision, split)
-        if model.imbalance == 1:
-            classes = torch.randint(model.num_classes, (count, 1), generator=rng)
-        else:
-            classes = torch.multinomial(
-                model.rates[:-1], count, replacement=True, generator=rng
-            ).unsqueeze(1)
-        instances = model.emit(classes, torch.randn(count, 1, model.dimension, generator=rng))
-        labels = label_matrix(classes, model.num_classes)
-        single_instances = Bags(instances, labels, origin=Origin(torch.arange(count)))
+        single_instances = _single_instances(model, count, rng).to(device)
         batches = []
         for numbers in torch.arange(count).split(_EVAL_BATCH):
             bags = replace(model.draw(len(numbers), rng), origin=Origin(numbers))
             batches.append(bags.to(device))
-        splits[split] = EvalSplit([single_instances.to(device)], batches)
+        splits[split] = EvalSplit([single_instances], batches)
     return splits
 
 
-@cache  # for all the cells of a process: the optimum takes longer than an epoch
+def _single_instances(model: GaussianBags, count: int, rng: torch.Generator) -> Bags:
+    """Return bags of one instance, of each class as often as it is drawn, on the CPU."""
+    if model.imbalance == 1:
+        classes = torch.randint(model.num_classes, (count, 1), generator=rng)
+    else:
+        rates = model.rates[:-1]
+        drawn = torch.multinomial(rates, count, replacement=True, generator=rng)
+        classes = drawn.unsqueeze(1)
+    noise = torch.randn(count, 1, model.dimension, generator=rng)
+    labels = label_matrix(classes, model.num_classes)
+    return Bags(model.emit(classes, noise), labels, origin=Origin(torch.arange(count)))
+
+
+# The cells that one process computes share these errors: to compute the optimum takes longer than an epoch.
+@cache
 def _known_errors(
     drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...]
 ) -> dict[str, float]:
+    """Return the errors of the optimum and of the reference on all splits, by `split/metric`."""
     splits = _eval_splits(drawn, revision, device)
-    errors = reference_errors(drawn[0][1].marginal_log_posterior, splits, groups)
+    # The reference knows the distribution of training bags, which the first split, validation, has too.
+    _, training, _ = drawn[0]
+    errors = reference_errors(training.marginal_log_posterior, splits, groups)
     for split, model, _ in drawn:
         optimal = optimal_errors(splits[split], model.log_posterior, model.posterior)
         errors |= {f"{split}/bayes_{metric}": error for metric, error in optimal.items()}

@@ -2,19 +2,23 @@
 
 import runpy
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import data
 import likelihood
 import pytest
+import rendering
 import torch
 import training
 from _measuring import Timing, paired_timings, peak_bytes
 
 from milbench import Bags
 from milbench.likelihood import bag_log_prob
+from milbench.report import published_reports
 from milbench.training.training_setup import setup_for_cell
 from tests._helpers.command_line import REPOSITORY, TINY
+from tests._helpers.report_data import make_results
 
 SCRIPTS = sorted(path.name for path in (REPOSITORY / "benchmarks").glob("[a-z]*.py"))
 
@@ -121,3 +125,14 @@ def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.Mon
     found = paired_timings([lambda: work("a", first), lambda: work("b", second)], repeats=5)
     assert found == [Timing(median=3, spread=2), Timing(median=7, spread=0)]
     assert "".join(called) == "ab" * 6
+
+
+def test_rendering_prints_a_row_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rendering._seconds_of_process", lambda words: 1.0)
+    results = make_results(losses={"exact": 0.1}, tasks={"t": "set_error"})
+    published_reports.save(results, tmp_path)
+    rendering.main([str(tmp_path)], quick=True)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["demo", "3"] in [row[:2] for row in rows], "its name and its number of cells"

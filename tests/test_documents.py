@@ -225,7 +225,7 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(
 RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
 
 
-def test_mean_ranks_of_the_results_page_are_those_of_the_frame() -> None:
+def test_the_results_page_has_the_frame_s_mean_ranks() -> None:
     ranks = mean_ranks_of_all_losses()
     page = (REPOSITORY / "docs" / "results.md").read_text("utf-8")
     losses = {

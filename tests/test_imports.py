@@ -34,7 +34,7 @@ def imported(code: str, **environment: str) -> set[str]:
     return {*done.stderr.split()}
 
 
-def test_losses_tasks_and_training_are_imported_without_the_compiler_of_torch() -> None:
+def test_training_is_imported_without_the_compiler_of_torch() -> None:
     found = imported(
         "import milbench.cli.run, milbench.training.train, milbench.losses.exact, milbench.tasks.svhn"
     )

@@ -28,9 +28,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(name, words.strip()) for name, _, words in (line.partition(" ") for line in lines)]
 
 
-def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_has_the_date_of_the_citation() -> (
-    None
-):
+def test_changelog_package_and_citation_agree_on_the_version() -> None:
     headings = re.findall(
         r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
     )
@@ -42,7 +40,7 @@ def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_has_the_
     assert dt.date.fromisoformat(date) == citation["date-released"]
 
 
-def test_the_container_copies_what_exists_and_what_its_ignore_file_lets_through() -> None:
+def test_the_container_copies_what_exists_and_is_not_ignored() -> None:
     ignored = (REPOSITORY / ".dockerignore").read_text("utf-8").splitlines()
     let_through = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     assert "*" in ignored, "all but what is named: no store, no environment"
@@ -61,7 +59,7 @@ def test_the_container_copies_what_exists_and_what_its_ignore_file_lets_through(
         ), source
 
 
-def test_the_container_has_a_python_that_milbench_supports_and_does_not_run_as_root() -> None:
+def test_the_container_has_a_supported_python_and_no_root() -> None:
     (image,) = {words.split()[0] for name, words in instructions() if name == "FROM"}
     assert [words for name, words in instructions() if name == "USER"][-1] not in {"root", "0"}
     debian = image.removeprefix("debian:").removesuffix("-slim")

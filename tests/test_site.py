@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,36 +11,38 @@ from milbench.contracts.registry import losses
 from milbench.report.lengths import lengths_of
 from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
-from tests.report.test_lengths import at_lengths
+from tests.report.test_lengths import at_lengths, with_steps
 from website import check, lengths, reports
 
-
-def test_links_of_the_documents_hold_on_github() -> None:
-    """Those to files, as they lie in the repository."""
-    pages = [
-        *REPOSITORY.glob("*.md"),
-        *(REPOSITORY / "docs").glob("*.md"),
-        REPOSITORY / "examples" / "README.md",
-    ]
-    broken = [
-        f"{page.name}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\(([^()\s#:]+)[)#]", page.read_text("utf-8"))
-        if not (page.parent / link).exists()
-    ]
-    assert broken == []
+DOCUMENTS = [
+    *REPOSITORY.glob("*.md"),
+    *(REPOSITORY / "docs").glob("*.md"),
+    REPOSITORY / "examples" / "README.md",
+]
 
 
-def test_the_gallery_has_a_published_report_and_its_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of one report; `make docs` makes the pages of all."""
-    monkeypatch.setattr(reports, "LISTED", re.compile(r"\]\((supplementary-a)/report\.md\)"))
-    made = reports.files()
-    assert b"<caption>All losses" in made["reports/supplementary-a/index.html"]
-    (card,) = str(made["gallery.md"]).split('<div class="card wide"')[1:]
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_links_to_files_hold_on_github(page: Path) -> None:
+    links = re.findall(r"\]\(([^()\s#:]+)[)#]", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def one_report() -> dict[str, Any]:
+    """Return the files of the site for one report; `make docs` makes those of all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reports, "LISTED", re.compile(r"\]\((supplementary-a)/report\.md\)"))
+        return dict(reports.files())
+
+
+def test_the_site_has_a_published_report(one_report: dict[str, Any]) -> None:
+    assert b"<caption>All losses" in one_report["reports/supplementary-a/index.html"]
+
+
+def test_the_gallery_has_a_report_with_its_sentence(one_report: dict[str, Any]) -> None:
+    (card,) = str(one_report["gallery.md"]).split('<div class="card wide"')[1:]
     assert "](supplementary-a/report.md)" in card
-    assert "95 % confidence" in card, "the sentence of the page"
+    assert "95 % confidence" in card
 
 
 def test_the_page_of_every_loss_has_its_formula() -> None:
@@ -48,18 +51,27 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
     assert set(formulas()) == set(losses().names())
 
 
-def test_a_page_says_where_a_loss_stands_at_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = lengths_of(
-        Study(at_lengths({2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}, steps=True))
-    )
+@pytest.fixture
+def two_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss a is worse than b after 2 epochs, and better after 8."""
+    errors = {2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}
+    found = lengths_of(Study(with_steps(at_lengths(errors))))
     monkeypatch.setattr(lengths, "lengths", lambda: found)
-    (row,) = (
-        line.split("|")
-        for line in lengths.section(loss="a").splitlines()
-        if "extended-digits" in line
-    )
-    assert ["✓" in cell for cell in row[2:4]] == [False, True]
-    assert lengths.section(loss="c") == lengths.section(network="gated-attention") == ""
+
+
+@pytest.mark.usefixtures("two_lengths")
+def test_a_page_says_where_a_loss_stands_at_each_length() -> None:
+    lines = lengths.section(loss="a").splitlines()
+    (row,) = (line.split("|") for line in lines if "extended-digits" in line)
+    after_2, after_8 = row[2:4]
+    assert "✓" not in after_2
+    assert "✓" in after_8
+
+
+@pytest.mark.usefixtures("two_lengths")
+def test_what_was_not_trained_at_two_lengths_has_no_section() -> None:
+    assert lengths.section(loss="c") == ""
+    assert lengths.section(network="gated-attention") == ""
 
 
 def test_formulas_become_pictures_that_can_be_read_out() -> None:
@@ -83,20 +95,15 @@ def test_links_of_the_site_can_be_read(scheme: str, page: str) -> None:
     assert contrast("#ffffff", rules["primary-fg-color"]) >= 4.5
 
 
-def test_the_files_that_documents_name_exist() -> None:
-    pages = [REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")]
-    linked = {
-        (page.name, path)
-        for page in pages
-        for path in re.findall(
-            r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`", page.read_text("utf-8")
-        )
-    }
-    assert [
-        one
-        for one in sorted(linked)
-        if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()
-    ] == []
+PAGES_THAT_NAME_FILES = [REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")]
+FILE_NAME = re.compile(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`")
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_NAME_FILES, ids=lambda page: page.name)
+def test_the_files_that_documents_name_exist(page: Path) -> None:
+    # The reader puts a name of their own in place of NAME.
+    named = set(FILE_NAME.findall(page.read_text("utf-8"))) - {"losses/NAME.py"}
+    assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
 
 
 def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:

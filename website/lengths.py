@@ -21,7 +21,8 @@ from milbench.report.formatting import NOTHING, number, readable
 from milbench.report.lengths import Lengths, lengths_of, lengths_table
 from milbench.report.published_reports import read
 from milbench.report.study import Study
-from milbench.report.tables import NO_SKILL, Table
+from milbench.report.table import Table
+from milbench.report.tables import NO_SKILL
 from website import REPOSITORY
 
 REPORT = REPOSITORY / "reports" / "lengths"

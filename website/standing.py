@@ -10,7 +10,8 @@ from milbench._utils.palette import MUTED
 from milbench.report.formatting import readable
 from milbench.report.published_reports import read
 from milbench.report.study import Study
-from milbench.report.tables import NO_SKILL, Table, main_table
+from milbench.report.table import Table
+from milbench.report.tables import NO_SKILL, main_table
 from website import REPOSITORY
 
 REPORT = "all-losses"

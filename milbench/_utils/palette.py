@@ -53,11 +53,12 @@ def class_colours(count: int) -> list[Any]:
 
 def distinct(colours: Sequence[str], count: int) -> list[Any]:
     """Return `count` of the colours, or as many others that differ where there are too few."""
+    if count <= len(colours):
+        return list(colours[:count])
+    # It takes half a second to import, and few pictures have so many classes.
     import seaborn as sns
 
-    return (
-        list(colours[:count]) if count <= len(colours) else list(sns.color_palette("husl", count))
-    )
+    return list(sns.color_palette("husl", count))
 
 
 def contrast(first: str, second: str) -> float:

@@ -25,3 +25,8 @@ def readable(label: str) -> str:
 def _value(setting: str) -> str:
     value = setting.partition("=")[2]
     return value if re.match("[a-z]", value) and value not in ("true", "false") else setting
+
+
+def capital(text: str) -> str:
+    """Return a text whose first letter is a capital; the others stay."""
+    return text[:1].upper() + text[1:]

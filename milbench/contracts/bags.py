@@ -66,7 +66,7 @@ class Origin(PerBag):
     """What the bags of an evaluation are made of. Statistics need it: bags that share something are not independent.
 
     Bags may share an item, such as a recording that both of them contain, or a group, such as two
-    images of one word.
+    images of one word. Numbers of items and groups mean the same with every seed.
 
     Args:
         bag: (B,) int64, the number of each bag: its place in the split, or its row in the data.

@@ -39,6 +39,10 @@ EXACT_LABEL_LIMIT = 16
 """As in `milbench.likelihood`, which imports torch: a check would take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
+_LEAST_CODE = 999
+"""From this size on a single value far from all others may be a code for a missing value."""
+_MOST_FAR_VALUES = 4
+"""Of more values far from all others only the number is said."""
 STRIDE = 4
 """The frames of a position in networks for sequences, by default."""
 _FEWEST = 10
@@ -158,42 +162,61 @@ def _id_like_classes(bags: OwnBags) -> Iterator[Finding]:
 def _split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
     """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
     if bags.split and not splits:
-        column = np.array(bags.split)
-        splits = [BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))]
-    # Classes in all bags or in none are reported elsewhere.
-    is_varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)
-    missing = Counter[tuple[str, str]]()
-    everywhere = Counter[tuple[str, str]]()
-    blind = 0
-    for split, part in itertools.product(splits, SPLITS):
-        labels = bags.labels[getattr(split, part)]
-        if not len(labels):
-            continue
-        if part == "validation" and (labels.all() or not labels.any()):
-            blind += 1
-        is_missing = is_varied & ~labels.any(axis=0)
-        is_everywhere = is_varied & labels.all(axis=0)
-        if is_missing.any():
-            missing.update((bags.class_names[c], part) for c in np.flatnonzero(is_missing))
-        else:
-            everywhere.update((bags.class_names[c], part) for c in np.flatnonzero(is_everywhere))
+        splits = [_split_of_column(bags.split)]
+    gaps = _count_gaps(bags, splits)
     of_splits = f" of {len(splits)} splits" if len(splits) > 1 else ""
-    yield from _list_names(
-        "warning", "classes missing from a part of the split", _in_parts(missing, "from", of_splits)
-    )
-    yield from _list_names(
-        "warning",
-        "classes in every bag of a part of the split",
-        _in_parts(everywhere, "in", of_splits),
-    )
-    if blind:
-        where = f"the validation bags of {blind}{of_splits}" if of_splits else "the validation bags"
+    missing = _in_parts(gaps.missing, "from", of_splits)
+    yield from _list_names("warning", "classes missing from a part of the split", missing)
+    everywhere = _in_parts(gaps.everywhere, "in", of_splits)
+    yield from _list_names("warning", "classes in every bag of a part of the split", everywhere)
+    if gaps.blind:
+        where = "the validation bags"
+        if of_splits:
+            where = f"the validation bags of {gaps.blind}{of_splits}"
         detail = f"{where} have no class, or all classes: label sets are read off at even odds"
         yield Finding("warning", "no threshold can be chosen", detail)
     if splits:
         outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0]))
         names = [bags.bags[bag] for bag in outside]
         yield from _list_names("warning", "bags in no part of the split", names, 4)
+
+
+def _split_of_column(parts: Sequence[str]) -> BagSplit:
+    """Return the split that a column says, the part of each bag."""
+    column = np.array(parts)
+    return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
+
+
+@dataclasses.dataclass
+class _Gaps:
+    """In how many splits something lacks."""
+
+    missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    """(class, part) -> the splits in which no bag of the part has the class."""
+    everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    """(class, part) -> the splits in which every bag of the part has the class."""
+    blind: int = 0
+    """The splits whose validation bags have no class or all classes."""
+
+
+def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
+    """Return which classes the parts of splits lack. Those in all bags or in none are reported elsewhere."""
+    gaps = _Gaps()
+    names = np.array(bags.class_names, object)
+    is_varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)
+    for split, part in itertools.product(splits, SPLITS):
+        labels = bags.labels[getattr(split, part)]
+        if not len(labels):
+            continue
+        if part == "validation" and (labels.all() or not labels.any()):
+            gaps.blind += 1
+        missing = names[is_varied & ~labels.any(axis=0)]
+        everywhere = names[is_varied & labels.all(axis=0)]
+        if len(missing):
+            gaps.missing.update((name, part) for name in missing)
+        else:
+            gaps.everywhere.update((name, part) for name in everywhere)
+    return gaps
 
 
 def _in_parts(counts: Counter[tuple[str, str]], word: str, of_splits: str) -> list[str]:
@@ -279,9 +302,7 @@ def _leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> 
 
 
 def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
-    constant = [
-        name for name, is_constant in zip(names, bags.store.constant(), strict=True) if is_constant
-    ]
+    constant = [names[number] for number in np.flatnonzero(bags.store.constant()).tolist()]
     if len(constant) == len(names):
         yield Finding("fatal", "features", "all are constant: no instance differs from another one")
     else:
@@ -290,33 +311,43 @@ def _constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
+    texts = []
+    for feature, value in sorted(_far_ends(bags)):
+        text = _far_value(bags, feature, value)
+        if text:
+            texts.append(text)
+        # One more than are named, to say that there are more.
+        if len(texts) > _MOST_FAR_VALUES:
+            break
+    if texts:
+        listed_texts = abbreviate(texts, _MOST_FAR_VALUES)
+        detail = f"{listed_texts}; are they missing values?"
+        yield Finding("warning", "values far from all others", detail)
+
+
+def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
+    """Yield each feature whose smallest or largest value is far from the next one, with that value."""
     # The difference of two values of 3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
-    far_values = list[tuple[int, float]]()
     for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
         span = np.where(np.isfinite(near), abs(other - near), 0)
         is_far = (span > 0) & (abs(near - extreme) > FAR * span)
-        far_values += [
-            (feature, float(extreme[feature])) for feature in np.flatnonzero(is_far).tolist()
-        ]
-    texts = []
-    for feature, value in sorted(far_values):
-        matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
-        count = int(matches.sum())
-        # A single value of this kind may well be true, unless it is as large as codes for missing values are.
-        if len(matches) - count >= _FEWEST and (count > 1 or abs(value) >= 999):
-            row = bags.place(int(matches.argmax())).rpartition(", ")[2]
-            texts.append(
-                f"{bags.feature_names[feature]} is {value:g} in {count:,} instances, the first in {row}"
-            )
-        if len(texts) > 4:
-            break
-    if texts:
-        yield Finding(
-            "warning",
-            "values far from all others",
-            f"{abbreviate(texts, 4)}; are they missing values?",
-        )
+        for feature in np.flatnonzero(is_far).tolist():
+            yield feature, float(extreme[feature])
+
+
+def _far_value(bags: OwnBags, feature: int, value: float) -> str:
+    """Return in which instances a feature has a value that is far from all others; "" where it may well be true."""
+    matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
+    count = int(matches.sum())
+    others = len(matches) - count
+    # A single value of this kind may well be true, unless it is as large as codes for missing values are.
+    is_like_a_code = count > 1 or abs(value) >= _LEAST_CODE
+    if others < _FEWEST or not is_like_a_code:
+        return ""
+    _, _, row = bags.place(int(matches.argmax())).rpartition(", ")
+    name = bags.feature_names[feature]
+    return f"{name} is {value:g} in {count:,} instances, the first in {row}"
 
 
 def _thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:

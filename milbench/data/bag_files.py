@@ -22,29 +22,29 @@ from milbench.data.table_files import row_name
 from milbench.data.table_options import SequenceOptions
 from milbench.errors import UsageError, hint
 
-FEATURES, COORDINATES, CLASSES = (
-    "features",
-    "coords",
-    "instance_labels",
-)  # names, as CLAM and TRIDENT write them
-_OTHERS = {  # words in the names of arrays that are no features
+FEATURES = "features"
+COORDINATES = "coords"
+CLASSES = "instance_labels"
+"""The names of arrays as CLAM and TRIDENT write them."""
+
+_OTHERS = {
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
     "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
     "mask", "masks", "loc", "locs", "centroid", "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets",
     "barcode", "barcodes", "filename", "filenames", "timestamp", "timestamps",
 }  # fmt: skip
+"""Words in the names of arrays that are no features."""
 _FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
+"""Words in the names of arrays of features."""
 AUDIO = (".wav", ".flac", ".ogg")
-WINDOW_STEPS = (
-    2  # length of a window of the transform, in steps between frames: neighbours overlap by half
-)
-BFLOAT16 = "bfloat16"  # a type that numpy lacks: its bytes are kept as uint16
-_PARSER = (
-    Lock()
-)  # held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)
-Arrays = Mapping[
-    str, Any
-]  # of an open file by their names, as its library has them; "": one without a name
+WINDOW_STEPS = 2
+"""The length of a window of the transform, in steps between frames: neighbours overlap by half."""
+BFLOAT16 = "bfloat16"
+"""A type that numpy lacks: its bytes are kept as uint16."""
+_PARSER = Lock()
+"""Held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)."""
+Arrays = Mapping[str, Any]
+"""The arrays of an open file by their names, as its library has them; "": one without a name."""
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 
@@ -53,18 +53,20 @@ class BagFile:
     """An open file with an array of instances, which are its first dimension."""
 
     shape: tuple[int, ...]
-    dtype: str  # a name of numpy's or "bfloat16"
+    dtype: str
+    """A name of numpy's, or BFLOAT16."""
     read: Callable[[], NDArray[Any]]
-    mapped: bool = False  # so that the array can stay where it is
-    named: Mapping[str, Callable[[], NDArray[Any]]] = field(
-        default_factory=dict
-    )  # COORDINATES (K, 2), CLASSES (K,)
-    kind: str = ""  # such as "frames of 20 features", the same in all files of a table
+    mapped: bool = False
+    """Whether the array can stay where it is."""
+    named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
+    """What reads the other arrays of the file: COORDINATES (K, 2), CLASSES (K,)."""
+    kind: str = ""
+    """Such as "frames of 20 features", the same in all files of a table."""
     frames_per_second: float = 0.0
-    starts: NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(1, np.int64)
-    )  # of bags, where there are several
-    name: str = ""  # how messages name it
+    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    """Where bags start, if there are several."""
+    name: str = ""
+    """How messages name it."""
 
 
 def open_all(
@@ -79,14 +81,15 @@ def open_all(
     """
     if rows is None:
         rows = range(len(names))
-    named = [
-        f"{row_name(table, row)}: {name or 'no file'}"
-        for row, name in zip(rows, names, strict=True)
-    ]
-    opened = read_all(open_one, [table.parent / name for name in names], named)
-    files = [replace(file, name=name) for file, name in zip(opened, named, strict=True)]
-    usual = Counter(file.kind for file in files).most_common(1)[0][0]
-    if wrong := [f"{file.name} has {file.kind}" for file in files if file.kind != usual]:
+    said = []
+    for row, name in zip(rows, names, strict=True):
+        said.append(f"{row_name(table, row)}: {name or 'no file'}")
+    opened = read_all(open_one, [table.parent / name for name in names], said)
+    files = [replace(file, name=name) for file, name in zip(opened, said, strict=True)]
+    kinds = Counter(file.kind for file in files)
+    usual = max(kinds, key=lambda kind: kinds[kind])
+    wrong = [f"{file.name} has {file.kind}" for file in files if file.kind != usual]
+    if wrong:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {abbreviate(wrong, 20)}")
     return files
@@ -110,57 +113,83 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
     """Return the frames (T, F) of a recording, an array of frames or samples, or audio; any error for another file."""
     if not path.is_file():
         raise ValueError("not found")
-    if (suffix := path.suffix.lower()) == ".npy":
-        array = _open_array(_npy, path, "")
-        if np.dtype(array.dtype).kind not in "fiu" or len(array.shape) not in (1, 2):
-            raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
-        if len(array.shape) == 2:
-            return replace(
-                _require_numbers(array, "frames"), frames_per_second=options.frames_per_second
-            )
-        if options.sample_rate is None:
-            raise ValueError("it is a waveform, which needs -p task.sample_rate (samples a second)")
-        return _wave_frames(array.shape[0], options.sample_rate, array.read, options)
-    if suffix not in AUDIO:
+    ending = path.suffix.lower()
+    if ending == ".npy":
+        return _array_frames(path, options)
+    if ending not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
     about = soundfile.info(path)
 
     def samples() -> NDArray[np.float32]:
-        return np.asarray(soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1))
+        channels, _ = soundfile.read(path, dtype="float32", always_2d=True)
+        return np.asarray(channels.mean(axis=1))
 
     return _wave_frames(about.frames, int(about.samplerate), samples, options)
 
 
+def _array_frames(path: Path, options: SequenceOptions) -> BagFile:
+    """Return the frames in a file .npy, which holds frames or the samples of a waveform."""
+    array = _open_array(_npy, path, "")
+    dimensions = len(array.shape)
+    if np.dtype(array.dtype).kind not in "fiu" or dimensions not in (1, 2):
+        raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
+    if dimensions == 2:
+        frames = _require_numbers(array, "frames")
+        return replace(frames, frames_per_second=options.frames_per_second)
+    if options.sample_rate is None:
+        raise ValueError("it is a waveform, which needs -p task.sample_rate (samples a second)")
+    return _wave_frames(array.shape[0], options.sample_rate, array.read, options)
+
+
 def _open_array(reader: Reader, path: Path, key: str) -> BagFile:
+    """Return the array of features in a file, and how coordinates and classes beside it are read."""
+
     def read(name: str) -> NDArray[Any]:
         with reader(path) as arrays:
-            whole = arrays[name][:]
-        if not isinstance(whole, np.ndarray):
-            import torch
+            return _as_numpy(arrays[name][:])
 
-            whole = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).numpy()
-        return np.asanyarray(whole)
-
-    def flat(name: str) -> NDArray[Any]:
+    def read_beside(name: str) -> NDArray[Any]:
         with reading(f"{path}: {name}"):
             array = read(name)
-        return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
+        # As a model has returned it for one slide.
+        dimensions = 2 if name == COORDINATES else 1
+        is_batch_of_one = array.ndim > dimensions and array.shape[0] == 1
+        return array[0] if is_batch_of_one else array
 
     with reader(path) as arrays:
         chosen = "" if "" in arrays else _choose_array(key, list(arrays))
         array = arrays[chosen]
         shape = tuple(array.shape if hasattr(array, "shape") else array.get_shape())
         dtype = array.dtype if hasattr(array, "dtype") else array[:1].dtype
-        named = {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in arrays}
-    dtype_name = dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
-    return BagFile(shape, dtype_name, partial(read, chosen), mapped=reader is _npy, named=named)
+        beside = [name for name in (COORDINATES, CLASSES) if name in arrays]
+    return BagFile(
+        shape=shape,
+        dtype=dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch."),
+        read=partial(read, chosen),
+        mapped=reader is _npy,
+        named={name: partial(read_beside, name) for name in beside},
+    )
+
+
+def _as_numpy(array: Any) -> NDArray[Any]:
+    """Return an array or a tensor as an array; BFLOAT16 as uint16."""
+    if isinstance(array, np.ndarray):
+        return np.asanyarray(array)
+    import torch
+
+    if array.dtype == torch.bfloat16:
+        array = array.view(torch.uint16)
+    return np.asanyarray(array.numpy())
 
 
 def _require_numbers(file: BagFile, what: str) -> BagFile:
+    """Return a file whose array is `what`, such as frames, by features. ValueError: it is not."""
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
-    if len(file.shape) == 3 and file.shape[0] == 1:  # as a model has returned it for one slide
+    # As a model has returned it for one slide.
+    is_batch_of_one = len(file.shape) == 3 and file.shape[0] == 1
+    if is_batch_of_one:
         read = file.read
         file = replace(file, shape=file.shape[1:], read=lambda: read()[0], mapped=False)
     if len(file.shape) != 2:
@@ -173,6 +202,7 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
 def _wave_frames(
     count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions
 ) -> BagFile:
+    """Return the frames of a waveform with so many samples, at a rate a second."""
     if not count:
         raise ValueError("it is empty")
     import torch
@@ -183,14 +213,19 @@ def _wave_frames(
     log_mel = LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
     def frames() -> NDArray[np.float32]:
-        with np.errstate(
-            over="ignore"
-        ):  # what single precision cannot hold becomes infinite, which is refused
+        # What single precision cannot hold becomes infinite, which is refused.
+        with np.errstate(over="ignore"):
             wave = torch.from_numpy(np.array(samples(), np.float32))
-        return np.asarray(log_mel(wave.unsqueeze(0))[0].T.contiguous())
+        bands = log_mel(wave.unsqueeze(0))[0]
+        return np.asarray(bands.T.contiguous())
 
-    shape, kind = (log_mel.count(count), options.bands), f"a waveform of {rate} samples a second"
-    return BagFile(shape, "float32", frames, kind=kind, frames_per_second=log_mel.frames_per_second)
+    return BagFile(
+        shape=(log_mel.count(count), options.bands),
+        dtype="float32",
+        read=frames,
+        kind=f"a waveform of {rate} samples a second",
+        frames_per_second=log_mel.frames_per_second,
+    )
 
 
 @contextmanager
@@ -225,10 +260,13 @@ def _npz(path: Path) -> Iterator[Arrays]:
 def _hdf5(path: Path) -> Iterator[Arrays]:
     h5py = extras.load("h5py", "h5", str(path))
     arrays: dict[str, Any] = {}
+
+    def collect(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item
+
     with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: arrays.update({name: item} if isinstance(item, h5py.Dataset) else {})
-        )
+        file.visititems(collect)
         yield arrays
 
 
@@ -237,15 +275,13 @@ def _torch(path: Path) -> Iterator[Arrays]:
     import torch
 
     try:
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:  # the older format, which is no archive, cannot be mapped
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        content = _load_tensors(path)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError(
             "it holds more than tensors, or is damaged; only tensors are read (weights_only)"
         ) from None
-    tensors, values = dict[str, Any](), [("", content)]
+    tensors: dict[str, Any] = {}
+    values = [("", content)]
     while values:
         name, value = values.pop()
         if isinstance(value, dict):
@@ -253,6 +289,16 @@ def _torch(path: Path) -> Iterator[Arrays]:
         elif isinstance(value, torch.Tensor):
             tensors[name] = value
     yield tensors
+
+
+def _load_tensors(path: Path) -> Any:
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:
+        # The older format, which is no archive, cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 @contextmanager
@@ -269,11 +315,7 @@ def _choose_array(key: str, names: list[str]) -> str:
         return key
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
-    # Of the words of a name the last one in these sets decides.
-    words = {
-        name: [word for word in words_of(name) if word in _FEATURES | _OTHERS] for name in names
-    }
-    candidates = [name for name in names if not words[name] or words[name][-1] in _FEATURES]
+    candidates = [name for name in names if _may_be_features(name)]
     groups = _groups_of(candidates)
     if len(groups) > 1:
         raise ValueError(
@@ -289,11 +331,20 @@ def _choose_array(key: str, names: list[str]) -> str:
     return FEATURES if FEATURES in names else candidates[0]
 
 
+def _may_be_features(name: str) -> bool:
+    """Return whether an array may hold features by its name. The last word that says something decides."""
+    telling = [word for word in words_of(name) if word in _FEATURES | _OTHERS]
+    return not telling or telling[-1] in _FEATURES
+
+
 def _groups_of(names: list[str]) -> list[str]:
     """Return the groups of a file that has an array of one name in every group, such as a group a slide; else none."""
     groups = [name.rpartition("/")[0] for name in names]
     last = {name.rpartition("/")[2] for name in names}
-    return groups if len(last) == 1 and len(set(groups)) == len(groups) > 1 else []
+    are_different = len(set(groups)) == len(groups)
+    if len(last) == 1 and len(groups) > 1 and are_different:
+        return groups
+    return []
 
 
 _READERS: dict[str, Reader] = {

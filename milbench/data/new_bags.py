@@ -23,7 +23,7 @@ from milbench.data.in_order import read_all
 from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.marked_rows import group_by_file, with_file_column
 from milbench.data.own_bags import feature_files
-from milbench.data.table import abbreviate, group_rows, read_table, take_rows
+from milbench.data.table import Bagged, abbreviate, group_rows, read_table, take_rows
 from milbench.data.table_files import column_names, is_table
 from milbench.data.table_options import FEATURE_FILES, FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError
@@ -34,24 +34,21 @@ def new_bags(
 ) -> dict[str, BagFile]:
     """Return the bags of tables with the columns that were trained on, of files of features, and folders, by names."""
     files = _expand_folders(paths, FEATURE_FILES)
-    named_bags = [
-        bag
-        for path in files
-        if is_table(path)
-        for bag in _bags_of_table(path, options, feature_names)
-    ]
-    arrays = [str(path) for path in files if not is_table(path)]
-    named_bags += zip(
-        arrays,
-        read_all(partial(open_features, key=options.key), [*map(Path, arrays)], arrays),
-        strict=True,
-    )
+    named_bags: list[tuple[str, BagFile]] = []
+    for path in files:
+        if is_table(path):
+            named_bags += _bags_of_table(path, options, feature_names)
+    arrays = [path for path in files if not is_table(path)]
+    names = [str(path) for path in arrays]
+    opened = read_all(partial(open_features, key=options.key), arrays, names)
+    named_bags += zip(names, opened, strict=True)
     bags: dict[str, BagFile] = {}
     for name, bag in named_bags:
         if name in bags:
             raise UsageError(f"there are two bags {name!r}: predict their files one at a time")
         bags[name] = bag
-        if bag.shape[1] != (count := len(feature_names)):
+        count = len(feature_names)
+        if bag.shape[1] != count:
             trained = f"the {count} that were trained on ({abbreviate(feature_names)})"
             raise UsageError(f"bag {name!r} has {bag.shape[1]} features, expected {trained}")
     return bags
@@ -60,8 +57,11 @@ def new_bags(
 def finite_features(name: str, bag: BagFile) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
     features = np.array(single(bag.read(), bag.dtype))
-    if (broken := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
-        raise UsageError(f"bag {name!r}, instance {broken[0]} (from 0): a feature is not finite")
+    is_broken = ~np.isfinite(features).all(axis=1)
+    if is_broken.any():
+        raise UsageError(
+            f"bag {name!r}, instance {is_broken.argmax()} (from 0): a feature is not finite"
+        )
     return features
 
 
@@ -72,16 +72,19 @@ def new_images(
     Image.init()
     files: dict[str, Path] = {}
     for path in _expand_folders(paths, sorted(Image.EXTENSION)):
-        names = _files_in_table(path, options, "image") if is_table(path) else [str(path)]
-        if twice := [name for name in names if name in files]:
-            raise UsageError(f"{path}: the image {twice[0]!r} is named twice")
-        files |= {name: path.parent / name if is_table(path) else path for name in names}
-    images = read_all(
-        lambda path: decode_image(path, options.size, options.channels),
-        [*files.values()],
-        [*files],
-        "images",
-    )
+        images_here = {str(path): path}
+        if is_table(path):
+            names = _files_in_table(path, options, "image")
+            images_here = {name: path.parent / name for name in names}
+        for name in images_here:
+            if name in files:
+                raise UsageError(f"{path}: the image {name!r} is named twice")
+        files |= images_here
+
+    def decode(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+        return decode_image(path, options.size, options.channels)
+
+    images = read_all(decode, list(files.values()), list(files), "images")
     for (name, file), (pixels, size) in zip(files.items(), images, strict=True):
         yield name, file, pixels, size
 
@@ -91,14 +94,12 @@ def new_sequences(
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences of the `kind` in training; those of tables first."""
     files = _expand_folders(paths, (".npy", *AUDIO))
+    tables = [path for path in files if is_table(path)]
+    sources = [(table, _files_in_table(table, options, "sequence")) for table in tables]
     sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
-    sources = [
-        (path, _files_in_table(path, options, "sequence")) for path in files if is_table(path)
-    ]
-    for path, names in [
-        *sources,
-        *([(Path("the files given"), sequence_files)] if sequence_files else []),
-    ]:
+    if sequence_files:
+        sources.append((Path("the files given"), sequence_files))
+    for path, names in sources:
         opened = open_all(partial(open_frames, options=options), path, names)
         if opened[0].kind != kind:
             raise UsageError(
@@ -119,42 +120,49 @@ def _files_in_table(path: Path, options: ImageOptions | SequenceOptions, kind: s
 
 
 def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
+    """Return paths with the files that end so in place of each folder."""
     files: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            members = sorted(
-                file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file()
-            )
-            files += members
-            if not members:
-                raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
-        else:
+        if not path.is_dir():
             files.append(path)
+            continue
+        members = [file for file in path.iterdir() if file.suffix.lower() in endings]
+        found = sorted(member for member in members if member.is_file())
+        if not found:
+            raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
+        files += found
     return files
 
 
 def _bags_of_table(
     path: Path, options: FeatureOptions, feature_names: Sequence[str]
 ) -> Iterable[tuple[str, BagFile]]:
+    """Return the bags of a table by their names, with the features that were trained on."""
     table = read_table(path, options.texts, options.form)
     if options.of_files:
         bags = take_rows(table, options.bag, "bag")
-        opened = open_all(
-            partial(open_features, key=options.key), path, feature_files(bags, options)
-        )
+        names = feature_files(bags, options)
+        opened = open_all(partial(open_features, key=options.key), path, names)
         return zip(bags.names, opened, strict=True)
+
     table = with_lists_as_columns(table, options)
-    bags = group_rows(table, options.bag)
+    grouped = group_rows(table, options.bag)
     for name in feature_names:
         table.column(name, "a feature")
-    order = np.argsort(bags.codes, kind="stable")
-    cuts = np.flatnonzero(np.diff(bags.codes[order])) + 1
-    parts = np.split(table.numbers(list(feature_names))[order], cuts)
-    files = [BagFile(part.shape, "float32", part.copy) for part in parts]
+    features = _parts(table.numbers(list(feature_names)), grouped)
+    files = [BagFile(of_bag.shape, "float32", of_bag.copy) for of_bag in features]
     if options.coords:
-        places = np.split(table.numbers(table.matching(options.coords, "of x and y"))[order], cuts)
+        places = table.numbers(table.matching(options.coords, "of x and y"))
+        of_bags = _parts(places, grouped)
         files = [
-            replace(file, named={COORDINATES: place.copy})
-            for file, place in zip(files, places, strict=True)
+            replace(file, named={COORDINATES: of_bag.copy})
+            for file, of_bag in zip(files, of_bags, strict=True)
         ]
-    return zip(bags.names, files, strict=True)
+    return zip(grouped.names, files, strict=True)
+
+
+def _parts(values: NDArray[np.float32], bags: Bagged) -> list[NDArray[np.float32]]:
+    """Return the values (N, D) of the rows of each bag, in the order of the bags."""
+    order = np.argsort(bags.codes, kind="stable")
+    starts = np.flatnonzero(np.diff(bags.codes[order])) + 1
+    return np.split(values[order], starts)

@@ -170,33 +170,40 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
 
     def write(folder: Path, declare: DeclareInputs) -> Fields:
         declare([path.name])
-        pack: Any = {
-            "features": _pack_features,
-            "images": _pack_images,
-            "sequences": _pack_sequences,
-        }
-        bags: OwnBags = pack[options.kind](folder, path, options, declare)
-        record = {**vars(bags.store), **vars(bags)}
-        record["digest"] = _digest(bags)
-        record["files"] = [str(file) for file in bags.store.files]
-        # The path may be another one when the cache is read, and the packed instances are a file of the cache.
-        for name in ("path", "store", "packed"):
-            del record[name]
-        return record
+        return _record(_PACKERS[options.kind](folder, path, options, declare))
 
-    cached = cached_arrays(cache_place(path, "bags") / f"{path.name}-{key}", path.parent, write)
-    # What is left in `cached` are the fields of OwnBags.
-    statistics = {
-        name: np.asarray(cached.pop(name)) for name in ("offsets", "means", "squares", "digests")
-    }
-    files = [path.parent / name for name in cached.pop("files")]
+    place = cache_place(path, "bags") / f"{path.name}-{key}"
+    return _from_record(path, cached_arrays(place, path.parent, write))
+
+
+def _record(bags: OwnBags) -> Fields:
+    """Return bags as the fields of a cache."""
+    record = {**vars(bags.store), **vars(bags)}
+    record["digest"] = _digest(bags)
+    record["files"] = [str(file) for file in bags.store.files]
+    # The path may be another one when the cache is read, and the packed instances are a file of the cache.
+    for name in ("path", "store", "packed"):
+        del record[name]
+    return record
+
+
+def _from_record(path: Path, record: Fields) -> OwnBags:
+    """Return the bags of a table from the fields of a cache."""
+    fields = dict(record)
     store = BagStore(
-        **statistics, packed=cached.pop("instances", None), files=files, dtype=cached.pop("dtype")
+        offsets=np.asarray(fields.pop("offsets")),
+        means=np.asarray(fields.pop("means")),
+        squares=np.asarray(fields.pop("squares")),
+        digests=np.asarray(fields.pop("digests")),
+        packed=fields.pop("instances", None),
+        files=[path.parent / name for name in fields.pop("files")],
+        dtype=fields.pop("dtype"),
     )
-    cached["labels"] = np.array(cached["labels"])
-    if cached["marks"] is not None:
-        cached["marks"] = [_as_annotations(marks) for marks in cached["marks"]]
-    return OwnBags(path=path, store=store, **cached)
+    fields["labels"] = np.array(fields["labels"])
+    if fields["marks"] is not None:
+        fields["marks"] = [_as_annotations(marks) for marks in fields["marks"]]
+    # What is left are the fields of OwnBags.
+    return OwnBags(path=path, store=store, **fields)
 
 
 def _as_annotations(marks: Sequence[Any]) -> list[Annotation]:
@@ -522,15 +529,26 @@ def _pack_feature_files(
     declare(names)
     files = open_all(partial(open_features, key=options.key), table.path, names)
     store = replace(write_files(folder, files), files=[*map(Path, names)])
-    coords = [file.named[COORDINATES]() for file in files if COORDINATES in file.named]
-    are_places = [part.shape for part in coords] == [(file.shape[0], 2) for file in files]
     return OwnBags(
         **annotated,
         store=store,
         feature_names=[f"f{number}" for number in range(files[0].shape[1])],
         instance_classes=_classes_in_files(files, annotated),
-        coords=np.concatenate(coords).astype(np.float32) if are_places else None,
+        coords=_coords_in_files(files),
     )
+
+
+def _coords_in_files(files: Sequence[BagFile]) -> NDArray[np.float32] | None:
+    """Return x and y of all instances, None unless every file has a pair for each of its instances."""
+    of_files = []
+    for file in files:
+        if COORDINATES not in file.named:
+            return None
+        coords = file.named[COORDINATES]()
+        if coords.shape != (file.shape[0], 2):
+            return None
+        of_files.append(coords)
+    return np.concatenate(of_files).astype(np.float32)
 
 
 def _classes_in_files(
@@ -594,3 +612,11 @@ def _digest(bags: OwnBags) -> str:
         if values is not None:
             digest.update(values.tobytes())
     return digest.hexdigest()
+
+
+_PACKERS: dict[str, Any] = {
+    "features": _pack_features,
+    "images": _pack_images,
+    "sequences": _pack_sequences,
+}
+"""What packs the bags of a table, by the kind of its options."""

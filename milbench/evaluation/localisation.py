@@ -1,5 +1,7 @@
 """Detections: components with boxes around them, and their agreement with true boxes."""
 
+import itertools
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -20,20 +22,20 @@ def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
     `centres` are y of every row and x of every column of positions in pixels, evenly spaced. A box holds the pixels
     that are nearer to the positions of its component than to any other position of the grid.
     """
-    ys, xs = (c.double() for c in centres)
+    ys, xs = (axis.double() for axis in centres)
     # Where an axis has one position, the distance along the other axis is taken.
-    step_y, step_x = (
-        next((float(c[1] - c[0]) for c in axes if len(c) > 1), 1.0) for axes in ((ys, xs), (xs, ys))
-    )
-    extent = components.top, components.left, components.bottom, components.right
-    top, left, bottom, right = (torch.from_numpy(v) for v in extent)
-    sides = [
-        xs[left] - step_x / 2,
-        ys[top] - step_y / 2,
-        xs[right - 1] + step_x / 2,
-        ys[bottom - 1] + step_y / 2,
-    ]
-    return torch.stack(sides, dim=1)
+    step_y = _step(ys) or _step(xs) or 1.0
+    step_x = _step(xs) or _step(ys) or 1.0
+    left = xs[torch.from_numpy(components.left)] - step_x / 2
+    top = ys[torch.from_numpy(components.top)] - step_y / 2
+    right = xs[torch.from_numpy(components.right) - 1] + step_x / 2
+    bottom = ys[torch.from_numpy(components.bottom) - 1] + step_y / 2
+    return torch.stack([left, top, right, bottom], dim=1)
+
+
+def _step(axis: Tensor) -> float | None:
+    """Return the distance between positions along an axis; None where there is one position."""
+    return float(axis[1] - axis[0]) if len(axis) > 1 else None
 
 
 def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
@@ -50,11 +52,11 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
     """
     if not len(components):
         return 0.0, 0.0
-    margins = ((x, y) for x in MARGINS for y in MARGINS)
-    return max(
-        margins,
-        key=lambda margin: (mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)),
-    )
+
+    def merit(margin: tuple[float, float]) -> tuple[float, float]:
+        return mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)
+
+    return max(itertools.product(MARGINS, MARGINS), key=merit)
 
 
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
@@ -66,7 +68,8 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
     def area(low: Tensor, high: Tensor) -> Tensor:
         return (high - low).clamp(min=0).prod(dim=-1)
 
-    (low, high), (other_low, other_high) = boxes.split(2, dim=-1), others.split(2, dim=-1)
+    low, high = boxes.split(2, dim=-1)
+    other_low, other_high = others.split(2, dim=-1)
     inner = area(torch.maximum(low, other_low), torch.minimum(high, other_high))
     union = area(low, high) + area(other_low, other_high) - inner
     return torch.where(union > 0, inner / union, 0.0)
@@ -79,9 +82,11 @@ def overlaps(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
     """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")
-    image, cls = torch.from_numpy(components.image), torch.from_numpy(components.cls)
-    same_class = truth.classes[image] == cls.unsqueeze(1)
-    return iou(boxes.unsqueeze(1), truth.boxes.double()[image]) * same_class
+    image = torch.from_numpy(components.image)
+    cls = torch.from_numpy(components.cls)
+    is_other_class = truth.classes[image] != cls.unsqueeze(1)
+    of_all = iou(boxes.unsqueeze(1), truth.boxes.double()[image])
+    return of_all.masked_fill(is_other_class, 0.0)
 
 
 def mean_iou(components: Components, boxes: Tensor, truth: Truth) -> float:

@@ -5,7 +5,7 @@ Nothing here imports torch, so that a report can compute metrics, outcomes and c
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,11 @@ from milbench.contracts.predictions import (
     TrainingLabels,
 )
 from milbench.contracts.reliability import BINS, Bin, calibration_error
+from milbench.evaluation.by_bag import (
+    auroc_by_bag,
+    average_precision_by_bag,
+    macro_f1_by_bag,
+)
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
 THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"
@@ -44,12 +49,16 @@ def chosen_thresholds(predictions: Predictions) -> Thresholds:
     Validation bags choose, or training bags where there are none. A network may separate training bags by
     a wide gap, in which every threshold is as good: there the one nearest to even odds is taken.
     """
+    return Thresholds(
+        by_sets=_threshold_by(predictions, "sets"), by_labels=_threshold_by(predictions, "labels")
+    )
+
+
+def _threshold_by(predictions: Predictions, by: Literal["sets", "labels"]) -> float:
+    """Return one of the thresholds: see `chosen_thresholds`."""
     bags = predictions[predictions.choosing_split]
     near = EVEN_ODDS if predictions.choosing_split == "calibration" else None
-    return Thresholds(
-        by_sets=choose_threshold(bags.presence, bags.labels, by="sets", near=near),
-        by_labels=choose_threshold(bags.presence, bags.labels, by="labels", near=near),
-    )
+    return choose_threshold(bags.presence, bags.labels, by=by, near=near)
 
 
 def metrics_of(predictions: Predictions) -> dict[str, float]:
@@ -88,13 +97,33 @@ def _metrics_of_split(
 
 
 def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
-    """Return what each test bag adds to the metrics that are ratios of sums over bags, by metric."""
-    of_test = outcomes_of_split(predictions, "test", chosen_thresholds(predictions))
+    """Return what each test bag adds to the metrics, by metric; see also `milbench.evaluation.by_bag`."""
+    thresholds = chosen_thresholds(predictions)
+    of_test = outcomes_of_split(predictions, "test", thresholds)
+    of_test |= _outcomes_of_classes(predictions["test"], thresholds)
     reading = predictions["test"].reading
     if reading is not None:
         wrong = wrong_strings(reading, chosen_decoder(predictions))
         of_test["transcription_error"] = _ratio(wrong, np.ones(len(wrong)), predictions["test"])
     return of_test
+
+
+def _outcomes_of_classes(bags: SplitPredictions, thresholds: Thresholds) -> dict[str, Outcomes]:
+    """Return what each bag adds to the means over classes of F1, average precision and AUROC."""
+    predicted = predicted_sets(bags.presence, thresholds.by_sets)
+    predicted_by_labels = predicted_sets(bags.presence, thresholds.by_labels)
+    by_metric = {
+        "macro_f1": macro_f1_by_bag(predicted, bags.labels),
+        "own_macro_f1": macro_f1_by_bag(predicted_by_labels, bags.labels),
+        "average_precision": average_precision_by_bag(bags.presence, bags.labels),
+        "auroc": auroc_by_bag(bags.presence, bags.labels),
+    }
+    one = np.ones(len(bags))
+    return {
+        metric: _ratio(values, one, bags)
+        for metric, values in by_metric.items()
+        if values is not None
+    }
 
 
 def outcomes_of_split(
@@ -219,7 +248,7 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     wrongly predicted, for each j.
     """
     bags = predictions["test"]
-    predicted = predicted_sets(bags.presence, chosen_thresholds(predictions).by_sets)
+    predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
     both = bags.labels & predicted
     counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
     if len(counts) > MOST_CONFUSED:

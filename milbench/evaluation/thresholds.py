@@ -72,17 +72,14 @@ def choose_threshold(
     if labels.all():
         return min(EVEN_ODDS, float(candidates[0]))
     bag_weights = _with_mean_one(weights, len(labels))
-    steps = (
-        _steps_by_sets(scores, labels, candidates)
-        if by == "sets"
-        else _steps_by_labels(scores, labels, candidates)
-    )
+    steps_of = _steps_by_sets if by == "sets" else _steps_by_labels
+    steps = steps_of(scores, labels, candidates)
     right = steps.count_right(bag_weights)
     reach = _uncertainty(steps, bag_weights)
     smooth = _moving_average(_moving_average(right, reach), reach)
-    best = np.flatnonzero(
-        smooth >= smooth.max() - 1e-9 * len(labels)
-    )  # sums in another order differ by rounding
+    # Sums in another order differ by rounding.
+    rounding = 1e-9 * len(labels)
+    best = np.flatnonzero(smooth >= smooth.max() - rounding)
     if near is None:
         return _in_gap(candidates, _middle(best))
     return _in_nearest_gap(candidates, best, near)
@@ -99,7 +96,8 @@ class _Steps:
     at: NDArray[np.intp]
     sign: Floats
     bag: NDArray[np.intp]
-    candidates: int  # how many there are
+    candidates: int
+    """How many there are."""
 
     def count_right(self, times: Floats) -> Floats:
         """Return how many answers are right at each candidate, up to a constant; bags count so many times."""
@@ -130,10 +128,11 @@ def _steps_by_sets(scores: Floats, labels: Bools, candidates: Floats) -> _Steps:
 
 def _steps_by_labels(scores: Floats, labels: Bools, candidates: Floats) -> _Steps:
     """Return the steps of pairs of a bag and a class: one present is right up to its own score, one absent above it."""
+    bags, classes = labels.shape
     return _Steps(
         at=np.searchsorted(candidates, scores.ravel(), side="right"),
         sign=np.where(labels.ravel(), -1.0, 1.0),
-        bag=np.repeat(np.arange(len(labels)), labels.shape[1]),
+        bag=np.repeat(np.arange(bags), classes),
         candidates=len(candidates),
     )
 
@@ -186,7 +185,8 @@ def _in_gap(candidates: Floats, number: int) -> float:
         return high
     low = float(candidates[number - 1])
     middle = low + (high - low) / 2
-    return middle if low < middle else high  # where no number lies between the two
+    # Between two neighbouring numbers there is no other.
+    return middle if low < middle else high
 
 
 def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> float:
@@ -202,6 +202,7 @@ def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> 
 
 def _above_all(candidates: Floats) -> float:
     """Return a threshold above all scores, and not below even odds."""
-    if len(candidates) == 1:  # no score is finite
+    has_scores = len(candidates) > 1
+    if not has_scores:
         return EVEN_ODDS
     return max(EVEN_ODDS, math.nextafter(float(candidates[-2]), math.inf))

@@ -18,7 +18,7 @@ from milbench.contracts.supervision import Supervision
 from milbench.experiment.choices import Choice, LossChoice, NetworkChoice, TaskChoice, to_json
 
 CELL_FORMAT = 4
-"""The format of the cells that are planned now. To be raised when training computes something else from the same cell:
+"""The format of the cells that are planned now. Raise it when training computes something else from the same cell:
 older results are then not reused."""
 FORMAT_OF_BEFORE = 3
 """The format of a cell without this field: it was planned before cells had one."""
@@ -104,25 +104,28 @@ class Cell:
 
         These are the names of the stored format. Ids hash them, so none may ever be renamed.
         """
+        loss = self.loss
+        task = self.task
+        network = self.network
         return {
-            "loss": self.loss.name,
-            "loss_params": dict(self.loss.params),
-            "loss_revision": self.loss.revision,
-            "supervision": self.loss.supervision,
-            "task": self.task.name,
-            "task_params": dict(self.task.params),
-            "task_revision": self.task.revision,
-            "data": self.task.data,
-            "network": self.network.name,
-            "network_params": dict(self.network.params),
-            "network_revision": self.network.revision,
+            "loss": loss.name,
+            "loss_params": dict(loss.params),
+            "loss_revision": loss.revision,
+            "supervision": loss.supervision,
+            "task": task.name,
+            "task_params": dict(task.params),
+            "task_revision": task.revision,
+            "data": task.data,
+            "network": network.name,
+            "network_params": dict(network.params),
+            "network_revision": network.revision,
             "recipe": stored_recipe(self.recipe),
             "seed": self.seed,
-            "loss_file": self.loss.source,
-            "task_file": self.task.source,
-            "network_file": self.network.source,
-            "task_name": self.task.short_name,
-            "network_is_default": self.network.is_default,
+            "loss_file": loss.source,
+            "task_file": task.source,
+            "network_file": network.source,
+            "task_name": task.short_name,
+            "network_is_default": network.is_default,
             "format": self.format,
         }
 
@@ -142,14 +145,15 @@ NOT_HASHED = {
     "task_name",
     "network_is_default",
     "supervision",
-    "format",  # it is hashed beside the fields
+    # It is hashed beside the fields.
+    "format",
 }
-"""The fields of a record that are left out where the id of a cell is computed."""
+"""The fields of a record that are left out where the id of a cell is computed: the result does not depend on them."""
 
 
 @checked_dataclass(frozen=True)
 class _Record:
-    """A cell as files hold it: the fields of `Cell.to_record` with their types, by which a file is checked."""
+    """A cell as files hold it: the fields of `Cell.to_record`, with types by which a file is checked."""
 
     loss: str
     loss_params: dict[str, Any]
@@ -172,33 +176,32 @@ class _Record:
     format: int = FORMAT_OF_BEFORE
 
     def cell(self) -> Cell:
-        return Cell(
-            loss=LossChoice(
-                name=self.loss,
-                params=self.loss_params,
-                revision=self.loss_revision,
-                source=self.loss_file,
-                supervision=self.supervision,
-            ),
-            task=TaskChoice(
-                name=self.task,
-                params=self.task_params,
-                revision=self.task_revision,
-                source=self.task_file,
-                data=self.data,
-                short_name=self.task_name,
-            ),
-            network=NetworkChoice(
-                name=self.network,
-                params=self.network_params,
-                revision=self.network_revision,
-                source=self.network_file,
-                is_default=self.network_is_default,
-            ),
-            recipe=_recipe_of(to_json(self.recipe)),
-            seed=self.seed,
-            format=self.format,
+        """Return the cell that the record describes."""
+        loss = LossChoice(
+            name=self.loss,
+            params=self.loss_params,
+            revision=self.loss_revision,
+            source=self.loss_file,
+            supervision=self.supervision,
         )
+        task = TaskChoice(
+            name=self.task,
+            params=self.task_params,
+            revision=self.task_revision,
+            source=self.task_file,
+            data=self.data,
+            short_name=self.task_name,
+        )
+        network = NetworkChoice(
+            name=self.network,
+            params=self.network_params,
+            revision=self.network_revision,
+            source=self.network_file,
+            is_default=self.network_is_default,
+        )
+        # As JSON it can be a key of a cache.
+        recipe = _recipe_of(to_json(self.recipe))
+        return Cell(loss, task, network, recipe, self.seed, self.format)
 
 
 _RECORD = TypeAdapter(_Record)

@@ -38,7 +38,7 @@ class Label(NamedTuple):
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, Label]:
-    """Return cell id -> the names of its parts, with the parameters in which cells of that kind differ."""
+    """Return cell id -> its label."""
     return _Names(list(cells)).labels()
 
 
@@ -106,7 +106,7 @@ def _network_key(cell: Cell) -> tuple[str, str]:
 def _distinguishing(
     entries: Iterable[tuple[Hashable, Params]],
 ) -> dict[Any, dict[str, dict[str, str]]]:
-    """Return, by name, the parameters that tell apart all that differ, with a text for each value."""
+    """Return, by name, the parameters that tell apart all entries of the name, with a text for each value."""
     variants: dict[Any, dict[str, Params]] = {}
     for name, params in entries:
         variants.setdefault(name, {})[repr(params)] = params
@@ -147,6 +147,7 @@ def _shortened(values: set[str]) -> dict[str, str]:
 def _qualified(name: str, params: Params, texts: Texts) -> str:
     """Return a name with some parameters; a table stands in place of the name of its task."""
     words = {key: texts[key][_as_word(value)] for key, value in params.items() if key in texts}
+    # The tables of a user say more than the task that reads them.
     subject = words.pop("table", name)
     settings = [f"{key}={word}" for key, word in words.items()]
     return " ".join([subject, *settings]).strip()

@@ -30,7 +30,7 @@ from milbench.experiment.spec_files import (
 )
 
 DEPTHS = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}
-"""How many names may stand behind that of a table: loss.NAME.KEY."""
+"""How many names may follow that of a table: loss.NAME.KEY has two."""
 SETTABLE = {
     "title": False,
     "selection": False,
@@ -54,7 +54,7 @@ _VALUES = re.compile(r"""\s*("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]*?)\s*(?:,|$)""")
 
 @dataclass(frozen=True)
 class Flags:
-    """What a command says of a comparison itself. None: nothing, so that the spec decides."""
+    """What a command says of a comparison itself. A field that is None leaves the decision to the spec."""
 
     losses: list[str] | None = None
     tasks: list[str] | None = None
@@ -62,9 +62,11 @@ class Flags:
     seeds: str | int | list[int] | None = None
     name: str | None = None
     loss: dict[str, Settings] | None = None
-    """Name -> arguments. The next two are likewise."""
+    """Name -> arguments."""
     task: dict[str, Settings] | None = None
+    """Name -> arguments."""
     network: dict[str, Settings] | None = None
+    """Name -> arguments."""
     recipe: Settings | None = None
     supervision: list[str] | None = None
     assignments: Sequence[str] = ()
@@ -232,18 +234,39 @@ def apply_assignment(values: Settings, assignment: str) -> None:
     """
     key, equals, text = assignment.partition("=")
     table, *names = key.strip().split(".")
-    texts = _split(text)
     if equals and not names and table in SETTABLE:
-        value = _value(texts, str)
+        value = _value(_split(text), str)
         values[table] = as_list(value) if SETTABLE[table] else value
         return
     has_key = 1 <= len(names) <= DEPTHS.get(table, 0) and all(names)
     if not equals or not has_key:
         raise _malformed(assignment, table)
+    *owners, name = names
+    setting = _Setting(
+        assignment=assignment,
+        table=table,
+        owner=owners[0] if owners else None,
+        name=name,
+        texts=_split(text),
+    )
     if table in TABLES:
-        _set_in_table(values, table, names, texts)
+        _set_in_table(values, setting)
     else:
-        _set_parameter(values, table, names, texts, assignment)
+        _set_parameter(values, setting)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What an assignment sets: TABLE.NAME=VALUE, or TABLE.OWNER.NAME=VALUE."""
+
+    assignment: str
+    """As the user typed it."""
+    table: str
+    owner: str | None
+    """The loss, task or network that it is for; None: all of them."""
+    name: str
+    texts: list[str]
+    """The values, as the user typed them."""
 
 
 def _split(text: str) -> list[str]:
@@ -268,18 +291,18 @@ def _malformed(assignment: str, table: str) -> UsageError:
     )
 
 
-def _set_in_table(values: Settings, table: str, names: list[str], texts: Sequence[str]) -> None:
-    """Set a key of recipe, run or tune. One of the recipe for all tasks replaces what single tasks have."""
-    *task, key = names
-    known = TABLES[table].model_fields.get(key)
+def _set_in_table(values: Settings, setting: _Setting) -> None:
+    """Set a key of recipe, run or tune."""
+    known = TABLES[setting.table].model_fields.get(setting.name)
     annotation = known.annotation if known else Any
-    change: Settings = {key: _value(texts, annotation)}
-    earlier: Settings = values.get(table, {})
-    if task:
-        change = {task[0]: change}
-    elif table == "recipe":
-        earlier = _without_in_tables(earlier, key)
-    values[table] = merged(earlier, change)
+    change: Settings = {setting.name: _value(setting.texts, annotation)}
+    earlier: Settings = values.get(setting.table, {})
+    if setting.owner is not None:
+        change = {setting.owner: change}
+    elif setting.table == "recipe":
+        # What is set for all tasks replaces what the spec has for single ones.
+        earlier = _without_in_tables(earlier, setting.name)
+    values[setting.table] = merged(earlier, change)
 
 
 def _without_in_tables(recipe: Settings, key: str) -> Settings:
@@ -291,19 +314,16 @@ def _without_in_tables(recipe: Settings, key: str) -> Settings:
     return changed
 
 
-def _set_parameter(
-    values: Settings, kind: str, names: list[str], texts: Sequence[str], assignment: str
-) -> None:
+def _set_parameter(values: Settings, setting: _Setting) -> None:
     """Set a parameter of the losses, tasks or networks that an assignment means, in all their variants."""
-    *owner, parameter = names
-    tables = values.setdefault(kind, {})
-    for name, annotation in _owners(values, kind, owner, parameter, assignment).items():
-        earlier = tables.get(name, {})
-        change = {parameter: _value(texts, annotation)}
+    tables = values.setdefault(setting.table, {})
+    for owner, annotation in _types_by_owner(values, setting).items():
+        earlier = tables.get(owner, {})
+        change = {setting.name: _value(setting.texts, annotation)}
         if isinstance(earlier, list):
-            tables[name] = [variant | change for variant in earlier]
+            tables[owner] = [variant | change for variant in earlier]
         else:
-            tables[name] = earlier | change
+            tables[owner] = earlier | change
 
 
 def _value(texts: Sequence[str], annotation: Any) -> Any:
@@ -315,20 +335,20 @@ def _value(texts: Sequence[str], annotation: Any) -> Any:
     return values[0]
 
 
-def _owners(
-    values: Settings, kind: str, owner: list[str], parameter: str, assignment: str
-) -> Mapping[str, Any]:
+def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
     """Return the losses, tasks or networks that an assignment means, and the type that the parameter has in each.
 
     It means the one that it names, else all that have the parameter.
     """
+    kind = setting.table
+    parameter = setting.name
     types = _parameter_types(values, kind)
-    if owner:
-        (name,) = owner
-        if name not in types:
-            raise unknown(f"{kind} of this run (-p {assignment}):", name, types)
-        return {name: types[name].get(parameter, Any)}
-    matches = {name: own[parameter] for name, own in types.items() if parameter in own}
+    if setting.owner is not None:
+        if setting.owner not in types:
+            raise unknown(f"{kind} of this run (-p {setting.assignment}):", setting.owner, types)
+        # What it has no such parameter for is refused later, with the names of those that it has.
+        return {setting.owner: types[setting.owner].get(parameter, Any)}
+    matches = {owner: own[parameter] for owner, own in types.items() if parameter in own}
     if not matches:
         known = set().union(*types.values())
         raise unknown(f"parameter of {kind} {', '.join(types)}", parameter, known)

@@ -16,13 +16,13 @@ from milbench.experiment.questions import Questions
 from milbench.experiment.spec import Spec
 
 OF_LAUNCH = ("run", "origin", "changed")
-"""What the spec in a plan of an earlier version also said, of its last launch."""
+"""What is known of the last launch. In plans of earlier versions these are keys of the spec."""
 
 
 class SpecOfBefore(Questions):
-    """The spec in a plan of an earlier version, where it is no `Spec` of this one.
+    """The spec in a plan of an earlier version, if this version cannot read it as a `Spec`.
 
-    What a report asks for is checked, and whatever else the spec said is kept as it is.
+    What a report asks for is checked. Whatever else the spec says is kept as it is.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -32,7 +32,7 @@ _SEARCH: TypeAdapter[SearchRecord | None] = TypeAdapter(SearchRecord | None)
 
 
 class _Content(BaseModel):
-    """What the file of a plan says, but for its digest."""
+    """What the file of a plan says, without its digest."""
 
     spec: dict[str, Any]
     cells: list[dict[str, Any]]
@@ -47,14 +47,19 @@ class _Content(BaseModel):
     neutral: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def plan(self) -> Plan:
+        """Return the plan. Raises ValidationError where its spec or one of its cells is wrong."""
+        cells = [Cell.from_record(record) for record in self.cells]
+        # In plans of earlier versions these two are said by the spec.
+        origin = self.origin or str(self.spec.get("origin", ""))
+        is_changed = self.is_changed or bool(self.spec.get("changed"))
         return Plan(
             spec=_spec_of(self.spec),
-            cells=[Cell.from_record(record) for record in self.cells],
+            cells=cells,
             tasks=self.tasks,
             notes=self.notes,
             search=self.search,
-            origin=self.origin or str(self.spec.get("origin", "")),
-            is_changed=self.is_changed or bool(self.spec.get("changed")),
+            origin=origin,
+            is_changed=is_changed,
             command=self.command,
             launched=self.launched,
             precision=self.precision,
@@ -63,22 +68,25 @@ class _Content(BaseModel):
 
 
 def _spec_of(content: Mapping[str, Any]) -> Spec | SpecOfBefore:
-    """Return the spec of a plan. Raises ValidationError where even a report could not ask by it."""
-    said = {name: value for name, value in content.items() if name not in OF_LAUNCH}
+    """Return the spec of a plan. Raises ValidationError where not even a report can use it."""
+    values = {name: value for name, value in content.items() if name not in OF_LAUNCH}
     try:
-        return Spec.model_validate(said)
+        return Spec.model_validate(values)
     except ValidationError:
-        return SpecOfBefore.model_validate(said)
+        return SpecOfBefore.model_validate(values)
 
 
 def plan_to_json(plan: Plan) -> str:
     """Return a plan as JSON, with a digest of it."""
+    cells = [cell.to_record() for cell in plan.cells]
+    tasks = {key: asdict(info) for key, info in plan.tasks.items()}
+    search = _SEARCH.dump_python(plan.search, mode="json", by_alias=True)
     content = {
         "spec": plan.spec.model_dump(mode="json"),
-        "cells": [cell.to_record() for cell in plan.cells],
-        "tasks": {key: asdict(info) for key, info in plan.tasks.items()},
+        "cells": cells,
+        "tasks": tasks,
         "notes": plan.notes,
-        "search": _SEARCH.dump_python(plan.search, mode="json", by_alias=True),
+        "search": search,
         "origin": plan.origin,
         "is_changed": plan.is_changed,
         "command": plan.command,
@@ -92,29 +100,39 @@ def plan_to_json(plan: Plan) -> str:
 
 
 def plan_from_json(text: bytes) -> Plan:
-    """Return the plan that `plan_to_json` wrote. Raises UsageError where it is none, or something has changed it.
-
-    Plans of earlier versions have no digest: of these it is not known.
-    """
+    """Return the plan that `plan_to_json` wrote. Raises UsageError where the text is no plan, or was changed."""
     try:
         plan = _Content.model_validate_json(text).plan()
-        # Whatever needs a label or a task later finds it.
-        for cell in plan.cells:
-            plan.label(cell)
-            plan.info(cell)
+        _check_is_complete(plan)
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"]))
-        why = error.errors()[0]["msg"]
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        why = first["msg"]
         raise UsageError(
             f"the plan is damaged or of another version of milbench ({place}: {why})"
         ) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"the plan is damaged ({error!r})") from None
+    _check_digest(text)
+    return plan
+
+
+def _check_is_complete(plan: Plan) -> None:
+    """Raise KeyError, TypeError or AttributeError where a cell has no label or no task."""
+    for cell in plan.cells:
+        plan.label(cell)
+        plan.info(cell)
+
+
+def _check_digest(text: bytes) -> None:
+    """Raise UsageError where the text of a plan is not what its digest was made of."""
     content = json.loads(text)
     digest = content.pop("digest", None)
-    if digest is not None and digest != _digest(content):
+    if digest is None:
+        # Plans of earlier versions have none: of these it is not known whether they were changed.
+        return
+    if digest != _digest(content):
         raise UsageError("the plan is not as milbench wrote it: it was edited, or damaged")
-    return plan
 
 
 def _digest(content: Mapping[str, Any]) -> str:

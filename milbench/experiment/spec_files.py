@@ -56,9 +56,15 @@ class Source:
 
 
 TABLES: dict[str, Any] = {
-    "": SpecFile, "recipe": Recipe, "run": Execution, "tune": Search, "contrasts": Contrast, "marks": Mark,
-    "published": Published, "differences": Difference,
-}  # fmt: skip
+    "": SpecFile,
+    "recipe": Recipe,
+    "run": Execution,
+    "tune": Search,
+    "contrasts": Contrast,
+    "marks": Mark,
+    "published": Published,
+    "differences": Difference,
+}
 """The tables of a spec by name, "" for the keys outside all of them."""
 
 

@@ -150,7 +150,8 @@ def reference_errors(
     score = instancewise_scores(log_posterior, groups)
     bags_alone = {split: EvalSplit((), evaluated.bags) for split, evaluated in splits.items()}
     predictions = evaluate_bags(score, bags_alone).predictions
-    assert predictions is not None  # noqa: S101 of evaluate_bags
+    # `evaluate_bags` always returns them.
+    assert predictions is not None  # noqa: S101
     predictions = with_ratios(predictions, LEARNABLE, learnable_errors(score, splits, groups))
     errors = {}
     for name, value in metrics_of(predictions).items():
@@ -167,7 +168,8 @@ def learnable_errors(
 
     It is {} where all channels can be told apart.
     """
-    if len(set(groups)) == len(groups):
+    can_be_told_apart = len(set(groups)) == len(groups)
+    if can_be_told_apart:
         return {}
     group = torch.tensor(groups)
     ratios = {}

@@ -1,9 +1,10 @@
 """Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -43,7 +44,11 @@ class Lazy(Sequence[T]):
     @classmethod
     def of(cls, data: Any, size: int, as_bags: Callable[[Any], T]) -> Self:
         """Return batches of `size` of a sequence; the last one may be smaller."""
-        return cls(range(0, len(data), size), lambda start: as_bags(data[start : start + size]))
+
+        def make_batch(start: int) -> T:
+            return as_bags(data[start : start + size])
+
+        return cls(range(0, len(data), size), make_batch)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -52,9 +57,20 @@ class Lazy(Sequence[T]):
         return self.make(self.parts[n])
 
 
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `size`; the last one may be shorter."""
+    # `itertools.batched` does the same from Python 3.12 on.
+    remaining = iter(items)
+    batch = list(islice(remaining, size))
+    while batch:
+        yield batch
+        batch = list(islice(remaining, size))
+
+
 def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     """Return (count,) numbers of items in random order, every one before any again."""
-    rounds = [torch.randperm(items, generator=rng) for _ in range(math.ceil(count / items))]
+    num_rounds = math.ceil(count / items)
+    rounds = [torch.randperm(items, generator=rng) for _ in range(num_rounds)]
     return torch.cat(rounds)[:count]
 
 
@@ -122,7 +138,8 @@ class EvaluatedBags(Problem):
     def gallery(self) -> Bags:
         """Return test bags that differ, or training bags where there are none."""
         batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        assert batches is not None  # noqa: S101 without test bags no bag is for validation either
+        # Without test bags there are no validation bags either, so that there are bags for calibration.
+        assert batches is not None  # noqa: S101
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))
 
@@ -202,7 +219,9 @@ class FixedBags(EvaluatedBags):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         batches = self._in_random_order(rng)
-        yield from prefetched(batches) if self.prefetches else batches
+        if self.prefetches:
+            batches = prefetched(batches)
+        yield from batches
 
     def _in_random_order(self, rng: torch.Generator) -> Iterator[Bags]:
         order = draw_in_rounds(self.training_count, self._epoch_bags, rng)

@@ -19,22 +19,31 @@ from milbench.likelihood.columns import contains
 class GaussianBags:
     """A distribution of bags of C classes and background; the task `synthetic-bags` describes its parameters.
 
-    By `mean_size` a rule of label sets knows how often classes are to occur. `context`, for bags without class 0 and
-    for bags with it, is the share of the background that is drawn around a mean of its own. Raises UsageError where
-    there are no such bags.
+    Raises UsageError where there are no such bags.
     """
 
     num_classes: int
+    """C, the background not counted."""
     dimension: int
+    """d, of the space of instances."""
     sizes: tuple[int, int]
+    """The smallest and the largest number of instances in a bag."""
     mean_size: float
+    """The size by which a rule of label sets knows how often classes are to occur."""
     class_rate: float
+    """The probability of each class."""
     separation: float
+    """The distance of any two classes, in standard deviations."""
     background_scale: float
+    """The standard deviation of the background."""
     rule: LabelSetRule
+    """Which label sets bags have."""
     imbalance: float = 1.0
+    """The probability of class 0 divided by that of the last class."""
     context: tuple[float, float] = (0.0, 0.0)
+    """The share of the background that has a mean of its own: in bags without class 0, and in bags with it."""
     overlap: float = 0.0
+    """The probability with which an instance of a class moves to the position of another one."""
 
     def __post_init__(self) -> None:
         classes = self.num_classes

@@ -79,7 +79,7 @@ class NestedDigits(ImageTask):
     side_range: tuple[int, int]
     """The smallest and the largest side of a canvas, in pixels."""
     digit_side: ClassVar[int] = 1
-    """In pixels, which says how many digits fit onto a canvas."""
+    """The side of a digit in pixels, which says how many of them fit onto a canvas."""
     eval_bags: ClassVar[dict[Split, int]]
     """How many fixed canvases each split has."""
     single_at_once: ClassVar[int]
@@ -95,10 +95,11 @@ class NestedDigits(ImageTask):
     ) -> None:
         _, side = self.side_range
         digit = self.digit_side
-        most = (side // digit) ** 2
+        digits_in_a_row = side // digit
+        most = digits_in_a_row**2
         if digits_per_bag > most:
-            fit = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
-            raise UsageError(f"digits_per_bag = {digits_per_bag} is too large: {fit}")
+            reason = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
+            raise UsageError(f"digits_per_bag = {digits_per_bag} is too large: {reason}")
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
@@ -131,7 +132,8 @@ class NestedDigits(ImageTask):
         if digits.validation is None:
             # Thresholds are chosen on canvases of training digits, and nothing is reported of them.
             calibration = self._canvases("validation", digits.train, seed, limit)
-
+        # By default an epoch uses every training digit once.
+        bags_per_epoch = self.bags_per_epoch or len(digits.train) // self.digits_per_bag
         mean_side = sum(self.side_range) // 2
         return NestedDigitsProblem(
             task_name=self.name,
@@ -146,7 +148,7 @@ class NestedDigits(ImageTask):
             digits=digits.train,
             side_range=self.side_range,
             digits_per_bag=self.digits_per_bag,
-            bags_per_epoch=self.bags_per_epoch or len(digits.train) // self.digits_per_bag,
+            bags_per_epoch=bags_per_epoch,
         )
 
     def _canvases(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import ClassVar, Self
@@ -20,7 +19,7 @@ from milbench.contracts.problem import BagFormat, EvalSplit, Split
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU, Task
 from milbench.data.log_mel import LogMel
-from milbench.families.fixed_bags import FixedBags, Lazy, make_truth
+from milbench.families.fixed_bags import FixedBags, Lazy, batched, make_truth
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, pad_frames
 from milbench.networks.standardise import divisors
 
@@ -99,8 +98,7 @@ def log_mel_sequences(
     """
     frames: list[Tensor] = []
     boxes: list[list[tuple[int, Sequence[float]]]] = []
-    remaining = iter(recordings)
-    while batch := list(islice(remaining, RECORDINGS_AT_ONCE)):
+    for batch in batched(recordings, RECORDINGS_AT_ONCE):
         waveforms = [waveform for waveform, _ in batch]
         # A frame past the end of a waveform is silence, and is cut off again.
         padded = log_mel(pad_sequence(waveforms, batch_first=True))

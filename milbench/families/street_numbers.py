@@ -105,11 +105,12 @@ class StreetNumbers(ImageTask):
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name, numbers and digest of the pictures, which are cropped now if they were not before."""
-        crops = self._crops(data_dir)
-        digests = "".join(f"{part} {cropped.digest}\n" for part, cropped in crops.items())
-        parts = " / ".join(f"{len(cropped):,} {part}" for part, cropped in crops.items())
-        title = self.title({part: len(cropped) for part, cropped in crops.items()})
-        return f"{title}, {parts}, sha256 {hashlib.sha256(digests.encode()).hexdigest()[:16]}"
+        crops_by_part = self._crops(data_dir)
+        counts = {part: len(crops) for part, crops in crops_by_part.items()}
+        described = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+        digests = "".join(f"{part} {crops.digest}\n" for part, crops in crops_by_part.items())
+        digest = hashlib.sha256(digests.encode()).hexdigest()[:16]
+        return f"{self.title(counts)}, {described}, sha256 {digest}"
 
     def load(
         self,
@@ -174,6 +175,7 @@ class StreetNumbers(ImageTask):
         if extra is not None:
             numbers = torch.arange(len(extra))
             halves = numbers[0::2], numbers[1::2]
+            # The second half of a single crop is empty.
             pools += [(extra, half) for half in halves if len(half)]
         if self.protocol == "ours":
             return pools
@@ -197,14 +199,16 @@ class StreetNumbers(ImageTask):
 
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
-        place = catalog.data_dir(data_dir) / self.folder
-        parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
+        """Return the crops of each part. Raises UsageError where a part is missing."""
+        folder = catalog.data_dir(data_dir) / self.folder
+        parts = ["train", "test"]
+        if self.parts == "train+extra":
+            parts.append("extra")
         for part in parts:
-            if not (place / part / digit_struct.FILE).exists():
-                raise UsageError(
-                    f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.how_to_get}"
-                )
-        return {part: crops.load(place / part, self.crop, self.protocol) for part in parts}
+            file = folder / part / digit_struct.FILE
+            if not file.exists():
+                raise UsageError(f"{self.name} not found: no {file}; {self.how_to_get}")
+        return {part: crops.load(folder / part, self.crop, self.protocol) for part in parts}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -218,10 +222,12 @@ class StreetNumbersProblem(EvaluatedBags):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches with every training crop once; with extra, or by `paper`, full ones: the paper's 7,367 for SVHN."""
+        """How many batches have as many crops as there are to train on."""
         count = sum(len(index) for _, index in self.pools)
         if self.protocol == "ours" and len(self.pools) == 1:
+            # The last batch may be smaller than the others.
             return math.ceil(count / self.batch_bags)
+        # Full batches alone: the paper's 7,367 for SVHN with extra.
         return max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -275,7 +281,11 @@ class StreetNumbersProblem(EvaluatedBags):
 
 def _most_classes(crops: Crops) -> int:
     """Return the largest number of different digits in a house number."""
-    return max((len(set(row) - {-1}) for row in crops.classes.tolist()), default=0)
+    most = 0
+    for row in crops.classes.tolist():
+        digits = set(row) - {-1}
+        most = max(most, len(digits))
+    return most
 
 
 def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """Predictions for a picture: the map of positions, the label set, detections and a string."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,27 +33,37 @@ from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.inference.predict_bags import BagPredictions, predict_bags
 from milbench.inference.trained import Trained
 
-Size = tuple[int, int]  # width and height, in pixels
-LARGEST_SCALE = 1000.0  # of a picture, and the smallest is its inverse
-OFTEN_WRONG = 0.5  # the share of wrong label sets of test bags above which whoever reads a prediction is told of it
-LEAST_MASS = 0.5  # of a component that is named in a picture, where the decoder reads no components
+Size = tuple[int, int]
+"""Width and height, in pixels."""
+LARGEST_SCALE = 1000.0
+"""The largest scale of a picture; the smallest is its inverse."""
+OFTEN_WRONG = 0.5
+"""The share of wrong label sets of test bags above which whoever reads a prediction is told of it."""
+LEAST_MASS = 0.5
+"""The mass of a component that is named in a picture, where the decoder reads no components."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The prediction for one picture; C is the number of classes, and background comes last."""
 
-    probs: Tensor  # (C+1, h, w) float64, the probability that each position shows each class
-    centres: tuple[Tensor, Tensor]  # y of every row and x of every column of positions, in pixels
-    labels: Tensor  # (C,) bool, the label set by the cell's threshold, else the most probable one
-    log_prob: float  # of that set in nats, by the map; a lower bound for more classes than the exact sum can do
-    presence: Tensor  # (C,) the probability that each class occurs, by the map
-    components: Components  # the connected positions whose most probable class is the same
-    boxes: Tensor  # (D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture
+    probs: Tensor
+    """(C+1, h, w) float64, the probability that each position shows each class."""
+    centres: tuple[Tensor, Tensor]
+    """y of every row and x of every column of positions, in pixels."""
+    labels: Tensor
+    """(C,) bool, the label set by the cell's threshold, else the most probable one."""
+    log_prob: float
+    """That of the label set in nats, by the map; a lower bound for more classes than the exact sum can do."""
+    presence: Tensor
+    """(C,), the probability that each class occurs, by the map."""
+    components: Components
+    """The connected positions whose most probable class is the same."""
+    boxes: Tensor
+    """(D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture."""
     reading: String
-    read_from: (
-        Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
-    )
+    read_from: Components
+    """What the string is read from; for `columns` the `components` with LEAST_MASS or more."""
     decoder: Decoder
 
 
@@ -62,23 +73,27 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Without a `decoder` the string is read by the one that the cell has chosen, else by components. Raises UsageError
     where the network has no map of positions.
     """
-    learnt = model.reader.learnt if model.reader else None
-    chosen_decoder: Decoder = decoder or (model.reader.decoder if model.reader else "components")
+    learnt = None
+    chosen: Decoder = "components"
+    margin = (0.0, 0.0)
+    if model.reader is not None:
+        learnt = model.reader.learnt
+        chosen = model.reader.decoder
+        margin = learnt.margin
+    chosen = decoder or chosen
+
+    predictions = _predictions(model, instances)
     height, width = instances.shape[1:]
-    no_labels = torch.zeros(1, model.format.num_classes, dtype=torch.bool)
-    predictions = predict_bags(
-        [model], [NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))]
-    )
-    if predictions.probs.ndim != 4:
-        raise UsageError(f"the network of {model.cell} has no map of positions to show")
     centres = model.network.position_centres(height, width)
-    if centres is None:  # not known: evenly over the picture
-        sides = zip(predictions.probs.shape[2:], (height, width), strict=True)
-        ys, xs = ((torch.arange(count).double() + 0.5) * (size / count) for count, size in sides)
-        centres = ys, xs
+    if centres is None:
+        rows, columns = predictions.probs.shape[2:]
+        centres = _spread_evenly(rows, height), _spread_evenly(columns, width)
     components = find_components(predictions.probs)
-    boxes = with_margin(boxes_of(components, centres), learnt.margin if learnt else (0.0, 0.0))
-    reading, read_from = _read(predictions, chosen_decoder, learnt)
+    boxes = with_margin(boxes_of(components, centres), margin)
+    picture_ends = torch.tensor([width, height, width, height], dtype=torch.float64)
+    reading, read_from = _read(predictions, chosen, learnt)
+    if read_from is None:
+        read_from = components[components.mass >= LEAST_MASS]
     return Prediction(
         probs=predictions.probs[0],
         centres=centres,
@@ -86,11 +101,26 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=float(predictions.log_prob[0]),
         presence=predictions.presence[0],
         components=components,
-        boxes=boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
+        boxes=boxes.clamp(min=0).minimum(picture_ends),
         reading=reading,
-        read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
-        decoder=chosen_decoder,
+        read_from=read_from,
+        decoder=chosen,
     )
+
+
+def _predictions(model: Trained, instances: Tensor) -> BagPredictions:
+    """Return the predictions for one picture as a bag. Raises UsageError where the network has no map of positions."""
+    no_labels = torch.zeros(1, model.format.num_classes, dtype=torch.bool)
+    picture = NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))
+    predictions = predict_bags([model], [picture])
+    if predictions.probs.ndim != 4:
+        raise UsageError(f"the network of {model.cell} has no map of positions to show")
+    return predictions
+
+
+def _spread_evenly(count: int, size: int) -> Tensor:
+    """Return the middles of positions along a side of a picture, where the network does not say where they are."""
+    return (torch.arange(count).double() + 0.5) * (size / count)
 
 
 def read_picture(
@@ -141,10 +171,9 @@ def notes(model: Trained) -> list[str]:
     remarks = []
     if model.threshold is None:
         remarks.append("has no threshold on presence scores: label sets are the most probable ones")
-    if (model.set_error or 0) > OFTEN_WRONG:
-        remarks.append(
-            f"found {100 * (model.set_error or 0):.0f} % of the label sets of its own test bags wrong"
-        )
+    if model.set_error is not None and model.set_error > OFTEN_WRONG:
+        share = f"{100 * model.set_error:.0f} %"
+        remarks.append(f"found {share} of the label sets of its own test bags wrong")
     if model.chosen_by is not None and model.chosen_by < FEW_BAGS:
         remarks.append(
             f"has a threshold that was chosen by {model.chosen_by} bags, which are few: "
@@ -156,16 +185,18 @@ def notes(model: Trained) -> list[str]:
 def reading_text(model: Trained, prediction: Prediction) -> str:
     """Return the reading as text, in the class names of the task."""
     names = [model.format.class_names[c] for c in prediction.reading]
-    return ("" if all(len(name) == 1 for name in names) else " ").join(names)
+    are_characters = all(len(name) == 1 for name in names)
+    return ("" if are_characters else " ").join(names)
 
 
 def label_set_text(model: Trained, labels: Tensor) -> str:
     """Return a label set (C,) bool in the class names of the task, such as {3, 7}."""
-    return (
-        "{"
-        + ", ".join(model.format.class_names[c] for c in labels.nonzero().flatten().tolist())
-        + "}"
-    )
+    return "{" + ", ".join(_names_of(model, labels)) + "}"
+
+
+def _names_of(model: Trained, labels: Tensor) -> list[str]:
+    """Return the names of the classes of a label set (C,) bool."""
+    return [model.format.class_names[cls] for cls in labels.nonzero().flatten().tolist()]
 
 
 def pixel_at(index: float, centres: Tensor) -> float:
@@ -186,11 +217,12 @@ def as_json(
 
     All lengths are in pixels of the picture, upright, of this `size`; the network saw it at `read_at`.
     """
-    names, cell = model.format.class_names, model.cell
-    across, down = size[0] / read_at[0], size[1] / read_at[1]
-    boxes = prediction.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
-    ys, xs = prediction.centres
-    components, read_from = prediction.components, prediction.read_from
+    names = model.format.class_names
+    cell = model.cell
+    across = size[0] / read_at[0]
+    down = size[1] / read_at[1]
+    rule = "most probable" if model.threshold is None else "presence threshold of the cell"
+    log_prob = prediction.log_prob
     about: dict[str, Any] = {
         "picture": str(path),
         "size": list(size),
@@ -203,34 +235,17 @@ def as_json(
         "seed": cell.seed,
         "reading": reading_text(model, prediction),
         "decoder": prediction.decoder,
-        "label_set_rule": "most probable"
-        if model.threshold is None
-        else "presence threshold of the cell",
-        "label_set": [names[c] for c in prediction.labels.nonzero().flatten().tolist()],
-        "label_set_probability": math.exp(prediction.log_prob),
-        "label_set_log_probability": prediction.log_prob
-        if math.isfinite(prediction.log_prob)
-        else None,
+        "label_set_rule": rule,
+        "label_set": _names_of(model, prediction.labels),
+        "label_set_probability": math.exp(log_prob),
+        # JSON has no infinity.
+        "label_set_log_probability": log_prob if math.isfinite(log_prob) else None,
         "presence": dict(zip(names, prediction.presence.tolist(), strict=True)),
-        "detections": [
-            {"class": names[c], "expected_positions": mass, "box": box}
-            for c, mass, box in zip(
-                components.cls.tolist(), components.mass.tolist(), boxes.tolist(), strict=True
-            )
-        ],
-        "read_from": [
-            {
-                "class": names[c],
-                "expected_positions": mass,
-                "x": pixel_at(x, xs) * across,
-                "y": pixel_at(y, ys) * down,
-            }
-            for c, mass, x, y in zip(
-                *(getattr(read_from, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True
-            )
-        ],
+        "detections": _detections(prediction, names, across, down),
+        "read_from": _read_from(prediction, names, across, down),
     }
     if positions:
+        ys, xs = prediction.centres
         about["positions"] = {
             "classes": [*names, "background"],
             "y": (ys * down).tolist(),
@@ -240,17 +255,55 @@ def as_json(
     return about
 
 
+def _detections(
+    prediction: Prediction, names: Sequence[str], across: float, down: float
+) -> list[dict[str, Any]]:
+    """Return the detections for JSON; `across` and `down` are pixels of the picture for each that was seen."""
+    scale = torch.tensor([across, down, across, down], dtype=torch.float64)
+    boxes = (prediction.boxes * scale).tolist()
+    classes = prediction.components.cls.tolist()
+    masses = prediction.components.mass.tolist()
+    detections = []
+    for cls, mass, box in zip(classes, masses, boxes, strict=True):
+        detections.append({"class": names[cls], "expected_positions": mass, "box": box})
+    return detections
+
+
+def _read_from(
+    prediction: Prediction, names: Sequence[str], across: float, down: float
+) -> list[dict[str, Any]]:
+    """Return the components that the string is read from for JSON, see `_detections`."""
+    ys, xs = prediction.centres
+    components = prediction.read_from
+
+    def described(number: int) -> dict[str, Any]:
+        return {
+            "class": names[int(components.cls[number])],
+            "expected_positions": float(components.mass[number]),
+            "x": pixel_at(float(components.x[number]), xs) * across,
+            "y": pixel_at(float(components.y[number]), ys) * down,
+        }
+
+    return [described(number) for number in range(len(components))]
+
+
 def _read(
     predictions: BagPredictions, decoder: Decoder, learnt: ComponentDecoder | None
 ) -> tuple[String, Components | None]:
     """Return the string read in one bag, and the components that it is read from, if the decoder uses components."""
-    probs, sets, numbers = predictions.probs, predictions.labels, learnt or ComponentDecoder()
+    probs = predictions.probs
+    sets = predictions.labels
     if decoder == "columns":
-        return read_columns(probs.argmax(dim=1), probs.shape[1] - 1)[0], None
+        background = probs.shape[1] - 1
+        return read_columns(probs.argmax(dim=1), background)[0], None
+    numbers = learnt or ComponentDecoder()
     if decoder == "strongest":
         components = strongest_positions(predictions.evidence, probs, sets)
         return read_strongest(components, 1, numbers)[0], components
-    components = find_components(*posterior_given(probs, sets))
-    if learnt is None:  # nothing is known of how far a digit reaches: each component is one
-        return tuple(piece.cls for piece in ordered_pieces(components, 1, numbers)[0]), components
+    posterior, classes = posterior_given(probs, sets)
+    components = find_components(posterior, classes)
+    if learnt is None:
+        # Nothing is known of how far a digit reaches: each component is one.
+        pieces = ordered_pieces(components, 1, numbers)[0]
+        return tuple(piece.cls for piece in pieces), components
     return read_components(components, 1, learnt)[0], kept_components(components, 1, learnt)

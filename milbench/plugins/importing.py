@@ -126,14 +126,9 @@ def _folder_first(folder: Path) -> Iterator[None]:
     import from there later.
     """
     folder_modules = _modules_of_folders.setdefault(folder, {})
-    names = {path.stem for path in folder.glob("*.py")}
-    # A folder of modules is a package, with or without an __init__.py.
-    names |= {path.parent.name for path in folder.glob("*/*.py")}
-    # A package as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
+    names = _importable_names(folder)
     names_put_aside = {name for name in names if _is_own_of_another_place(folder, name)}
-    put_aside = _modules_named(names_put_aside)
-    for name in put_aside:
-        del sys.modules[name]
+    put_aside = _taken_out(names_put_aside)
     sys.modules.update(folder_modules)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
@@ -144,9 +139,27 @@ def _folder_first(folder: Path) -> Iterator[None]:
             if _lies_in(folder, module):
                 folder_modules[name] = module
         # Other modules come back, and nothing of the folder is left under their names.
-        for name in _modules_named(names_put_aside):
-            del sys.modules[name]
+        _taken_out(names_put_aside)
         sys.modules.update(put_aside)
+
+
+def _importable_names(folder: Path) -> set[str]:
+    """Return the names of the modules and packages in a folder."""
+    modules = {path.stem for path in folder.glob("*.py")}
+    # A folder of modules is a package, with or without an __init__.py.
+    packages = {path.parent.name for path in folder.glob("*/*.py")}
+    return modules | packages
+
+
+def _taken_out(tops: set[str]) -> dict[str, ModuleType]:
+    """Take the modules of these top-level packages out of `sys.modules` and return them by name.
+
+    They are taken as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
+    """
+    modules = _modules_named(tops)
+    for name in modules:
+        del sys.modules[name]
+    return modules
 
 
 def _is_own_of_another_place(folder: Path, name: str) -> bool:
@@ -160,11 +173,13 @@ def _is_own_of_another_place(folder: Path, name: str) -> bool:
 
 def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
     """Return the imported modules, by name, whose top-level packages have one of these names."""
-    return {
-        name: module
-        for name, module in [*sys.modules.items()]
-        if name.partition(".")[0] in tops and _file(module)
-    }
+    found = {}
+    # A copy, since another thread may import something meanwhile.
+    for name, module in list(sys.modules.items()):
+        top, _, _ = name.partition(".")
+        if top in tops and _file(module):
+            found[name] = module
+    return found
 
 
 def _file(module: ModuleType) -> str:

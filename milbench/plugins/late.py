@@ -57,6 +57,9 @@ class LateImports:
         It is {} where nothing came in. Packages that milbench requires are left out, and so are those
         that another package imports.
         """
+        if not self._records:
+            # Without plug-ins nothing can have come in, and looking through all modules takes a second.
+            return {}
         files: set[str] = set()
         packages: set[str] = set()
         kinds: set[str] = set()

@@ -125,11 +125,8 @@ class _Reader:
         return self._describe_function(value)
 
     def _describe_class(self, value: type) -> Any:
-        members = [
-            [name, self.describe(member)]
-            for name, member in sorted(vars(value).items())
-            if name not in HOUSEKEEPING
-        ]
+        names = sorted(vars(value).keys() - HOUSEKEEPING)
+        members = [[name, self.describe(vars(value)[name])] for name in names]
         return ["class", value.__qualname__, self.describe(value.__bases__), members]
 
     def _describe_function(self, value: FunctionType) -> Any:
@@ -156,14 +153,13 @@ class _Reader:
         return ["function", self.describe(code), defaults, enclosed, used]
 
     def _describe_code(self, code: CodeType) -> Any:
-        return [
-            code.co_code.hex(),
-            code.co_names,
-            code.co_varnames,
-            code.co_freevars,
-            code.co_exceptiontable.hex(),
-            [self.describe(constant) for constant in code.co_consts],
-        ]
+        """Describe the code of a function by what decides what it does, not by lines or names of files."""
+        instructions = code.co_code.hex()
+        handlers = code.co_exceptiontable.hex()
+        # They number their names and constants, so that these belong to them.
+        names = [code.co_names, code.co_varnames, code.co_freevars]
+        constants = [self.describe(constant) for constant in code.co_consts]
+        return [instructions, *names, handlers, constants]
 
     def _describe_object(self, value: Any) -> Any:
         """Describe an object by its type and what it holds, arrays and tensors by their numbers."""

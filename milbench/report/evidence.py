@@ -10,19 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from milbench.contracts.outcomes import CLASSES_FILE, OUTCOMES_FILE, Outcomes, load_outcomes
-from milbench.contracts.predictions import (
-    PREDICTIONS_FILE,
-    Ints,
-    Predictions,
-    SplitPredictions,
-    load_predictions,
-)
+from milbench.contracts.predictions import PREDICTIONS_FILE, Predictions, load_predictions
 from milbench.contracts.reliability import RELIABILITY_FILE, Bin, load_reliability
 from milbench.errors import UsageError
 from milbench.evaluation.metrics import class_counts, outcomes, reliability
+from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, bag_items_of, load_bag_items
 
 ClassCounts = dict[str, list[int]]
 """For each class the number of test bags in which it is present, predicted, and both, then the classes that were
@@ -44,8 +37,8 @@ class Evidence(Protocol):
         """By cell, after the last epoch."""
 
     @property
-    def shared(self) -> str:
-        """What test bags share: "items", a "group", "nothing", or "unknown" where nobody kept it."""
+    def bag_items(self) -> dict[str, BagItems]:
+        """What test bags are made of, by `Outcomes.items`; without an entry, nobody kept it."""
 
     @property
     def reliability(self) -> dict[str, list[Bin]]:
@@ -58,7 +51,7 @@ class NoEvidence:
 
     outcomes: list[dict[str, Outcomes]] = field(default_factory=list)
     counts: dict[str, ClassCounts] = field(default_factory=dict)
-    shared: str = "unknown"
+    bag_items: dict[str, BagItems] = field(default_factory=dict)
     reliability: dict[str, list[Bin]] = field(default_factory=dict)
 
 
@@ -67,7 +60,6 @@ class EarlierEvidence:
     """What the files of a published report say, or of a cell of an earlier version."""
 
     folder: Path
-    shared: str = "unknown"
 
     @cached_property
     def outcomes(self) -> list[dict[str, Outcomes]]:
@@ -78,6 +70,11 @@ class EarlierEvidence:
     def counts(self) -> dict[str, ClassCounts]:
         """See `Evidence`."""
         return load_counts(self.folder / CLASSES_FILE)
+
+    @cached_property
+    def bag_items(self) -> dict[str, BagItems]:
+        """See `Evidence`."""
+        return _published_bag_items(self.folder / BAG_ITEMS_FILE)
 
     @cached_property
     def reliability(self) -> dict[str, list[Bin]]:
@@ -113,9 +110,14 @@ class CellEvidence:
             return {}
 
     @cached_property
-    def shared(self) -> str:
+    def bag_items(self) -> dict[str, BagItems]:
         """See `Evidence`."""
-        return shared_by(self.last["test"])
+        bags = self.last["test"]
+        found = {bags.digest: bag_items_of(bags)}
+        alone = self.last.single("test")
+        if alone is not None:
+            found[alone.digest] = bag_items_of(alone)
+        return found
 
     @cached_property
     def reliability(self) -> dict[str, list[Bin]]:
@@ -145,24 +147,6 @@ def evidence_in(folder: Path) -> Evidence:
     return CellEvidence(folder.name, epochs, last)
 
 
-def shared_by(bags: SplitPredictions) -> str:
-    """Return what some of the bags of a split share: "items", a "group", or "nothing"."""
-    if bags.items is not None and _is_in_two_bags(bags.items):
-        return "items"
-    if bags.group is not None and len(np.unique(bags.group)) < len(bags.group):
-        return "group"
-    return "nothing"
-
-
-def _is_in_two_bags(items: Ints) -> bool:
-    """Return whether an item is in two rows of items (n, M), in which -1 stands for none."""
-    is_item = items >= 0
-    bags = np.broadcast_to(np.arange(len(items))[:, None], items.shape)
-    # A bag may have an item twice, so pairs of an item and a bag count once.
-    pairs = np.unique(np.stack([items[is_item], bags[is_item]]), axis=1)
-    return bool(len(np.unique(pairs[0])) < pairs.shape[1])
-
-
 def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:
     if not path.is_file():
         return []
@@ -170,6 +154,15 @@ def _earlier_outcomes(path: Path) -> list[dict[str, Outcomes]]:
         return [load_outcomes(path)]
     except UsageError:
         return []
+
+
+def _published_bag_items(path: Path) -> dict[str, BagItems]:
+    if not path.is_file():
+        return {}
+    try:
+        return load_bag_items(path)
+    except DOES_NOT_FIT:
+        return {}
 
 
 def load_counts(path: Path) -> dict[str, ClassCounts]:

@@ -12,24 +12,33 @@ from milbench.contracts.metric_info import Metric
 NOTHING = "—"
 MOST_NAMED = 6
 
+_WORDS = (
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
+_LONGEST_SLUG = 80
+_KEPT_OF_SLUG = 71
+"""What is left of a longer one, so that a hyphen and eight digits fit."""
+
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
     """Return a mean with its spread, such as 0.52 ± 0.04, with the digits of `decimals`; a nan spread is left out."""
     digits = decimals(mean, spread, metric)
     text = number(mean, digits, metric)
-    return (
-        text
-        if math.isnan(spread)
-        else f"{text} ± {number(spread, digits, metric) if spread else 0}"
-    )
+    if math.isnan(spread):
+        return text
+    half = number(spread, digits, metric) if spread else "0"
+    return f"{text} ± {half}"
 
 
 def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: bool = False) -> str:
     """Return an interval, such as 0.48 to 0.57, with the digits of `decimals` for its half width."""
-    if any(math.isnan(bound) for bound in bounds):
+    low, high = bounds
+    if math.isnan(low) or math.isnan(high):
         return NOTHING
-    digits = decimals(mean, round((bounds[1] - bounds[0]) / 2, 9), metric)
-    return " to ".join(number(bound, digits, metric, signed) for bound in bounds)
+    # Rounded, so that an interval without a width has none in spite of floating point.
+    half = round((high - low) / 2, 9)
+    digits = decimals(mean, half, metric)
+    return f"{number(low, digits, metric, signed)} to {number(high, digits, metric, signed)}"
 
 
 def decimals(mean: float, spread: float, metric: Metric) -> int:
@@ -38,12 +47,18 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
     Where the spread is nan or zero, the size of the value decides.
     """
     if not math.isfinite(spread) or spread <= 0:
-        default = 2 if metric.percent else 3
-        return default - 1 if metric.percent and abs(scaled(mean, metric)) >= 10 else default
+        if not metric.percent:
+            return 3
+        return 1 if abs(scaled(mean, metric)) >= 10 else 2
     shown = scaled(spread, metric)
     exponent = math.floor(math.log10(shown))
     leading = shown / 10.0**exponent
-    return min(3 if metric.percent else 4, max(0, -exponent + (1 if leading < 1.95 else 0)))
+    digits = -exponent
+    # 1.95 is written as 2.
+    if leading < 1.95:
+        digits += 1
+    most = 3 if metric.percent else 4
+    return min(most, max(0, digits))
 
 
 def number(value: float, digits: int, metric: Metric, signed: bool = False) -> str:
@@ -51,9 +66,12 @@ def number(value: float, digits: int, metric: Metric, signed: bool = False) -> s
     if math.isnan(value):
         return NOTHING
     text = f"{scaled(value, metric):.{digits}f}"
+    # What is rounded to zero has no sign.
     if float(text) == 0:
         return text.removeprefix("-")
-    return text.replace("-", "−") if text.startswith("-") or not signed else f"+{text}"
+    if text.startswith("-"):
+        return text.replace("-", "−")
+    return f"+{text}" if signed else text
 
 
 def scaled(value: float, metric: Metric) -> float:
@@ -63,59 +81,63 @@ def scaled(value: float, metric: Metric) -> float:
 
 def with_unit(value: float, metric: Metric) -> str:
     """Return a value with two significant digits and its unit, such as 1.6 %."""
-    return f"{float(f'{scaled(value, metric):.2g}'):g}{' %' if metric.percent else ''}"
+    # The first format rounds, the second leaves zeros at the end out.
+    rounded = float(f"{scaled(value, metric):.2g}")
+    unit = " %" if metric.percent else ""
+    return f"{rounded:g}{unit}"
 
 
 def at_most(value: float, metric: Metric) -> str:
     """Return an upper bound in the metric's unit, without its sign: 2.1 for 0.0204, two digits, rounded up."""
-    if not math.isfinite(value) or value <= 0:
-        return "0" if value <= 0 else NOTHING
+    if value <= 0:
+        return "0"
+    if not math.isfinite(value):
+        return NOTHING
     shown = scaled(value, metric)
     digits = 1 - math.floor(math.log10(shown))
-    return f"{math.ceil(shown * 10.0**digits - 1e-6) / 10.0**digits:g}"
+    # What is above a digit by rounding errors alone is not rounded up.
+    rounded_up = math.ceil(shown * 10.0**digits - 1e-6) / 10.0**digits
+    return f"{rounded_up:g}"
 
 
 def significant(value: float) -> str:
     """Return a value with three significant digits and no exponent, "—" where it isn't finite."""
-    if not math.isfinite(value) or value == 0:
-        return "0" if value == 0 else NOTHING
-    value = float(f"{value:.3g}")  # 999.6 has one digit more than it shows
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return NOTHING
+    # 999.6 has one digit more than it shows.
+    rounded = float(f"{value:.3g}")
+    digits = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.{max(0, digits)}f}"
 
 
 def number_word(count: int) -> str:
     """Return a small count as a word, such as three, a larger one in digits."""
-    words = (
-        "no",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    )
-    return words[count] if count < len(words) else str(count)
+    return _WORDS[count] if count < len(_WORDS) else str(count)
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
     """Return names as a part of a sentence, such as a, b and c."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
 def first_of(names: Sequence[str]) -> str:
     """Return the first MOST_NAMED names as a part of a sentence, and how many more there are."""
-    rest = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return listed([*names[:MOST_NAMED], *rest])
+    further = len(names) - MOST_NAMED
+    if further <= 0:
+        return listed(names)
+    return listed([*names[:MOST_NAMED], f"{further} more"])
 
 
 def slug(text: str) -> str:
     """Return a name for a file, of ASCII letters, digits and hyphens, with a digest where more than spaces is lost."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    is_lossy = not name or not text.isascii() or re.search(r"=\S*[-+]", text) or len(name) > 80
-    return f"{name[:71]}-{zlib.crc32(text.encode()):08x}".strip("-") if is_lossy else name
+    has_signs = re.search(r"=\S*[-+]", text) is not None
+    is_lossy = not name or not text.isascii() or has_signs or len(name) > _LONGEST_SLUG
+    if not is_lossy:
+        return name
+    digest = f"{zlib.crc32(text.encode()):08x}"
+    return f"{name[:_KEPT_OF_SLUG]}-{digest}".strip("-")

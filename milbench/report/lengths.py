@@ -1,16 +1,22 @@
 """How long training was: losses at several lengths of it, or how much the last evaluations still changed."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from milbench.experiment.cell import Cell
 from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
 from milbench.report.sentences import MOST_SENTENCES, sentences
-from milbench.report.study import Study, rows_of
-from milbench.report.tables import BOUNDS, MEANS, Table, named_rows, ticked
+from milbench.report.study import Study
+from milbench.report.table import Table, named_rows
+from milbench.report.tables import BOUNDS, MEANS, ticked
+from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
+"""Settings that recipes are given to see whether they differ in more than their length."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,10 @@ class Lengths:
     """A task on which losses were trained at several lengths, all else being equal."""
 
     task: str
-    unit: str  # steps, or epochs where the number of steps is not known
-    studies: dict[
-        float, Study
-    ]  # length -> the losses that were trained for so long, ascending; names are without it
+    unit: str
+    """The unit of lengths: steps, or epochs where the number of steps is not known."""
+    studies: dict[float, Study]
+    """Length -> the losses that were trained for so long, the shortest first; their names are without the length."""
 
     @property
     def longest(self) -> Study:
@@ -31,155 +37,254 @@ class Lengths:
 
 def lengths_of(study: Study) -> list[Lengths]:
     """Return the tasks on which recipes differ in the length of training alone."""
-    return [one for one in (_lengths(study, task) for task in study.tasks) if one]
+    found = []
+    for task in study.tasks:
+        lengths = _lengths_on(study, task)
+        if lengths is not None:
+            found.append(lengths)
+    return found
 
 
 def longest(study: Study, lengths: list[Lengths]) -> Study:
-    """Return a view of the longest training alone on tasks with several lengths."""
+    """Return a study that has the longest training alone on tasks with several lengths."""
     if not lengths:
         return study
     frame = study.results.frame
-    others = frame[frame["draw"].notna() | ~frame["task"].isin([one.task for one in lengths])]
+    has_lengths = frame["task"].isin([one.task for one in lengths])
+    # The draws of a search stay whole: their lengths are not compared.
+    is_draw = frame["draw"].notna()
+    others = frame[is_draw | ~has_lengths]
     frames = [one.longest.results.frame for one in lengths]
-    return Study(replace(study.results, frame=pd.concat([*frames, others]).astype({"recipe": str})))
+    joined = pd.concat([*frames, others]).astype({"recipe": str})
+    return Study(replace(study.results, frame=joined))
 
 
-def _lengths(study: Study, task: str) -> Lengths | None:
+def _lengths_on(study: Study, task: str) -> Lengths | None:
+    """Return the lengths of training on a task; None where recipes do not differ, or differ in more."""
+    cells = _cells_with_lengths(study, task)
+    unit = "steps" if cells["steps"].notna().all() else "epochs"
+    lengths_of_same = cells.groupby("rest")[unit].transform("nunique")
+    compared = cells[lengths_of_same > 1]
+    # Two cells with one length and seed differ in something that the length hides.
+    if compared.empty or compared.duplicated([unit, "rest", "seed"]).any():
+        return None
+    studies = {}
+    for length in sorted(compared[unit].unique()):
+        names = compared[compared[unit] == length].set_index("cell")["name"]
+        studies[float(length)] = _renamed(study, names)
+    return Lengths(task, unit, studies)
+
+
+def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
+    """Return the cells of a task with the length of their training.
+
+    The columns are cell, seed, name (that of its recipe without the length), rest (all that decides the result but the
+    length and the seed), epochs and steps (NaN: not known).
+    """
     rows = []
+    # Networks and losses have names already. A recipe is named by what tells trainings of one loss apart.
     for _, own in study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True):
         planned = [study.planned[cell] for cell in own["cell"]]
-        rests = [
-            replace(cell, recipe=cell.recipe.model_copy(update=_SAME_LENGTH)) for cell in planned
-        ]
-        names = labels(rests)  # what then tells trainings of one loss apart
+        rests = [_without_length(cell) for cell in planned]
+        names = labels(rests)
         for row, cell, rest in zip(rows_of(own), planned, rests, strict=True):
-            span = cell.recipe.epochs, cell.recipe.steps_per_epoch
             rows.append(
-                (row.cell, row.variant, row.seed, names[rest.id].recipe, rest.variant_key, *span)
+                {
+                    "cell": row.cell,
+                    "variant": row.variant,
+                    "seed": row.seed,
+                    "name": names[rest.id].recipe,
+                    "rest": rest.variant_key,
+                    "epochs": cell.recipe.epochs,
+                    "steps_per_epoch": cell.recipe.steps_per_epoch,
+                }
             )
-    cells = pd.DataFrame(
-        rows, columns=["cell", "variant", "seed", "name", "rest", "epochs", "each"]
-    )
-    cells["known"] = cells["variant"].map(study.table(task, "cost/steps").mean(axis=1))
-    cells["steps"] = (
-        cells.groupby(["epochs", "each"], dropna=False)["known"].transform("mean").round()
-    )
-    unit = "steps" if cells["steps"].notna().all() else "epochs"
-    several = cells[cells.groupby("rest")[unit].transform("nunique") > 1].set_index("cell")
-    if several.empty or several.duplicated([unit, "rest", "seed"]).any():
-        return None
-    frame, studies = study.results.frame, {}
-    for length, group in several.groupby(unit):
-        rows_of_length = frame[frame["cell"].isin(group.index)]
-        rows_of_length = rows_of_length.assign(
-            recipe=rows_of_length["cell"].astype(str).map(group["name"])
-        )
-        studies[float(str(length))] = Study(replace(study.results, frame=rows_of_length))
-    return Lengths(task, unit, studies)
+    cells = pd.DataFrame(rows)
+    steps_of_variants = study.table(task, "cost/steps").mean(axis=1)
+    cells["steps"] = cells["variant"].map(steps_of_variants)
+    # A loss that has failed is as long as those that are done.
+    by_length = cells.groupby(["epochs", "steps_per_epoch"], dropna=False)
+    cells["steps"] = by_length["steps"].transform("mean").round()
+    return cells
+
+
+def _without_length(cell: Cell) -> Cell:
+    """Return a cell with a length of training that all have."""
+    return replace(cell, recipe=cell.recipe.model_copy(update=_SAME_LENGTH))
+
+
+def _renamed(study: Study, names: pd.Series[str]) -> Study:
+    """Return a study of some cells alone, with new names of their recipes, by cell."""
+    frame = study.results.frame
+    own = frame[frame["cell"].isin(names.index)]
+    recipes = own["cell"].astype(str).map(names)
+    return Study(replace(study.results, frame=own.assign(recipe=recipes)))
 
 
 def lengths_table(lengths: Lengths) -> Table:
     """Return the mean of every loss at every length, and whether it may be the best there."""
     metric = lengths.longest.metric(lengths.task)
-    columns = {
-        f"{length:,.0f} {lengths.unit}: {metric.heading}": {
-            row.Index: ticked(row, metric) for row in rows_of(study.summary(lengths.task))
-        }
-        for length, study in reversed(
-            lengths.studies.items()
-        )  # rows begin with the best after the longest training
-    }
-    frame = pd.DataFrame(columns).iloc[:, ::-1].fillna(NOTHING).rename_axis("loss")
+    columns = {}
+    for length, study in lengths.studies.items():
+        head = f"{length:,.0f} {lengths.unit}: {metric.heading}"
+        rows = rows_of(study.summary(lengths.task))
+        columns[head] = {row.Index: ticked(row, metric) for row in rows}
+    # The best loss after the longest training comes first.
+    order: list[str] = []
+    for column in reversed(columns.values()):
+        order += [loss for loss in column if loss not in order]
+    frame = pd.DataFrame(columns).reindex(order).fillna(NOTHING).rename_axis("loss")
     note = f"{MEANS} Losses are compared with those of the same length.{BOUNDS}"
     title = f"Losses by the length of training on {readable(lengths.task)}"
     return Table(title, named_rows(frame), note)
 
 
 def verdicts(study: Study) -> list[str]:
-    """Return which losses the data exclude, after the longest training, and whether their order changes with it."""
+    """Return the sentences on the losses after the longest training, and on whether their order changes with it."""
     lengths = lengths_of(study)
     return [*sentences(longest(study, lengths)), *length_lines(lengths)]
 
 
 def length_lines(lengths: list[Lengths]) -> list[str]:
     """Return whether the order of losses changes with the length of training; nothing for one length."""
-    changes = {readable(one.task): change for one in lengths if (change := _change(one))}
-    if len(changes) <= MOST_SENTENCES:
-        return [f"On {task} {change}." for task, change in changes.items()]
-    if not changes:
-        return []
-    changed = [task for task, change in changes.items() if change.startswith("the order")]
-    share = f"{len(changed)} of {len(changes)} tasks" + (f": {listed(changed)}" if changed else "")
-    return [
-        f"The leader after the shortest or longest training is worse than the best after the other on {share}."
-    ]
+    orders = [order for order in map(_order, lengths) if order is not None]
+    if len(orders) <= MOST_SENTENCES:
+        return [_order_in_words(order) for order in orders]
+    changed = [readable(order.task) for order in orders if order.overtaken is not None]
+    where = f": {listed(changed)}" if changed else ""
+    line = (
+        f"On {len(changed)} of {len(orders)} tasks the leader after the shortest training is worse than the best "
+        f"after the longest, or the other way round{where}."
+    )
+    return [line]
 
 
-def _change(one: Lengths) -> str:
-    """Return whether the order changes between the first and the last length at which something was learnt."""
-    learnt = [
-        length
-        for length, study in one.studies.items()
-        if study.has_learnt(one.task) and study.may_be_best
-    ]
+@dataclass(frozen=True)
+class _Overtaken:
+    """A loss that has the best mean at one length, and is worse than the best at another."""
+
+    loss: str
+    leads_at: float
+    is_worse_at: float
+    leader_there: str
+    """The loss with the best mean where it is worse."""
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The order of losses on a task, after the first and the last length at which something was learnt."""
+
+    task: str
+    short: float
+    long: float
+    unit: str
+    overtaken: _Overtaken | None
+    """None: each leader may be the best at the other length too."""
+
+
+def _order(lengths: Lengths) -> _Order | None:
+    """Return whether the order changes; None where losses have learnt something at fewer than two lengths."""
+    learnt = []
+    for length, study in lengths.studies.items():
+        metric = study.primary(lengths.task)
+        if study.has_learnt_by(lengths.task, metric) and study.may_be_best:
+            learnt.append(length)
     if len(learnt) < 2:
-        return ""
-    short, long = learnt[0], learnt[-1]
-    early, late = (one.studies[length].summary(one.task)["contender"] for length in (short, long))
-    first, last, spans = (
-        str(early.index[0]),
-        str(late.index[0]),
-        f"from {short:,.0f} to {long:,.0f} {one.unit}",
-    )
-    if late.get(first, False) and early.get(last, False):
-        return f"no loss that leads at the one length is worse than the best at the other, {spans}"
-    loss, where, other, leads = (
-        (last, long, short, first) if late.get(first, False) else (first, short, long, last)
-    )
+        return None
+    short = learnt[0]
+    long = learnt[-1]
+    may_be_best_early = lengths.studies[short].summary(lengths.task)["contender"]
+    may_be_best_late = lengths.studies[long].summary(lengths.task)["contender"]
+    # Summaries begin with the best mean.
+    first = str(may_be_best_early.index[0])
+    last = str(may_be_best_late.index[0])
+    overtaken = None
+    if not may_be_best_late.get(first, False):
+        overtaken = _Overtaken(first, leads_at=short, is_worse_at=long, leader_there=last)
+    elif not may_be_best_early.get(last, False):
+        overtaken = _Overtaken(last, leads_at=long, is_worse_at=short, leader_there=first)
+    return _Order(lengths.task, short, long, lengths.unit, overtaken)
+
+
+def _order_in_words(order: _Order) -> str:
+    task = readable(order.task)
+    spans = f"from {order.short:,.0f} to {order.long:,.0f} {order.unit}"
+    overtaken = order.overtaken
+    if overtaken is None:
+        return (
+            f"On {task} no change of the order is shown {spans}: the leader at each of these lengths may be the best "
+            "at the other one too."
+        )
     return (
-        f"the order changes with the length of training, {spans}: {readable(loss)} leads at {where:,.0f} and is worse "
-        f"than the best at {other:,.0f}, where {readable(leads)} leads"
+        f"On {task} the order changes with the length of training, {spans}: {readable(overtaken.loss)} leads at "
+        f"{overtaken.leads_at:,.0f} and is worse than the best at {overtaken.is_worse_at:,.0f}, where "
+        f"{readable(overtaken.leader_there)} leads."
     )
 
 
 def last_changes(study: Study) -> list[str]:
-    """Return by how much the metric changed between the last two evaluations, a line a task that had two."""
-    lines, once = [], []
+    """Return by how much the metric changed between the last two evaluations, a line for each task that had two."""
+    lines = []
+    evaluated_once = []
     for task in study.tasks:
-        metric, values = study.metric(task), study.history(task)
-        values = values[
-            (values["metric"] == f"test/{study.primary(task)}") & (values["status"] == "done")
-        ]
-        means = values.groupby(["variant", "epoch"], observed=True)["value"].mean().dropna()
-        ends = {
-            v: own.droplevel("variant").iloc[-2:]
-            for v, own in means.groupby("variant", observed=True)
-        }
-        if min(map(len, ends.values()), default=0) < 2:
-            once += [readable(task)] * (not values.empty)
+        values = _primary_values(study, task)
+        if values.empty:
             continue
-        changes = pd.Series({variant: end.iloc[1] - end.iloc[0] for variant, end in ends.items()})
-        spans, best = {tuple(end.index) for end in ends.values()}, str(study.summary(task).index[0])
-        when = "from epoch {} to {}, ".format(*spans.pop()) if len(spans) == 1 else "between "
-        others, digits = changes.drop(best), 2 if metric.percent else 3
-        of_best, least, most = (
-            number(float(change), digits, metric, signed=True)
-            for change in (changes[best], others.min(), others.max())
-        )
-        rest = (
-            f"{least} to {most} with the others"
-            if len(others) > 1
-            else f"{least} with {'; '.join(map(readable, others.index))}"
-        )
-        beside = f" and by {rest}" if len(others) else ""
-        lines.append(
-            f"On {readable(task)} the {metric.label} changed by {of_best}{' points' * metric.percent} with "
-            f"{readable(best)}{beside} {when}the last two evaluations."
-        )
-    if once:
-        where = f" on {listed(once)}" if lines else ""
+        last_two = _last_two_means(values)
+        evaluations = [len(means) for means in last_two.values()]
+        if min(evaluations, default=0) == 2:
+            lines.append(_change_in_words(study, task, last_two))
+        else:
+            evaluated_once.append(readable(task))
+    if evaluated_once:
+        where = f" on {listed(evaluated_once)}" if lines else ""
         lines.append(
             f"Losses were evaluated once{where}, at the end: whether training was long enough was not measured "
             "(-p recipe.evaluate_every=N, or several lengths: -p recipe.epochs=10,40)."
         )
     return lines
+
+
+def _primary_values(study: Study, task: str) -> pd.DataFrame:
+    """Return the rows of a task's history with the primary metric of done cells."""
+    history = study.history(task)
+    is_primary = history["metric"] == f"test/{study.primary(task)}"
+    is_done = history["status"] == "done"
+    return history[is_primary & is_done]
+
+
+def _last_two_means(values: pd.DataFrame) -> dict[str, pd.Series[float]]:
+    """Return by loss the means over seeds of the last two epochs with values, or of one."""
+    means = values.groupby(["variant", "epoch"], observed=True)["value"].mean().dropna()
+    last_two = {}
+    for variant, by_epoch in means.groupby("variant", observed=True):
+        last_two[str(variant)] = by_epoch.droplevel("variant").iloc[-2:]
+    return last_two
+
+
+def _change_in_words(study: Study, task: str, last_two: dict[str, pd.Series[float]]) -> str:
+    """Return the line on a task whose losses were all evaluated twice or more."""
+    metric = study.metric(task)
+    digits = 2 if metric.percent else 3
+
+    def signed(change: float) -> str:
+        return number(float(change), digits, metric, signed=True)
+
+    best = str(study.summary(task).index[0])
+    changes = pd.Series({loss: means.iloc[1] - means.iloc[0] for loss, means in last_two.items()})
+    points = " points" if metric.percent else ""
+    said = (
+        f"On {readable(task)} the {metric.label} changed by {signed(changes[best])}{points} with "
+        f"{readable(best)}"
+    )
+    others = changes.drop(best)
+    if len(others) == 1:
+        said += f" and by {signed(others.iloc[0])} with {readable(str(others.index[0]))}"
+    elif len(others) > 1:
+        said += f" and by {signed(others.min())} to {signed(others.max())} with the others"
+
+    epochs = {tuple(means.index) for means in last_two.values()}
+    if len(epochs) == 1:
+        before, last = epochs.pop()
+        return f"{said} from epoch {before} to {last}, the last two evaluations."
+    return f"{said} between the last two evaluations."

@@ -3,60 +3,87 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.published import Published
+from milbench.experiment.cell import Cell
+from milbench.report.epochs import RULES
 from milbench.report.formatting import NOTHING, counted, interval, measured, readable, with_unit
 from milbench.report.marks import FEWEST_TO_DIFFER, agreement
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.study import RULES, Study, rows_of
-from milbench.report.tables import Table
+from milbench.report.study import Study
+from milbench.report.table import Table
+from milbench.report.values import rows_of
 
 Bounds = tuple[float, float]
+
+UNKNOWN: Bounds = (math.nan, math.nan)
+"""The interval of what is not compared."""
+
 PROTOCOL = "another protocol"
 DATA = "other data"
 OBSTACLES = (PROTOCOL, DATA)
 """What may keep a number from being compared with a published one, as its reasons begin."""
-MOST_OUTCOMES = 8  # lines at the end of a command
+
+MOST_OUTCOMES = 8
+"""More lines are not printed at the end of a command."""
+
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
+"""How a parameter and its value are said, where the name of the parameter would not be understood."""
 
 
-class Replication(NamedTuple):
-    """A published value of a loss beside ours."""
+@dataclass(frozen=True)
+class Replication:
+    """A published value beside ours."""
 
-    variant: str  # ours; "" for a published method that milbench lacks
+    variant: str
+    """Our loss; "" for a published method that milbench lacks."""
     published: Published
-    ours: pd.Series[float]  # under the rule of the source, one a seed
-    interval: Bounds  # 95 %, of ours minus the published value; nan where they aren't compared
-    verdict: (
-        str  # agrees, better, worse, open, not comparable, or "" for a method that milbench lacks
-    )
-    reasons: tuple[str, ...]  # why, and every deviation from the source
+    ours: pd.Series[float]
+    """Our values at the epoch that the source would choose, one for each seed."""
+    interval: Bounds
+    """The 95 % interval of ours minus the published value; nan where they are not compared."""
+    verdict: str
+    """agrees, better, worse, open or not comparable; "" for a method that milbench lacks."""
+    reasons: tuple[str, ...]
+    """Why, and every deviation from the source."""
+
+    @property
+    def name(self) -> str:
+        """The name of the loss or the method in a table."""
+        return readable(self.variant) or self.published.method
 
 
 def replications(study: Study, task: str) -> list[Replication]:
-    """Return every published value of a task, each loss with every variant of it here."""
-    rows, compared = rows_of(study.cells_of(task).drop_duplicates("variant")), []
+    """Return every published value of a task, that of a loss beside each variant of it here."""
+    found = []
     for published in study.info(task).published:
         if published.method:
-            compared.append(
-                Replication(
-                    "", published, pd.Series(dtype=float), (np.nan, np.nan), "", (published.note,)
-                )
-            )
-        variants = [
-            r.variant for r in rows if published.loss in (r.loss, study.planned[r.cell].loss)
-        ]
-        compared += [
-            _compare(study, task, variant, published) for variant in variants if published.loss
-        ]
-    return compared
+            nothing = pd.Series(dtype=float)
+            found.append(Replication("", published, nothing, UNKNOWN, "", (published.note,)))
+        else:
+            variants = _variants_of(study, task, published.loss)
+            found += [_compare(study, task, variant, published) for variant in variants]
+    return found
+
+
+def _variants_of(study: Study, task: str, loss: str) -> list[str]:
+    """Return the variants of a loss on a task; it is meant by its name, or by its label with parameters."""
+    first_cells = study.cells_of(task).drop_duplicates("variant")
+    variants = []
+    for row in rows_of(first_cells):
+        name = study.planned[row.cell].loss.name
+        if loss in (row.loss, name):
+            variants.append(row.variant)
+    return variants
 
 
 def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
@@ -64,41 +91,61 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     compared = replications(study, task)
     if not compared:
         return None
-    sources = list(dict.fromkeys(published.source for _, published, *_ in compared))
-    rows, details = [], []
-    for variant, published, ours, bounds, verdict, reasons in compared:
-        metric, seeds = describe(published.metric), len(ours)
-        spread = np.nan if published.deviation is None else published.deviation
-        runs = "" if published.count is None else f", {published.statistic} of {published.count}"
-        value = f"{measured(published.mean, spread, metric)}{runs} [{1 + sources.index(published.source)}]"
-        rows.append((
-            readable(variant) or published.method, metric.heading, value,
-            f"{measured(ours.mean(), ours.std(), metric)} (n={seeds})" if seeds else NOTHING,
-            interval(bounds, float(np.mean(bounds)), metric, True), verdict or NOTHING,
-        ))  # fmt: skip
-        details.append(
-            (
-                readable(variant) or published.method,
-                value,
-                "; ".join(filter(None, reasons)) or NOTHING,
-            )
+    sources = list(dict.fromkeys(one.published.source for one in compared))
+    rows = []
+    details = []
+    for one in compared:
+        metric = describe(one.published.metric)
+        value = f"{_published_value(one.published)} [{1 + sources.index(one.published.source)}]"
+        middle = float(np.mean(one.interval))
+        rows.append(
+            {
+                "loss": one.name,
+                "metric": metric.heading,
+                "published": value,
+                "here": _our_value(one),
+                "difference, 95 %": interval(one.interval, middle, metric, signed=True),
+                "verdict": one.verdict or NOTHING,
+            }
         )
-    rules = ", ".join(dict.fromkeys(RULES[published.rule] for _, published, *_ in compared))
-    note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
-        f" Here: the mean at the epoch that the source would choose ({rules})."
+        reasons = [reason for reason in one.reasons if reason]
+        details.append(
+            {
+                "loss": one.name,
+                "published": value,
+                "why, and every deviation from the source": "; ".join(reasons) or NOTHING,
+            }
+        )
+    numbered = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1))
+    rules = ", ".join(dict.fromkeys(RULES[one.published.rule] for one in compared))
+    note = f"{numbered} Here: the mean at the epoch that the source would choose ({rules})."
+    beside = Table(
+        f"Published numbers beside ours on {readable(task)}",
+        pd.DataFrame(rows).set_index("loss"),
+        note,
     )
-    shown = pd.DataFrame(
-        rows, columns=["loss", "metric", "published", "here", "difference, 95 %", "verdict"]
+    why = Table(
+        f"Why, and what differs from the sources, on {readable(task)}",
+        pd.DataFrame(details).set_index("loss"),
     )
-    listed = pd.DataFrame(
-        details, columns=["loss", "published", "why, and every deviation from the source"]
-    )
-    return (
-        Table(f"Published numbers beside ours on {readable(task)}", shown.set_index("loss"), note),
-        Table(
-            f"Why, and what differs from the sources, on {readable(task)}", listed.set_index("loss")
-        ),
-    )
+    return beside, why
+
+
+def _published_value(published: Published) -> str:
+    """Return a published value with its spread and its number of runs."""
+    spread = math.nan if published.deviation is None else published.deviation
+    value = measured(published.mean, spread, describe(published.metric))
+    if published.count is None:
+        return value
+    return f"{value}, {published.statistic} of {published.count}"
+
+
+def _our_value(one: Replication) -> str:
+    """Return our mean with its spread and its number of seeds."""
+    if one.ours.empty:
+        return NOTHING
+    value = measured(one.ours.mean(), one.ours.std(), describe(one.published.metric))
+    return f"{value} (n={len(one.ours)})"
 
 
 def outcome_lines(study: Study) -> list[str]:
@@ -107,13 +154,13 @@ def outcome_lines(study: Study) -> list[str]:
     The best of several runs is left to the report: a mean is no match for it. There are no lines where there would be
     more than fit at the end of a command.
     """
-    compared = [
-        one
-        for task in study.tasks
-        for one in replications(study, task)
-        if len(one.ours) and one.published.statistic == "mean"
-    ]
-    if not 0 < len(compared) <= MOST_OUTCOMES:
+    compared = []
+    for task in study.tasks:
+        for one in replications(study, task):
+            has_values = not one.ours.empty
+            if has_values and one.published.statistic == "mean":
+                compared.append(one)
+    if not compared or len(compared) > MOST_OUTCOMES:
         return []
     lines = [_outcome(one) for one in compared]
     if all(one.verdict == "not comparable" for one in compared):
@@ -122,68 +169,79 @@ def outcome_lines(study: Study) -> list[str]:
 
 
 def _outcome(one: Replication) -> str:
+    """Return the line of a loss at the end of a command."""
     metric = describe(one.published.metric)
-    ours = f"{with_unit(float(one.ours.mean()), metric)} (mean of {counted(len(one.ours), 'seed')})"
-    if len(one.ours) == 1:
-        ours = f"{with_unit(float(one.ours.mean()), metric)} (one seed)"
+    seeds = len(one.ours)
+    of_seeds = "one seed" if seeds == 1 else f"mean of {counted(seeds, 'seed')}"
+    ours = with_unit(float(one.ours.mean()), metric)
     theirs = with_unit(one.published.mean, metric)
-    return f"{one.variant}: {metric.label} {ours}; published {theirs}, {one.verdict}"
+    return f"{one.variant}: {metric.label} {ours} ({of_seeds}); published {theirs}, {one.verdict}"
 
 
-def _without_verdict(compared: list[Replication]) -> str:
+def _without_verdict(compared: Sequence[Replication]) -> str:
     """Say why no number is comparable with a published one, and whether the losses have the published order."""
-    obstacles = [_obstacle(reason) for one in compared for reason in one.reasons]
-    causes = " and ".join(dict.fromkeys(filter(None, obstacles)))
-    text = f"None of these repeats a published number ({causes})"
-    published = {one.published.mean for one in compared}
-    has_order = 1 < len(compared) == len(published)
-    if not has_order or len({one.published.metric for one in compared}) > 1:
+    causes: dict[str, None] = {}
+    for one in compared:
+        for reason in one.reasons:
+            causes |= dict.fromkeys(kind for kind in OBSTACLES if reason.startswith(kind))
+    text = f"None of these repeats a published number ({' and '.join(causes)})"
+    if not _have_published_order(compared):
         return f"{text}."
     by_ours = sorted(compared, key=lambda one: float(one.ours.mean()))
     by_theirs = sorted(compared, key=lambda one: one.published.mean)
     is_same = [one.variant for one in by_ours] == [one.variant for one in by_theirs]
-    return f"{text}; the order of the losses is {'that of the publication' if is_same else 'another one'}."
+    order = "that of the publication" if is_same else "another one"
+    return f"{text}; the order of the losses is {order}."
 
 
-def _obstacle(reason: str) -> str:
-    """Return a reason in short, "" where it is a remark."""
-    return next((kind for kind in OBSTACLES if reason.startswith(kind)), "")
+def _have_published_order(compared: Sequence[Replication]) -> bool:
+    """Return whether published values put losses in an order: several by one metric, no two of them equal."""
+    metrics = {one.published.metric for one in compared}
+    means = {one.published.mean for one in compared}
+    return len(compared) > 1 and len(metrics) == 1 and len(means) == len(compared)
 
 
 def _compare(study: Study, task: str, variant: str, published: Published) -> Replication:
-    metric, margin = describe(published.metric), published.margin
-    values = pd.Series(
-        study.table(task, published.metric, published.rule).loc[variant], dtype=float
-    ).dropna()
-    cells = [
-        study.planned[row.cell] for row in rows_of(study.cells_of(task)) if row.variant == variant
-    ]
+    """Return a published value beside ours with a verdict, if only means of enough seeds by its protocol have one."""
+    metric = describe(published.metric)
+    values = study.table(task, published.metric, published.rule).loc[variant]
+    ours = pd.Series(values, dtype=float).dropna()
+    rows = rows_of(study.cells_of(task))
+    cells = [study.planned[row.cell] for row in rows if row.variant == variant]
+
+    obstacles = _obstacles(study, cells, published)
+    if obstacles:
+        reasons = (*obstacles, published.note)
+        return Replication(variant, published, ours, UNKNOWN, "not comparable", reasons)
+    if len(ours) < FEWEST_TO_DIFFER:
+        done = counted(len(ours), "seed")
+        if len(ours) < len(cells):
+            done = f"{len(ours)} of {len(cells)} seeds"
+        reasons = (f"{done}, where {FEWEST_TO_DIFFER} are needed", published.note)
+        return Replication(variant, published, ours, UNKNOWN, "open", reasons)
+
+    margin = published.margin
+    said = "no margin of agreement was stated"
+    if margin is not None:
+        said = f"margin {with_unit(margin, metric)}"
+    bounds = difference(ours.to_numpy(), published)
+    verdict = agreement(bounds, len(ours), margin, metric.lower_is_better)
+    return Replication(variant, published, ours, bounds, verdict, (said, published.note))
+
+
+def _obstacles(study: Study, cells: Sequence[Cell], published: Published) -> list[str]:
+    """Return why cells cannot be compared with a published value."""
     obstacles = []
-    if different := deviations(published, [study.plan.params(cell) for cell in cells]):
+    different = deviations(published, [study.plan.params(cell) for cell in cells])
+    if different:
         obstacles.append(f"{PROTOCOL}: {', '.join(different)}")
-    if other := [cell.task.data for cell in cells if not cell.task.data.startswith(published.data)]:
-        obstacles.append(f"{DATA}: {other[0]}")
+    data = [cell.task.data for cell in cells]
+    other_data = [name for name in data if not name.startswith(published.data)]
+    if other_data:
+        obstacles.append(f"{DATA}: {other_data[0]}")
     if published.statistic == "best":
         obstacles.append("the best run of several: means alone are compared")
-    done = (
-        f"{len(values)} of {len(cells)} seeds"
-        if len(values) < len(cells)
-        else counted(len(values), "seed")
-    )
-    few = [f"{done}, where {FEWEST_TO_DIFFER} are needed"] if len(values) < FEWEST_TO_DIFFER else []
-    if obstacles or few:
-        verdict, unknown = "not comparable" if obstacles else "open", (np.nan, np.nan)
-        return Replication(
-            variant, published, values, unknown, verdict, (*(obstacles or few), published.note)
-        )
-    bounds = difference(values.to_numpy(), published)
-    agreed = (
-        "no margin of agreement was stated"
-        if margin is None
-        else f"margin {with_unit(margin, metric)}"
-    )
-    verdict = agreement(bounds, len(values), margin, metric.lower_is_better)
-    return Replication(variant, published, values, bounds, verdict, (agreed, published.note))
+    return obstacles
 
 
 def difference(values: ArrayLike, published: Published) -> Bounds:
@@ -193,32 +251,55 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
     if these runs (one, where their number is unknown) had the standard deviation of ours.
     """
     sample = np.asarray(values, dtype=float)
-    n, runs, spread = sample.size, published.count or 1, published.deviation
-    own, freedom = float(sample.std(ddof=1)), float(n - 1)
-    error = own * math.sqrt(1 / n + 1 / runs)
+    n = sample.size
+    own = float(sample.std(ddof=1))
+    runs = published.count or 1
+    spread = published.deviation
     if spread is not None and runs > 1:
-        variances = np.array([own**2 / n, spread**2 / runs])
-        error = math.sqrt(variances.sum())
-        freedom = (
-            error**4 / float((variances**2 / np.array([n - 1, runs - 1])).sum()) if error else 1.0
-        )
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+        error, freedom = _welch(own**2 / n, n - 1, spread**2 / runs, runs - 1)
+    else:
+        error = own * math.sqrt(1 / n + 1 / runs)
+        freedom = float(n - 1)
+    half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
     middle = float(sample.mean()) - published.mean
     return middle - half, middle + half
 
 
-def deviations(published: Published, params: list[dict[str, Any]]) -> list[str]:
+def _welch(
+    own_variance: float, own_freedom: int, other_variance: float, other_freedom: int
+) -> tuple[float, float]:
+    """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
+
+    The variances are those of the means.
+    """
+    variance = own_variance + other_variance
+    error = math.sqrt(variance)
+    if not error:
+        # No run differs from another one. The interval is a point with any degrees of freedom.
+        return 0.0, 1.0
+    return error, error**4 / (own_variance**2 / own_freedom + other_variance**2 / other_freedom)
+
+
+def deviations(published: Published, params: Sequence[dict[str, Any]]) -> list[str]:
     """Return in words every parameter in which cells differ from the protocol of a published value."""
+    names: dict[str, None] = {}
+    for of_cell in params:
+        names |= dict.fromkeys(published.deviations(of_cell))
     differing = []
-    for name in dict.fromkeys(name for p in params for name in published.deviations(p)):
-        texts = dict.fromkeys(_text(name, p[name]) for p in params if name in p)
-        here = _WORDS.get(name, name.split(".", 1)[-1] + " {}").format(" and ".join(texts))
+    for name in names:
+        values = [of_cell[name] for of_cell in params if name in of_cell]
+        texts = dict.fromkeys(_text(name, value) for value in values)
+        words = _WORDS.get(name, name.split(".", 1)[-1] + " {}")
+        here = words.format(" and ".join(texts))
         accepted = " or ".join(_text(name, value) for value in published.accepted(name))
         differing.append(f"{here} (published: {accepted})")
     return differing
 
 
 def _text(name: str, value: Any) -> str:
+    """Return the value of a parameter as a text."""
     if value is None:
         return "all" if name == "recipe.steps_per_epoch" else "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

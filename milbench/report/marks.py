@@ -2,9 +2,12 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from milbench.contracts.metric_info import Metric
 from milbench.report.formatting import counted, readable, scaled
 from milbench.report.statistics.differences import (
     FEWEST_SEEDS,
@@ -15,34 +18,61 @@ from milbench.report.statistics.differences import (
 )
 from milbench.report.study import Study
 
-FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5  # seeds, from published values
+FEWEST_TO_DIFFER = 3
+"""With fewer seeds no loss is said to differ from a published value."""
+FEWEST_TO_AGREE = 5
+"""With fewer seeds no loss is said to agree with a published value."""
+
 VERDICTS = {
     "better": "better",
     "equivalent": "equivalent",
     "worse": "worse",
     "open": "not settled",
-}  # in words
+}
+"""The verdicts on two losses by a margin, in words."""
+
+_EQUIVALENCE_COLUMNS = ["first", "other", "row", "column", "difference", "half", "verdict"]
 
 
 def marks_frame(study: Study) -> pd.DataFrame:
-    """Return a row for every mark and loss: test (the mark's name), task, metric, bound, at_most, variant, mean, ...
+    """Return a row for every mark and loss; empty without marks.
 
-    distance is that from the bound, negative on the passing side, half that of Student's interval, verdict see
-    `passing`. Empty without marks.
+    test (the name of the mark), task, metric, bound, at_most, variant, mean, half (half of Student's interval of the
+    mean), distance (of the mean from the bound, negative on the side that passes) and verdict (see `passing`).
     """
     rows = []
     for task in study.tasks:
         for mark in study.info(task).marks:
             for metric, bound, at_most in mark.bounds:
-                for variant, values in study.table(task, metric).iterrows():
-                    interval = student_interval(values.dropna(), overlap=study.info(task).overlap)
-                    rows.append({
-                        "test": mark.name, "task": task, "metric": metric, "bound": bound, "at_most": at_most,
-                        "variant": variant, "mean": values.mean(), "half": (interval[1] - interval[0]) / 2,
-                        "distance": (1 if at_most else -1) * (values.mean() - bound),
-                        "verdict": passing(interval, bound, at_most=at_most, complete=bool(values.notna().all())),
-                    })  # fmt: skip
+                rows += _judged(study, mark.name, task, metric, bound, at_most)
     return pd.DataFrame(rows)
+
+
+def _judged(
+    study: Study, test: str, task: str, metric: str, bound: float, at_most: bool
+) -> list[dict[str, Any]]:
+    """Return a row of `marks_frame` for each loss on a task, by one bound of a metric."""
+    rows = []
+    for variant, values in study.table(task, metric).iterrows():
+        mean = values.mean()
+        interval = student_interval(values.dropna(), overlap=study.info(task).overlap)
+        low, high = interval
+        is_complete = bool(values.notna().all())
+        rows.append(
+            {
+                "test": test,
+                "task": task,
+                "metric": metric,
+                "bound": bound,
+                "at_most": at_most,
+                "variant": variant,
+                "mean": mean,
+                "half": (high - low) / 2,
+                "distance": mean - bound if at_most else bound - mean,
+                "verdict": passing(interval, bound, at_most=at_most, complete=is_complete),
+            }
+        )
+    return rows
 
 
 def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complete: bool) -> str:
@@ -50,8 +80,12 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
 
     Nothing passes where a planned seed has no value.
     """
-    low, high = sorted((1 if at_most else -1) * (end - bound) for end in bounds)
-    return "fail" if low > 0 else "pass" if high <= 0 and complete else "open"
+    low, high = bounds
+    passes = high <= bound if at_most else low >= bound
+    fails = low > bound if at_most else high < bound
+    if fails:
+        return "fail"
+    return "pass" if passes and complete else "open"
 
 
 def equivalence_frame(study: Study) -> pd.DataFrame:
@@ -60,33 +94,58 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     first, other, row and column (the values of the first and the second half of these parameters), difference, half (of
     its interval) and verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
     """
-    params = {task: study.plan.task_params(study.cell_of(task)) for task in study.tasks}
-    varied = [
-        key for key in params[study.tasks[0]] if len({str(p.get(key)) for p in params.values()}) > 1
-    ]
-    half, (first, *others), rows = len(varied) // 2, study.supervision, []
-    crossed = (
-        half
-        and len({(study.cell_of(task).task.name, study.primary(task)) for task in study.tasks}) == 1
-    )
-    margin = study.margin(study.tasks[0])
-    lower = study.metric(study.tasks[0]).lower_is_better
-    for task in study.tasks if crossed else ():
-        row, column = (
-            ", ".join(f"{k}={params[task][k]}" for k in keys)
-            for keys in (varied[:half], varied[half:])
-        )
-        for other in others:
-            if margin and {first, other} <= set(study.table(task).index):
+    first_task = study.tasks[0]
+    margin = study.margin(first_task)
+    lower_is_better = study.metric(first_task).lower_is_better
+    first, *others = study.supervision
+    rows = []
+    if margin:
+        for task, (row, column) in _places(study).items():
+            losses = study.table(task).index
+            for other in others:
+                if first not in losses or other not in losses:
+                    continue
                 pair = study.compare(task, first, other)
-                verdict, width = (
-                    equivalence(pair, margin, lower),
-                    pair.interval[1] - pair.difference,
+                _, high = pair.interval
+                rows.append(
+                    {
+                        "first": first,
+                        "other": other,
+                        "row": row,
+                        "column": column,
+                        "difference": pair.difference,
+                        "half": high - pair.difference,
+                        "verdict": equivalence(pair, margin, lower_is_better),
+                    }
                 )
-                rows.append((first, other, row, column, pair.difference, width, verdict))
-    return pd.DataFrame(
-        rows, columns=["first", "other", "row", "column", "difference", "half", "verdict"]
-    )
+    return pd.DataFrame(rows, columns=_EQUIVALENCE_COLUMNS)
+
+
+def _places(study: Study) -> dict[str, tuple[str, str]]:
+    """Return task -> its row and its column, by the parameters in which tasks differ.
+
+    {} where tasks are not one task by one metric, with two varied parameters at least.
+    """
+    kinds = {(study.cell_of(task).task.name, study.primary(task)) for task in study.tasks}
+    params = {task: study.plan.task_params(study.cell_of(task)) for task in study.tasks}
+    varied = []
+    for key in params[study.tasks[0]]:
+        values = {str(of_task.get(key)) for of_task in params.values()}
+        if len(values) > 1:
+            varied.append(key)
+    half = len(varied) // 2
+    if len(kinds) > 1 or half == 0:
+        return {}
+    places = {}
+    for task, of_task in params.items():
+        row = _settings(of_task, varied[:half])
+        column = _settings(of_task, varied[half:])
+        places[task] = (row, column)
+    return places
+
+
+def _settings(params: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return ", ".join(f"{key}={params[key]}" for key in keys)
 
 
 def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -> str:
@@ -102,25 +161,33 @@ def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -
         return "equivalent"
     if abs(pair.difference) <= pair.half_width():
         return "open"
-    return "better" if (pair.difference < 0) == lower_is_better else "worse"
+    is_smaller = pair.difference < 0
+    return "better" if is_smaller == lower_is_better else "worse"
 
 
 def equivalence_sentences(study: Study) -> list[str]:
     """Return how often the first loss is better than, equivalent to and worse than each other one, a line each."""
-    frame, metric, lines = equivalence_frame(study), study.metric(study.tasks[0]), []
+    frame = equivalence_frame(study)
+    metric = study.metric(study.tasks[0])
+    margin = _margin_in_words(study.margin(study.tasks[0]), metric)
+    lines = []
     for (first, other), own in frame.groupby(["first", "other"], sort=False):
         counts = Counter(own["verdict"])
-        verdicts = ", ".join(
-            f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]
-        )
-        size = scaled(study.margin(study.tasks[0]), metric)
-        unit = "" if not metric.percent else " point" if size == 1 else " points"
-        tasks, margin = counted(len(own), "task"), f"{size:g}{unit}"
-        one, beside = readable(str(first)), readable(str(other))
+        found = [f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]]
+        tasks = counted(len(own), "task")
         lines.append(
-            f"Of {tasks} {one} is {verdicts} against {beside} ({metric.label}, margin {margin})."
+            f"Of {tasks} {readable(str(first))} is {', '.join(found)} against {readable(str(other))} "
+            f"({metric.label}, margin {margin})."
         )
     return lines
+
+
+def _margin_in_words(margin: float, metric: Metric) -> str:
+    """Return a margin with its unit, which a metric that is no percentage does not have."""
+    size = scaled(margin, metric)
+    if not metric.percent:
+        return f"{size:g}"
+    return f"{size:g} {'point' if size == 1 else 'points'}"
 
 
 def agreement(
@@ -134,6 +201,8 @@ def agreement(
     low, high = interval
     if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:
         return "agrees"
-    if (low > 0 or high < 0) and seeds >= FEWEST_TO_DIFFER:
-        return "better" if (high < 0) == lower_is_better else "worse"
-    return "open"
+    is_larger = low > 0
+    is_smaller = high < 0
+    if seeds < FEWEST_TO_DIFFER or not (is_larger or is_smaller):
+        return "open"
+    return "better" if is_smaller == lower_is_better else "worse"

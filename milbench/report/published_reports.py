@@ -17,42 +17,99 @@ from milbench.contracts.outcomes import (
 )
 from milbench.errors import UsageError
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
-from milbench.report.evidence import ClassCounts, evidence_in
+from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, save_bag_items
+from milbench.report.evidence import ClassCounts
 from milbench.report.study import Study
+from milbench.report.uses import USES
 from milbench.store.results import COLUMNS, Results
 
-PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
+PLAN = "comparison.json.gz"
+"""The file of the plan."""
+
+FRAME = "results.csv.gz"
+"""The file of the frame of results."""
+
 _NUMBERS = ("seed", "epoch", "draw", "value")
+"""The columns of the frame that are numbers."""
 
 
 def save(results: Results, folder: Path) -> None:
     """Write what a page is made from, as small files, or raise a UsageError where the folder cannot be written.
 
-    They are comparison.json.gz (the plan), results.csv.gz (the frame, with the column `final` of `Study.is_final`) and,
-    where cells have them, outcomes.npz (of the metrics that losses are compared by) and classes.json.
+    They are the plan, and the frame with the column `final` of `Study.is_final`. Where cells have them, there are also
+    outcomes.npz (of the metrics that losses are judged by), test_items.npz (what test bags are made of) and
+    classes.json.
     """
+    study = Study(results)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        frame = results.frame[list(COLUMNS)].assign(final=Study(results).is_final())
-        texts = {
-            PLAN: plan_to_json(results.plan),
-            FRAME: frame.to_csv(index=False, float_format="%.8g"),
-        }
-        _save_outcomes(results, folder / OUTCOMES_FILE)
-        counts: dict[str, ClassCounts] = {}
-        for source in {*results.folders.values()}:
-            counts |= evidence_in(source).counts
-        if counts:
-            texts[CLASSES_FILE] = (
-                json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
-            )
-        for name, text in texts.items():  # the same bytes for the same frame
-            content = (
-                gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
-            )
-            write_atomically(folder / name, partial(Path.write_bytes, data=content))
+        _write_compressed(folder / PLAN, plan_to_json(results.plan))
+        frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
+        _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
+        was_published_here = folder in results.folders.values()
+        if not was_published_here:
+            _save_outcomes(study, folder / OUTCOMES_FILE)
+            _save_bag_items(study, folder / BAG_ITEMS_FILE)
+            _save_counts(study, folder / CLASSES_FILE)
     except OSError as error:
         raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def _write_compressed(path: Path, text: str) -> None:
+    # Without a time of its own, the same text gives the same bytes.
+    write_atomically(path, partial(Path.write_bytes, data=gzip.compress(text.encode(), mtime=0)))
+
+
+def _save_outcomes(study: Study, path: Path) -> None:
+    """Write the outcomes of all cells for the metrics that losses are judged by."""
+    kept = _judged_metrics(study)
+    outcomes: dict[str, Outcomes] = {}
+    for cell in sorted(study.results.folders):
+        by_epoch = study.evidence(cell).outcomes
+        if not by_epoch:
+            continue
+        chosen = by_epoch[-1] if study.plan.spec.selection == "validation" else by_epoch[0]
+        for name, of_items in chosen.items():
+            if name in kept:
+                outcomes[f"{cell}/{name}"] = of_items
+    if outcomes:
+        write_atomically(path, lambda draft: save_outcomes(draft, outcomes))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _judged_metrics(study: Study) -> set[str]:
+    """Return the metrics by which losses are compared, and judged for each use."""
+    names = {*study.plan.spec.compare_by}
+    for task in study.tasks:
+        judged = [study.metric_of_use(task, use) for use in USES]
+        names |= {study.primary(task), study.line_metric(task), *study.other_lines(task)}
+        names |= {name for name in judged if name is not None}
+    # An excess over an optimum differs between losses by the same as the metric itself.
+    return {name.removeprefix("excess_") for name in names}
+
+
+def _save_bag_items(study: Study, path: Path) -> None:
+    """Write what the test bags of all cells are made of."""
+    found: dict[str, BagItems] = {}
+    for cell in study.results.folders:
+        found |= study.evidence(cell).bag_items
+    if found:
+        save_bag_items(path, found)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _save_counts(study: Study, path: Path) -> None:
+    """Write the counts of each class with every cell."""
+    counts: dict[str, ClassCounts] = {}
+    for cell in study.results.folders:
+        counts |= study.evidence(cell).counts
+    if counts:
+        text = json.dumps(dict(sorted(counts.items())), separators=(",", ":")) + "\n"
+        write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read(folder: Path) -> Results:
@@ -71,30 +128,3 @@ def read(folder: Path) -> Results:
     has_outcomes = (folder / OUTCOMES_FILE).is_file()
     done = frame.loc[(frame["status"] == "done") & has_outcomes, "cell"]
     return Results(plan, frame, dict.fromkeys(map(str, done), folder))
-
-
-def _save_outcomes(results: Results, path: Path) -> None:
-    """Write the outcomes of all cells for the metrics that losses are compared by."""
-    if path.parent in results.folders.values():
-        return  # published before: nothing has changed
-    study = Study(results)
-    names = {
-        *results.plan.spec.compare_by,
-        *map(study.primary, study.tasks),
-        *map(study.line_metric, study.tasks),
-    }
-    # An excess over an optimum differs between losses by the same as the metric itself.
-    compared = {name.removeprefix("excess_") for name in names}
-    outcomes: dict[str, Outcomes] = {}
-    for cell, folder in sorted(results.folders.items()):
-        by_epoch = evidence_in(folder).outcomes
-        if not by_epoch:
-            continue
-        chosen = by_epoch[-1] if results.plan.spec.selection == "validation" else by_epoch[0]
-        for name, of_items in chosen.items():
-            if name in compared:
-                outcomes[f"{cell}/{name}"] = of_items
-    if not outcomes:
-        path.unlink(missing_ok=True)
-        return
-    write_atomically(path, lambda draft: save_outcomes(draft, outcomes))

@@ -1,7 +1,9 @@
 """The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,19 +12,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from milbench._utils.files import write_atomically
 from milbench._utils.palette import TONES
+from milbench._utils.words import capital
 from milbench._version import __version__
 from milbench.contracts.metric_info import describe
 from milbench.contracts.supervision import SUPERVISIONS
 from milbench.errors import UsageError
-from milbench.evaluation.metrics import CHOSEN_BY
-from milbench.evaluation.thresholds import FEW_BAGS
-from milbench.report import tables
-from milbench.report.classes import class_tables
-from milbench.report.figures import galleries, heatmap, lines, overview, reliability_diagrams
+from milbench.report.budgets import budget_curves, budget_lines, budget_table
+from milbench.report.figures import budget
+from milbench.report.figures.budget import budget_figure
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.search_draws import CAPTION, search_figure
 from milbench.report.figures.style import styled
-from milbench.report.formatting import counted, listed, readable, slug
+from milbench.report.formatting import counted, readable, slug
 from milbench.report.lengths import (
     Lengths,
     last_changes,
@@ -32,24 +33,38 @@ from milbench.report.lengths import (
     longest,
     verdicts,
 )
-from milbench.report.literature import literature_tables
-from milbench.report.marks import marks_frame
+from milbench.report.limits import limits, small_search_lines, undone_line
+from milbench.report.more_seeds import more_seeds
+from milbench.report.opening import has_many_tasks, opening_pictures, seeds_text
+from milbench.report.pair_tables import contrasts_table
+from milbench.report.ranking_table import ranking_table
 from milbench.report.search import SearchedArm, search_lines, search_table, searches
-from milbench.report.sentences import more_seeds, sentences
-from milbench.report.study import Study, failures
-from milbench.report.supervision_worth import Series, series_of, worth_table
-from milbench.store.late_notes import late_import_notes
+from milbench.report.sections import Section, section_of
+from milbench.report.sentences import sentences
+from milbench.report.study import Study
+from milbench.report.supervision_worth import series_of, worth_table
+from milbench.report.table import Table, markdown
+from milbench.report.tables import main_table
+from milbench.report.values import failures
 from milbench.store.results import Results
 
-MOST_PICTURES = 8  # beside the page, which itself shows all
+MOST_PICTURES = 8
+"""So many pictures stand beside the page, which itself shows all."""
+
 PICTURES = "pictures"
+"""The folder of pictures beside the page."""
+
 KEPT = ("gallery", "reliability")
 """How pictures begin that a published report cannot draw again, so that their files are kept."""
+
 _ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=select_autoescape(["html.j2"]),
-    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-)  # fmt: skip
-_ENVIRONMENT.filters["md"] = tables.markdown
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=select_autoescape(["html.j2"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters["md"] = markdown
 _ENVIRONMENT.filters["readable"] = readable
 
 
@@ -78,79 +93,135 @@ def render(
         raise UsageError(
             f"{whole.plan.name} compares nothing yet: its search for settings has not ended"
         )
+    pictures = out / PICTURES
     try:
-        (out / PICTURES).mkdir(parents=True, exist_ok=True)
-        context = _context(whole, out / PICTURES, gallery, tell)
-        for old in (out / PICTURES).glob("*.png"):
-            if old.stem not in context["names"]:
-                old.unlink()
-        tell(f"writing the page and {counted(len(context['kept']), 'picture')}")
-        for picture in context["kept"]:
-            (out / PICTURES / f"{picture.name}.png").write_bytes(picture.png())
-        markdown, page = (
-            _ENVIRONMENT.get_template(f"report.{name}.j2").render(context)
-            for name in ("md", "html")
-        )
-        texts = {
-            "table.tex": context["main"].latex(),
-            "report.md": f"{markdown.strip()}\n",
-            "index.html": page,
-        }
-        for name, text in texts.items():
-            write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
+        pictures.mkdir(parents=True, exist_ok=True)
+        page = _draw_page(whole, pictures if gallery else None, tell)
+        _write_pictures(page, pictures, tell)
+        _write_texts(whole, page, out)
     except OSError as error:
         raise UsageError(f"cannot write the report into {out}: {error.strerror or error}") from None
     return out / "index.html"
 
 
-def _context(
-    whole: Study, pictures: Path, gallery: bool, tell: Callable[[str], None]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Page:
+    """What is drawn of a comparison."""
+
+    study: Study
+    """After the longest training: shorter ones have pictures and tables of their own."""
+    lengths: list[Lengths]
+    opening: list[Picture]
+    sections: list[Section]
+    searched: list[SearchedArm]
+    searches: list[Picture]
+    """Of every task that was searched on: its draws, and the error against the budget."""
+
+    @property
+    def kept(self) -> list[Picture]:
+        """The pictures that are written beside the page: those of the first screen first.
+
+        Then come those that a published report cannot draw again. Without their files they would be lost.
+        """
+        shown = list(self.opening)
+        for section in self.sections:
+            shown += [*section.pictures, *section.pairs]
+        first = [
+            picture
+            for picture in shown
+            if picture in self.opening or picture.photographs or picture.name.startswith(KEPT)
+        ]
+        rest = [picture for picture in shown if picture not in first]
+        return [*first, *rest][:MOST_PICTURES]
+
+
+def _draw_page(whole: Study, pictures: Path | None, tell: Callable[[str], None]) -> _Page:
+    """Draw a page; `pictures` is the folder of earlier ones, None where no galleries are wanted."""
     tell(f"comparing losses on {counted(len(whole.tasks), 'task')}")
     lengths = lengths_of(whole)
-    study = longest(whole, lengths)  # shorter trainings have pictures and tables of their own
-    arms, of_searches = searches(study), []
-    for task in dict.fromkeys(arm.task for arm in arms):
+    study = longest(whole, lengths)
+    searched = searches(study)
+    of_searches: list[Picture] = []
+    for task in dict.fromkeys(arm.task for arm in searched):
         tell(f"drawing the search on {readable(task)}")
-        figure = search_figure(study, [arm for arm in arms if arm.task == task])
-        of_searches += drawn(f"search-{slug(task)}", _search_title(arms, task), CAPTION, figure)
-    many = len(study.tasks) > overview.MOST_TASKS
-    series = series_of(study)
-    opening = list(_opening(study, lengths, series, many))
+        of_searches += _draw_search(study, [arm for arm in searched if arm.task == task])
+    opening = opening_pictures(study, lengths, series_of(study))
     sections = []
     for number, task in enumerate(study.tasks, start=1):
         tell(f"drawing {readable(task)}, task {number} of {len(study.tasks)}")
-        sections.append(_section(whole, study, task, pictures if gallery else None, many))
-    shown = [
-        *opening,
-        *(p for section in sections for p in (*section["pictures"], *section["pairs"])),
-    ]
-    kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
-    worth = [worth_table(study, one) for one in series]
+        sections.append(section_of(whole, study, task, pictures, has_many_tasks(study)))
+    return _Page(study, lengths, opening, sections, searched, of_searches)
+
+
+def _draw_search(study: Study, arms: list[SearchedArm]) -> list[Picture]:
+    """Draw the search on a task."""
+    first = arms[0]
+    label = capital(first.metric.label)
+    title = f"{label} of every setting that was searched on {readable(first.task)}"
+    draws = drawn(f"search-{slug(first.task)}", title, CAPTION, search_figure(study, arms))
+    return [*_draw_budget(study, first.task), *draws]
+
+
+def _draw_budget(study: Study, task: str) -> list[Picture]:
+    """Draw what to expect of each loss with so many draws."""
+    metric = study.metric(task)
+    title = f"{capital(metric.label)} on {readable(task)} against the number of settings tried"
+    figure = budget_figure(budget_curves(study, task), metric, study.looks)
+    return drawn(f"budget-{slug(task)}", title, budget.CAPTION, figure)
+
+
+def _write_pictures(page: _Page, folder: Path, tell: Callable[[str], None]) -> None:
+    """Write the pictures beside the page, and remove those of an earlier page."""
+    kept = page.kept
+    names = {picture.name for picture in kept}
+    for earlier in folder.glob("*.png"):
+        if earlier.stem not in names:
+            earlier.unlink()
+    tell(f"writing the page and {counted(len(kept), 'picture')}")
+    for picture in kept:
+        (folder / f"{picture.name}.png").write_bytes(picture.png())
+
+
+def _write_texts(whole: Study, page: _Page, out: Path) -> None:
+    """Write the page, its Markdown and the main table in LaTeX."""
+    context = _context(whole, page)
+    texts = {
+        "table.tex": context["main"].latex(),
+        "report.md": _ENVIRONMENT.get_template("report.md.j2").render(context).strip() + "\n",
+        "index.html": _ENVIRONMENT.get_template("report.html.j2").render(context),
+    }
+    for name, text in texts.items():
+        write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
+
+
+def _context(whole: Study, page: _Page) -> dict[str, Any]:
+    """Return what the templates show, by the names they have for it."""
+    study = page.study
+    kept = page.kept
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
-    extra = [tables.ranking_table(study), tables.contrasts_table(whole), *worth]
     return {
         "plan": study.plan,
-        "compared": _compared(study, lengths),
-        "sentences": [*sentences(study), *length_lines(lengths)],
-        "changes": [] if lengths else last_changes(study),
+        "compared": _compared(study, page.lengths),
+        "sentences": [*sentences(study), *length_lines(page.lengths)],
+        "changes": [*small_search_lines(study), *([] if page.lengths else last_changes(study))],
         "more_seeds": more_seeds(study),
-        "opening": opening,
-        "main": tables.main_table(study),
-        "many": many,
-        "sections": sections,
+        "opening": page.opening,
+        "main": main_table(study),
+        "many": has_many_tasks(study),
+        "sections": page.sections,
         "kept": kept,
-        "names": {p.name for p in kept},
+        "names": {picture.name for picture in kept},
         "folder": PICTURES,
         "failures": list(failures(whole)),
-        "undone": _undone(whole),
-        "limits": _limits(whole),
+        "undone": undone_line(whole),
+        "limits": limits(whole),
         "version": __version__,
-        "lengths": [lengths_table(one) for one in lengths],
-        "extra": [table for table in extra if table],
-        "search": search_table(arms),
-        "doubts": search_lines(arms),
-        "searches": of_searches,
+        "lengths": [lengths_table(one) for one in page.lengths],
+        "extra": _further_tables(whole, study),
+        "search": search_table(page.searched),
+        "doubts": [*_budget_lines(page), *search_lines(page.searched)],
+        "budgets": _budget_tables(page),
+        "searches": page.searches,
         "terms": {name: describe(name) for name in metrics},
         "machines": sorted(set(whole.cells["machine"]) - {""}),
         "codes": sorted(set(whole.cells["code"]) - {""}),
@@ -158,235 +229,65 @@ def _context(
     }
 
 
-def _opening(
-    study: Study, lengths: list[Lengths], series: list[Series], many: bool
-) -> Iterator[Picture]:
-    """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
-    metrics = _metrics(study)
-    title = f"{metrics} of each loss against the length of training"
-    yield from drawn("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
-    for label, figure in heatmap.marks_figures(study):
-        title = f"Which losses pass which tests, by {label}"
-        yield from drawn(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
-    equivalence = heatmap.equivalence_figure(study)
-    title = f"Where {readable(next(iter(study.supervision)))} is better, equivalent or worse, by {metrics.lower()}"
-    yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
-    for one in series:
-        label = study.metric(next(iter(one.tasks.values()))).label
-        title = f"{_capital(label)} of each loss against the number of training bags"
-        yield from drawn(
-            f"amounts-{slug(one.name)}",
-            title,
-            lines.AMOUNTS,
-            lines.amounts_figure(study, one.tasks),
-        )
-    if many and equivalence is None and not series and marks_frame(study).empty:
-        title = f"{metrics} of each loss on each task"
-        yield from drawn("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
-    if not many:
-        caption = overview.NO_VERDICT
-        if study.may_be_best:
-            caption = overview.CAPTION + overview.WORSE * (len(study.tasks) == 1)
-        is_tested = any(study.info(task).is_tested for task in study.tasks)
-        on_bags = " on test bags" if is_tested else ""
-        title = f"{metrics} of each loss{on_bags}, {_seeds(study)}"
-        if any(study.baseline(task).notna().any() for task in study.tasks):
-            caption += overview.BASELINE
-        yield from drawn("seeds", title, caption, overview.overview_figure(study))
-
-
-def _metrics(study: Study) -> str:
-    """Return what losses are compared by, as the beginning of a title."""
-    labels = dict.fromkeys(study.metric(task).label for task in study.tasks)
-    return _capital(" and ".join(labels))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _seeds(study: Study) -> str:
-    """Return how many seeds each loss has on a task, such as 3 to 5 seeds."""
-    counts = study.cells.groupby(["task", "variant"])["seed"].nunique()
-    least, most = int(counts.min()), int(counts.max())
-    return counted(most, "seed") if least == most else f"{least} to {most} seeds"
-
-
-def _search_title(arms: list[SearchedArm], task: str) -> str:
-    (metric, *_) = [arm.metric for arm in arms if arm.task == task]
-    return f"{_capital(metric.label)} of every setting that was searched on {readable(task)}"
-
-
-def _section(
-    whole: Study, study: Study, task: str, folder: Path | None, many: bool
-) -> dict[str, Any]:
-    """Return what the page says of a task: `pairs` are small pictures, `folded` is looked up."""
-    name, label = slug(task), study.metric(task).label
-    first, pairs = (
-        _gallery(study, task, folder) if folder and study.info(task).is_tested else [],
-        [],
-    )
-    if not many:
-        title = f"Differences in {label} between every two losses"
-        figure = heatmap.pairs_figure(study, task)
-        first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
-        pairs += drawn(
-            f"curves-{name}",
-            f"{_capital(label)} of each loss, epoch by epoch",
-            lines.CURVES,
-            lines.curves_figure(study, task),
-        )
-        pairs += drawn(
-            f"training-{name}",
-            "Training loss, epoch by epoch",
-            lines.TRAINING,
-            lines.training_figure(study, task),
-        )
-        pairs += drawn(
-            f"costs-{name}",
-            f"{_capital(label)} against the time of a training step",
-            lines.PARETO,
-            lines.pareto_figure(study, task),
-        )
-        first += _reliability(study, task, folder)
-    published, *folded = literature_tables(study, task) or (None,)
-    folded += [
-        tables.metrics_table(study, task),
-        *class_tables(study, task),
-        tables.cells_table(whole, task),
+def _further_tables(whole: Study, study: Study) -> list[Table]:
+    """Return the tables about several tasks, and about what the comparison was made for."""
+    found = [
+        ranking_table(study),
+        contrasts_table(whole),
+        *[worth_table(study, one) for one in series_of(study)],
     ]
-    return {
-        "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs,
-        "tables": [published] if published else [], "folded": folded,
-    }  # fmt: skip
+    return [table for table in found if table is not None]
 
 
-def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
-    """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
-    name = f"reliability-{slug(task)}"
-    title = "How often classes are present that were forecast to be"
-    figure = reliability_diagrams.reliability_figure(study, task)
-    earlier = None if folder is None else folder / f"{name}.png"
-    if figure is None and earlier is not None and earlier.is_file():
-        return [Picture(name, title, reliability_diagrams.CAPTION, earlier.read_bytes())]
-    return drawn(name, title, reliability_diagrams.CAPTION, figure)
+def _budget_lines(page: _Page) -> list[str]:
+    """Return where the order of losses depends on the number of draws."""
+    tasks = dict.fromkeys(arm.task for arm in page.searched)
+    return [line for task in tasks for line in budget_lines(page.study, task)]
 
 
-def _gallery(study: Study, task: str, folder: Path) -> list[Picture]:
-    name, title = f"gallery-{slug(task)}", "What each loss finds where"
-    if seen := galleries.galleries(study, task):
-        return drawn(
-            name, title, galleries.CAPTION, galleries.gallery_figure(seen), photographs=True
-        )
-    earlier = sorted(folder.glob(f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"))
-    rests = [
-        path.stem.removeprefix(name).replace("-", " ") for path in earlier
-    ]  # such as a network, once in its name
-    return [
-        Picture(
-            path.stem,
-            f"{title}{rest and ','}{rest}",
-            galleries.CAPTION,
-            path.read_bytes(),
-            photographs=True,
-        )
-        for path, rest in zip(earlier, rests, strict=True)
-    ]
+def _budget_tables(page: _Page) -> list[Table]:
+    """Return what to expect of each loss with so many draws, a table a task."""
+    tasks = dict.fromkeys(arm.task for arm in page.searched)
+    found = [budget_table(page.study, task) for task in tasks]
+    return [table for table in found if table is not None]
 
 
 def _compared(study: Study, lengths: list[Lengths]) -> str:
-    cells, tasks = study.cells.drop_duplicates("variant"), counted(len(study.tasks), "task")
-    losses = counted(cells["loss"].nunique(), "loss", "losses")
-    for column, name in (("network", "network"), ("recipe", "recipe")):
-        losses += f" with {counted(n, name)}" if (n := cells[column].nunique()) > 1 else ""
+    """Return what was compared, such as 5 losses on birds, 3 seeds each, by set error on test bags."""
+    said = f"{_losses_text(study)} on {_tasks_text(study)}, {_trainings_text(study)} each"
+    if any(study.info(task).is_tested for task in study.tasks):
+        metrics = dict.fromkeys(study.metric(task).label for task in study.tasks)
+        said += f", by {' and '.join(metrics)} on test bags"
+    if len(study.kinds) > 1:
+        names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
+        said += f"; {', '.join(names)}"
+    if lengths:
+        most = max(len(one.studies) for one in lengths)
+        said += f"; at the longest of {most} lengths of training"
+    return said
+
+
+def _losses_text(study: Study) -> str:
+    cells = study.cells.drop_duplicates("variant")
+    said = counted(cells["loss"].nunique(), "loss", "losses")
+    for kind in ("network", "recipe"):
+        several = cells[kind].nunique()
+        if several > 1:
+            said += f" with {counted(several, kind)}"
+    return said
+
+
+def _tasks_text(study: Study) -> str:
     if len(study.tasks) == 1:
-        tasks = readable(study.tasks[0])
-    many = _seeds(study)
+        return readable(study.tasks[0])
+    return counted(len(study.tasks), "task")
+
+
+def _trainings_text(study: Study) -> str:
+    """Return how many trainings each loss has on a task, as seeds or as repeated folds."""
     kinds_of_folds = {study.info(task).folds for task in study.tasks}
     if len(kinds_of_folds) == 1:
         folds = kinds_of_folds.pop()
         if folds and folds.repeats:
-            many = f"{folds.repeats} x {folds.count} folds"
-    metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-    names = [SUPERVISIONS[kind].partition(":")[0].lower() for kind in study.kinds]
-    kinds = "" if len(names) == 1 else "; " + ", ".join(names)
-    judged = (
-        f", by {metrics} on test bags"
-        if any(study.info(task).is_tested for task in study.tasks)
-        else ""
-    )
-    spans = {len(one.studies) for one in lengths}
-    after = f"; at the longest of {max(spans)} lengths of training" if spans else ""
-    return f"{losses} on {tasks}, {many} each{judged}{kinds}{after}"
-
-
-def few_bags_line(study: Study, task: str) -> str:
-    """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
-    history = study.history(task)
-    counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
-    if counts.empty or counts.min() >= FEW_BAGS:
-        return ""
-    return (
-        f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set error, label "
-        "error and F1 depend on that choice; average precision and AUROC need no threshold."
-    )
-
-
-SHARED = {
-    "items": "some test bags share items, such as one image in two bags",
-    "group": "test bags belong to groups, such as images of one word",
-    "unknown": "whether test bags share items was not kept",
-}
-"""What to say of test bags that may not be independent."""
-
-
-def shared_line(study: Study, task: str) -> str:
-    """Return that test bags count as independent though they are not, or may not be; "" where they are."""
-    if study.noise(task) is None:  # intervals do not cover test bags at all
-        return ""
-    for cell in study.cells_of(task)["cell"]:
-        shared = study.evidence(str(cell)).shared
-        if str(cell) in study.results.folders and shared in SHARED:
-            return (
-                f"On {readable(task)} {SHARED[shared]}; they count as independent, so that intervals over test "
-                "bags may be too narrow."
-            )
-    return ""
-
-
-def _undone(study: Study) -> str:
-    """Return how many cells are done, and what became of the others."""
-    counts = Counter(map(str, study.cells["status"]))
-    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "done")
-    return f"{counts['done']} of {counted(counts.total(), 'cell')} are done ({others})."
-
-
-def _limits(study: Study) -> list[str]:
-    """Return the lines about what limits the conclusions of a report."""
-    epochs = sorted({cell.recipe.epochs for cell in study.plan.compared})
-    length = f"{epochs[0]} to {epochs[-1]} epochs"
-    if len(epochs) == 1:
-        length = counted(epochs[0], "epoch")
-    tuned = "no loss had a search of its own"
-    if study.plan.search:
-        tuned = "each loss has its best draw of settings"
-    has_one_seed = study.cells["seed"].nunique() == 1
-    revisions = set(study.cells["code"]) - {""}
-    machines = set(study.cells["machine"]) - {""}
-    overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
-    without = [readable(task) for task in study.tasks if study.noise(task) is None]
-    where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
-    few = [few_bags_line(study, task) for task in study.tasks]
-    few += [shared_line(study, task) for task in study.tasks]
-    late = late_import_notes(study.plan.cells, study.results.imported_later)
-    limits = {
-        **{line: bool(line) for line in few},
-        f"Training took {length}; {tuned}.": True,
-        "There is one seed: how much a loss varies from seed to seed is not known.": has_one_seed,
-        f"Seeds split the same data on {listed(overlaps)}: intervals and contenders are corrected for that.": overlaps,
-        f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.": without,
-        "Cells were computed by several revisions of the code, named below.": len(revisions) > 1,
-        "Cells were computed on several machines; their step times do not compare.": len(machines) > 1,
-        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.": True,
-    }  # fmt: skip
-    return [*study.plan.notes, *late, *(text for text, holds in limits.items() if holds)]
+            return f"{folds.repeats} x {folds.count} folds"
+    return seeds_text(study)

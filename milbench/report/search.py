@@ -11,6 +11,7 @@ import pandas as pd
 from milbench.contracts.metric_info import Metric, describe
 from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
+from milbench.report.draws import draws_of_arms
 from milbench.report.formatting import (
     NOTHING,
     first_of,
@@ -20,7 +21,7 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 
 FEWEST_VALUES = 3  # of fewer values of a setting each is an edge
 
@@ -94,13 +95,16 @@ def searches(study: Study) -> list[SearchedArm]:
     if search is None:
         return []
     values = _values(study, search)
-    cells_by_arm: dict[str, dict[str, Draw]] = {}
-    for cell, draw in search.draws.items():
-        cells_by_arm.setdefault(draw.arm.key, {})[cell] = draw
-    return [
-        _searched_arm(study, search, cells_by_arm[key], chosen, values)
-        for key, chosen in search.chosen.items()
-    ]
+    cells_by_arm = draws_of_arms(search)
+    found = []
+    fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
+    for key, chosen in search.chosen.items():
+        arm = next(iter(cells_by_arm[key].values())).arm
+        if arm.task not in fresh_by_task:
+            fresh_by_task[arm.task] = _fresh_values(study, search.metric, arm.task)
+        variant, fresh = _fresh(arm, fresh_by_task[arm.task])
+        found.append(_searched_arm(search, cells_by_arm[key], chosen, values, variant, fresh))
+    return found
 
 
 def _values(study: Study, search: SearchRecord) -> Mapping[str, float]:
@@ -112,13 +116,23 @@ def _values(study: Study, search: SearchRecord) -> Mapping[str, float]:
 
 
 def _searched_arm(
-    study: Study,
     search: SearchRecord,
     cells: Mapping[str, Draw],
     chosen: int,
     values: Mapping[str, float],
+    variant: str,
+    fresh: pd.Series[float],
 ) -> SearchedArm:
-    """Return the search of an arm from its cells, with their draws, and the values of all cells."""
+    """Return the search of an arm.
+
+    Args:
+        search: that of the plan.
+        cells: the cells of the arm, with their draws.
+        chosen: the number of the draw that was chosen.
+        values: the metric that chose, of all cells of the search.
+        variant: the name of the arm in the comparison.
+        fresh: the same metric in the comparison, by seed.
+    """
     draws = {draw.number: draw for draw in cells.values()}
     rows = [(draw.number, values.get(cell, math.nan)) for cell, draw in cells.items()]
     frame = pd.DataFrame(rows, columns=["draw", "value"])
@@ -126,15 +140,13 @@ def _searched_arm(
     seeds = by_draw.size()
     # A draw of which a seed failed has no mean: it counted as the worst.
     means = by_draw.mean().where(by_draw.count() == seeds)
-    arm = draws[chosen].arm
-    variant, fresh = _fresh(study, search.metric, arm)
     # A draw with one seed has no variance, so that only those with several count.
     deviation = math.sqrt(by_draw.var().mean())
     if math.isnan(deviation):
         deviation = float(fresh.std())
     settings = {number: draws[number].settings for number in means.index}
     return SearchedArm(
-        task=arm.task,
+        task=draws[chosen].arm.task,
         variant=variant,
         metric=describe(_metric_name(search)),
         settings=pd.DataFrame(settings).T.infer_objects(),
@@ -158,18 +170,25 @@ def _points(draws: Iterable[Draw]) -> int | None:
     return None if None in points else len(points)
 
 
-def _fresh(study: Study, metric: str, arm: Arm) -> tuple[str, pd.Series[float]]:
-    """Return how the comparison names an arm, and the metric of the search there, by seed."""
-    own = study.selected(arm.task) if arm.task in study.tasks else study.history(arm.task)
+def _fresh(arm: Arm, values: Mapping[str, pd.Series[float]]) -> tuple[str, pd.Series[float]]:
+    """Return how the comparison names an arm, and the metric of the search there by seed, of all losses' `values`."""
     # The only network of a comparison goes unnamed, though the search may have been asked for it by name.
     names = [Label(*arm).variant, Label(arm.task, arm.loss).variant]
-    known = set(own["variant"])
-    variant = next((name for name in names if name in known), names[0])
+    for name in names:
+        if name in values:
+            return name, values[name]
+    return names[0], pd.Series(dtype=float)
+
+
+def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[float]]:
+    """Return the metric of the search by seed in the comparison, for each loss."""
+    own = study.selected(task) if task in study.tasks else study.history(task)
     # Without validation bags in the comparison, those to test on stand for them.
     metrics = [metric, f"test/{metric.partition('/')[2]}"]
-    own = own[(own["variant"] == variant) & own["metric"].isin(metrics)]
-    one_a_seed = own.sort_values("metric").drop_duplicates("seed", keep="last")
-    return variant, one_a_seed.set_index("seed")["value"]
+    own = own[own["metric"].isin(metrics)].sort_values("metric")
+    one_a_seed = own.drop_duplicates(["variant", "seed"], keep="last")
+    by_variant = one_a_seed.groupby("variant", observed=True)
+    return {str(name): rows.set_index("seed")["value"] for name, rows in by_variant}
 
 
 def search_lines(arms: list[SearchedArm]) -> list[str]:

@@ -1,11 +1,18 @@
-"""What the data of a comparison exclude, a sentence a task: the losses that are worse than the best one."""
+"""Verdicts in words: a sentence a task, or one for many tasks.
+
+Nothing is decided here: `milbench.report.judge` decides, and each kind of verdict has one template.
+"""
+
+from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
-from milbench.contracts.metric_info import describe
+from milbench.contracts.metric_info import Metric, describe
 from milbench.report.formatting import (
     MOST_NAMED,
+    at_most,
     counted,
     first_of,
     listed,
@@ -13,18 +20,28 @@ from milbench.report.formatting import (
     readable,
     with_unit,
 )
+from milbench.report.judge import judge
 from milbench.report.marks import equivalence_sentences, marks_frame
-from milbench.report.study import Study
-
-MOST_SENTENCES = (
-    3  # of more tasks one sentence counts on how many of them each loss may be the best
+from milbench.report.study import CHANCE, Study
+from milbench.report.verdict import (
+    Best,
+    Judgement,
+    Leader,
+    Learnt,
+    NoResult,
+    NothingLearnt,
+    NotToldApart,
+    OneLoss,
+    TooFewSeeds,
 )
-MOST_SEEDS = 1000  # nobody trains more seeds to tell two losses apart
+
+MOST_SENTENCES = 3
+"""Of more tasks one sentence counts on how many of them each loss may be the best."""
+
 CONFIDENCE = "95 % confidence"
 FEW_SEEDS = "So few common seeds"
 BASELINE_ANSWER = "a simple baseline, pooled features with extra trees,"
 NO_SKILL_ANSWER = "the best constant answer (no skill)"
-CHANCE_AUROC = 0.5  # of scores that say nothing, as those of a constant answer
 
 
 def sentences(study: Study) -> list[str]:
@@ -32,200 +49,258 @@ def sentences(study: Study) -> list[str]:
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     if not tasks:
         return study.plan.for_use or ["No cell of this comparison has a result yet."]
+    passed = _passed_tests(study)
+    if passed:
+        return [passed]
+    by_margin = equivalence_sentences(study)
+    if by_margin:
+        return by_margin
+    judgements = [judge(study, task) for task in tasks]
+    if len(tasks) <= MOST_SENTENCES:
+        return [sentence_of(judgement) for judgement in judgements]
+    return _of_many(study, judgements)
+
+
+def _passed_tests(study: Study) -> str:
+    """Return which losses pass most tests; "" where the comparison has none, or none is passed."""
     marks = marks_frame(study)
-    if len(marks) and (counts := Counter(marks.loc[marks["verdict"] == "pass", "variant"])):
-        best = [f"{readable(variant)} {count}" for variant, count in counts.most_common(MOST_NAMED)]
-        total = sum(len(mark.bounds) for task in study.tasks for mark in study.info(task).marks)
-        return [f"Passed of {total} tests: {', '.join(best)}."]
-    if verdicts := equivalence_sentences(study):
-        return verdicts
+    if marks.empty:
+        return ""
+    counts = Counter(marks.loc[marks["verdict"] == "pass", "variant"])
+    if not counts:
+        return ""
+    best = [f"{readable(variant)} {count}" for variant, count in counts.most_common(MOST_NAMED)]
+    tests = sum(len(mark.bounds) for task in study.tasks for mark in study.info(task).marks)
+    return f"Passed of {tests} tests: {', '.join(best)}."
+
+
+def sentence_of(judgement: Judgement) -> str:
+    """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
+    said = _verdict(judgement)
+    if judgement.done < judgement.planned:
+        rest = f"{judgement.done} of {judgement.planned} cells are done"
+        said = f"{said.removesuffix('.')}; {rest}."
+    baseline = _baseline(judgement)
+    if baseline:
+        said += f" {baseline[0].upper()}{baseline[1:]}."
+    return said
+
+
+def _verdict(judgement: Judgement) -> str:
+    match judgement.verdict:
+        case NoResult():
+            return f"No loss{_kind(judgement)} has a result on {readable(judgement.task)} yet."
+        case NothingLearnt():
+            return _nothing_learnt(judgement, judgement.verdict)
+        case OneLoss(leader):
+            return _one_loss(judgement, leader)
+        case TooFewSeeds(leader):
+            return _too_few_seeds(judgement, leader)
+        case NotToldApart():
+            return _not_told_apart(judgement, judgement.verdict)
+        case Best():
+            return _best(judgement, judgement.verdict)
+
+
+def _one_loss(judgement: Judgement, leader: Leader) -> str:
+    metric = describe(judgement.metric)
+    seeds = counted(leader.seeds, "seed")
+    if leader.seeds > 1:
+        seeds = f"mean of {seeds}"
+    value = with_unit(leader.mean, metric)
     return (
-        [_of_task(study, task) for task in tasks]
-        if len(tasks) <= MOST_SENTENCES
-        else _of_many(study, tasks)
+        f"One loss has nothing to be better than{_where(judgement)}: "
+        f"{readable(leader.loss)} has a {metric.label} of {value} ({seeds})."
     )
 
 
-def more_seeds(study: Study) -> list[str]:
-    """Return how many seeds would separate the best mean from the other contenders, a line a task with several."""
-    lines, endless = [], []
-    for task in study.tasks:
-        best, *others = _contenders(study, task) or [""]
-        if not others:
-            continue
-        rows, verdict = (
-            list(study.table(task).index),
-            study.contenders(task, study.primary(task))[study.kinds[0]],
-        )
-        seeds = [
-            verdict.seeds_to_separate(rows.index(best), rows.index(other)) or math.inf
-            for other in others
-        ]
-        known = sorted(
-            (n, readable(other)) for n, other in zip(seeds, others, strict=True) if n <= MOST_SEEDS
-        )
-        if not known:
-            endless.append(readable(task))
-            continue
-        (least, nearest), *more = known
-        parts = [
-            f"{least} seeds would separate {readable(best)} from {nearest}",
-            *(f"{n} from {v}" for n, v in more),
-        ]
-        left = len(others) - len(known)
-        rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
-        stay = "differences stay" if len(others) > 1 else "difference stays"
-        lines.append(f"On {readable(task)} about {first_of(parts)}{rest}, if the {stay}.")
-    if endless:
-        stay = "if differences stay as small"
-        lines.append(
-            f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, {stay}."
-        )
-    return lines
+def _too_few_seeds(judgement: Judgement, leader: Leader) -> str:
+    who = "One seed" if leader.seeds == 1 else FEW_SEEDS
+    leads = _leads(leader, describe(judgement.metric))
+    return f"{who} cannot tell which loss is best{_where(judgement)}; {leads}."
 
 
-def _contenders(study: Study, task: str) -> list[str]:
-    """Return the losses with the least supervision that may be the best, the best mean first."""
-    summary = study.summary(task)
-    return [
-        str(v)
-        for v in summary.index[summary["contender"] & (summary["supervision"] == study.kinds[0])]
-    ]
+def _not_told_apart(judgement: Judgement, verdict: NotToldApart) -> str:
+    """Say that a task tells losses not apart, how large a difference it would show, and who is worse all the same."""
+    metric = describe(judgement.metric)
+    losses = "losses" if not verdict.worse else "most losses"
+    shown = ""
+    if math.isfinite(verdict.resolution):
+        least = difference_text(verdict.resolution, metric)
+        shown = f": a difference below {least} would not show"
+    said = f"On {readable(judgement.task)} {losses}{_kind(judgement)} cannot be told apart{shown}"
+    sure = _sure(verdict.leader)
+    if not verdict.worse:
+        return f"{said} {sure}; {_leads(verdict.leader, metric)}."
+    worse = first_of([readable(loss) for loss in verdict.worse])
+    return f"{said}. Worse than the best: {worse} {sure}."
 
 
-def _of_many(study: Study, tasks: list[str]) -> list[str]:
-    unlearnt = [task for task in tasks if not study.has_learnt(task)]
-    if len(unlearnt) <= MOST_SENTENCES:
-        lines = [_not_above_no_skill(study, task) for task in unlearnt]
+def _best(judgement: Judgement, verdict: Best) -> str:
+    names = [readable(loss) for loss in verdict.contenders]
+    best = listed(names, "or")
+    if len(names) > MOST_NAMED:
+        best = f"one of {', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    others = f"The other {number_word(len(verdict.worse))} are"
+    if len(verdict.worse) == 1:
+        others = f"{readable(verdict.worse[0])} is"
+    return f"Best{_where(judgement)}: {best}. {others} worse {_sure(verdict.leader)}."
+
+
+def _nothing_learnt(judgement: Judgement, verdict: NothingLearnt) -> str:
+    """Say that no loss is shown to beat no skill, by which metric, and by which other uses something was learnt."""
+    metric = describe(verdict.metric)
+    leader = verdict.leader
+    subject = "no loss is" if verdict.losses > 1 else f"{readable(leader.loss)} is not"
+    value = with_unit(leader.mean, metric)
+    line = with_unit(verdict.no_skill, metric)
+    is_ahead = (leader.mean < verdict.no_skill) == metric.lower_is_better and value != line
+    chance = ", which may be chance" if is_ahead else ""
+    said = (
+        f"On {readable(judgement.task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
+        f"{_kind(judgement)}: no skill has {line}, {readable(leader.loss)} {value}{chance}."
+    )
+    return " ".join([said, *[_learnt(learnt) for learnt in verdict.by_others]])
+
+
+def _learnt(learnt: Learnt) -> str:
+    """Say by which other metric something was learnt."""
+    metric = describe(learnt.metric)
+    if learnt.metric in CHANCE:
+        line = f"above chance ({learnt.line:g})"
     else:
-        where = listed([readable(task) for task in unlearnt])
-        lines = [f"On {where} no loss{_kind(study)} is shown to beat {NO_SKILL_ANSWER}."]
-    for task in tasks:
-        better = _better_baseline(study, task)
-        if better:
-            lines.append(f"On {readable(task)} {better}.")
-    several = [t for t in tasks if _contenders(study, t)]
-    if not several:
-        unknown = f"{FEW_SEEDS} cannot tell which loss is best on any of {len(tasks)} tasks."
-        return lines if len(unlearnt) == len(tasks) else [unknown, *lines]
-    counts = Counter(v for task in several for v in _contenders(study, task))
-    ranking = [v for v in study.ranking() if study.supervision[v] == study.kinds[0]]
-    parts = [
-        f"{first_of([readable(v) for v in ranking if counts[v] == count])} on {count}"
-        for count in sorted(set(counts.values()), reverse=True)[:2]
-    ]
-    worse = [readable(v) for v in ranking if not counts[v]]
-    never = f" Worse than the best on all: {listed(worse)}." if 0 < len(worse) <= MOST_NAMED else ""
-    most = (
-        f"{parts[0]} of {counted(len(several), 'task')}{''.join(f'; {part}' for part in parts[1:])}"
-    )
+        line = f"better than no skill ({with_unit(learnt.line, metric)})"
+    losses = f"{learnt.losses} of {learnt.of} losses are"
+    if learnt.of == 1:
+        losses = "it is"
+    best = readable(learnt.leader.loss)
+    value = with_unit(learnt.leader.mean, metric)
+    return f"By {metric.label} {losses} {line}: {best} has {value}."
+
+
+def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
+    """Return on how many tasks each loss may be the best, and what has to be said of single tasks."""
+    lines = _tasks_without_learning(judgements)
+    for judgement in judgements:
+        baseline = _baseline(judgement)
+        if baseline:
+            lines.append(f"On {readable(judgement.task)} {baseline}.")
+    lines += _tasks_not_told_apart(judgements)
+    told_apart = [one for one in judgements if isinstance(one.verdict, Best)]
+    if len(told_apart) == 1:
+        return [_verdict(told_apart[0]), *lines]
+    if told_apart:
+        return [_counts(study, told_apart), *lines]
+    if not any(isinstance(one.verdict, TooFewSeeds) for one in judgements):
+        return [*_single_losses(judgements), *lines]
     return [
-        f"Not shown to be worse than the best{_kind(study)} ({CONFIDENCE} on each task): {most}.{never}",
+        f"{FEW_SEEDS} cannot tell which loss is best on any of {len(judgements)} tasks.",
         *lines,
     ]
 
 
-def _not_above_no_skill(study: Study, task: str) -> str:
-    """Return that no loss is shown to beat no skill, by which metric, and whether any does by AUROC."""
-    name = study.line_metric(task)
-    metric = describe(name)
-    summary = study.summary(task)
-    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
-    best = str(summary.index[0])
-    own = float(study.summary(task, name)["mean"][best])
-    no_skill = float(study.no_skill(task, name).mean())
-    subject = "no loss is" if len(summary) > 1 else f"{readable(best)} is not"
-    value, line = with_unit(own, metric), with_unit(no_skill, metric)
-    is_ahead = (own < no_skill) == metric.lower_is_better and value != line
-    chance = ", which may be chance" if is_ahead else ""
-    return (
-        f"On {readable(task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
-        f"{_kind(study)}: no skill has {line}, {readable(best)} {value}{chance}."
-        f"{_above_chance(study, task)}"
+def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
+    """Say where a loss has no other one beside it; nothing where there is no such task."""
+    alone = [one for one in judgements if isinstance(one.verdict, OneLoss)]
+    if not alone:
+        return []
+    losses = dict.fromkeys(
+        readable(one.verdict.leader.loss) for one in alone if isinstance(one.verdict, OneLoss)
     )
+    tasks = counted(len(alone), "task")
+    return [
+        f"One loss{_kind(alone[0])} has nothing to be better than on {tasks}: {listed(list(losses))}."
+    ]
 
 
-def _above_chance(study: Study, task: str) -> str:
-    """Return how many losses are above chance by AUROC; "" where none is shown to be.
-
-    A loss counts if the 95 % interval of its mean over seeds lies above 0.5.
-    """
-    if "auroc" not in study.metrics(task):
-        return ""
-    summary = study.summary(task, "auroc")
-    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
-    above = summary[summary["low"] > CHANCE_AUROC]
-    if above.empty:
-        return ""
-    best = readable(str(above.index[0]))
-    value = with_unit(float(above["mean"].iloc[0]), describe("auroc"))
-    losses = "it is"
-    if len(summary) > 1:
-        losses = f"{len(above)} of {len(summary)} losses are"
-    return f" By AUROC {losses} above chance ({CHANCE_AUROC}): {best} has {value}."
-
-
-def _kind(study: Study) -> str:
-    return "" if len(study.kinds) == 1 else f" with {study.kinds[0]} supervision"
-
-
-def _of_task(study: Study, task: str) -> str:
-    """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
-    done = study.cells_of(task)["status"] == "done"
-    verdict = _verdict(study, task)
-    if not done.all():
-        verdict = f"{verdict.removesuffix('.')}; {done.sum()} of {len(done)} cells are done."
-    better = _better_baseline(study, task)
-    if better:
-        verdict += f" {better[0].upper()}{better[1:]}."
-    return verdict
+def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
+    """Return on how many of the tasks that tell losses apart each may be the best."""
+    counts: Counter[str] = Counter()
+    for judgement in judgements:
+        if isinstance(judgement.verdict, Best):
+            counts.update(judgement.verdict.contenders)
+    ranking = [loss for loss in study.ranking() if study.supervision[loss] == study.kinds[0]]
+    parts = []
+    # Losses with a smaller count than the second largest are left out.
+    for count in sorted(set(counts.values()), reverse=True)[:2]:
+        names = [readable(loss) for loss in ranking if counts[loss] == count]
+        parts.append((first_of(names), count))
+    (first, most), *others = parts
+    said = f"{first} on {most} of {counted(len(judgements), 'task')}"
+    for names_of_count, count in others:
+        said += f"; {names_of_count} on {count}"
+    worse = [readable(loss) for loss in ranking if not counts[loss]]
+    never = ""
+    if 0 < len(worse) <= MOST_NAMED:
+        never = f" Worse than the best on all: {listed(worse)}."
+    kind = "" if len(study.kinds) == 1 else f" with {study.kinds[0]} supervision"
+    return f"Not shown to be worse than the best{kind} ({CONFIDENCE} on each task): {said}.{never}"
 
 
-def _better_baseline(study: Study, task: str) -> str:
+def _tasks_without_learning(judgements: Sequence[Judgement]) -> list[str]:
+    unlearnt = [one for one in judgements if isinstance(one.verdict, NothingLearnt)]
+    if len(unlearnt) <= MOST_SENTENCES:
+        return [_verdict(judgement) for judgement in unlearnt]
+    where = listed([readable(judgement.task) for judgement in unlearnt])
+    kind = _kind(unlearnt[0])
+    metrics = dict.fromkeys(describe(judgement.metric).label for judgement in unlearnt)
+    return [
+        f"On {where} no loss{kind} is shown to beat {NO_SKILL_ANSWER} by {' or '.join(metrics)}."
+    ]
+
+
+def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
+    """Say which tasks do not count, since they do not tell losses apart, and what each would show."""
+    named = []
+    for judgement in judgements:
+        match judgement.verdict:
+            case NotToldApart(resolution=resolution) if math.isfinite(resolution):
+                least = difference_text(resolution, describe(judgement.metric))
+                named.append(f"{readable(judgement.task)} ({least})")
+            case NotToldApart():
+                named.append(readable(judgement.task))
+    if not named:
+        return []
+    where = "This task is" if len(named) == 1 else "These tasks are"
+    line = (
+        f"Most losses cannot be told apart on {first_of(named)}. {where} left out of the count; in "
+        "brackets: smaller differences would not show."
+    )
+    return [line]
+
+
+def _baseline(judgement: Judgement) -> str:
     """Say that a simple baseline has a better mean than the best loss, "" where it has not, or that is not known."""
-    metric = study.metric(task)
-    best = float(study.summary(task)["mean"].iloc[0])
-    baseline = float(study.baseline(task).mean())
-    if math.isnan(best) or math.isnan(baseline):
+    if judgement.baseline is None:
         return ""
-    is_better = baseline < best if metric.lower_is_better else baseline > best
-    if not is_better:
-        return ""
+    metric = describe(judgement.metric)
     word = "lower" if metric.lower_is_better else "higher"
-    return f"{BASELINE_ANSWER} has a {word} {metric.label}: {with_unit(baseline, metric)}"
+    value = with_unit(judgement.baseline.mean, metric)
+    return f"{BASELINE_ANSWER} has a {word} {metric.label}: {value}"
 
 
-def _verdict(study: Study, task: str) -> str:
-    summary, metric, where = (
-        study.summary(task),
-        study.metric(task),
-        f"{_kind(study)} on {readable(task)}",
-    )
-    summary = summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
-    if not len(summary):
-        return f"No loss{_kind(study)} has a result{where.removeprefix(_kind(study))} yet."
-    value, first = with_unit(summary["mean"].iloc[0], metric), readable(str(summary.index[0]))
-    seeds = int(summary["seeds"].max())
-    if not study.has_learnt(task):
-        return _not_above_no_skill(study, task)
-    if len(summary) == 1:
-        result = f"{first} has a {metric.label} of {value} ({'mean of ' * (seeds > 1)}{counted(seeds, 'seed')})"
-        return f"One loss has nothing to be better than{where}: {result}."
-    leads = f"{first} has the {'smallest' if metric.lower_is_better else 'largest'} {metric.label}, {value}"
-    names = [readable(name) for name in _contenders(study, task)]
-    worse = [readable(str(name)) for name in summary.index[~summary["contender"]]]
-    if not names:
-        return f"{'One seed' if seeds == 1 else FEW_SEEDS} cannot tell which loss is best{where}; {leads}."
-    sure = f"({CONFIDENCE}{', but two seeds say little' if seeds < 3 else ''})"
-    if not worse:
-        return f"No loss is shown to be worse than the best{where} {sure}; {leads}."
-    if len(names) > MOST_NAMED and len(worse) <= MOST_NAMED:
-        rest = f"The other {number_word(len(names))} are not told apart."
-        return f"Worse than the best{where}: {listed(worse)} {sure}. {rest}"
-    best = (
-        listed(names, "or")
-        if len(names) <= MOST_NAMED
-        else f"one of {', '.join(names[:MOST_NAMED])}, …"
-    )
-    others = f"{worse[0]} is" if len(worse) == 1 else f"The other {number_word(len(worse))} are"
-    return f"Best{where}: {best}. {others} worse {sure}."
+def _kind(judgement: Judgement) -> str:
+    return f" with {judgement.supervision} supervision" if judgement.supervision else ""
+
+
+def _where(judgement: Judgement) -> str:
+    return f"{_kind(judgement)} on {readable(judgement.task)}"
+
+
+def _leads(leader: Leader, metric: Metric) -> str:
+    extreme = "smallest" if metric.lower_is_better else "largest"
+    value = with_unit(leader.mean, metric)
+    return f"{readable(leader.loss)} has the {extreme} {metric.label}, {value}"
+
+
+def _sure(leader: Leader) -> str:
+    little = ", but two seeds say little" if leader.seeds < 3 else ""
+    return f"({CONFIDENCE}{little})"
+
+
+def difference_text(difference: float, metric: Metric) -> str:
+    """Return a difference with its unit, rounded up to two digits, such as 9.1 points."""
+    size = at_most(difference, metric)
+    if not metric.percent:
+        return size
+    return f"{size} point" if size == "1" else f"{size} points"

@@ -1,55 +1,67 @@
 """Tasks that differ in their number of training bags alone, and what more supervision is worth in such bags."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy import stats
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from milbench.contracts.metric_info import describe
 from milbench.experiment.cell import Cell
-from milbench.experiment.choices import task_key
 from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, measured, readable
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
-from milbench.report.tables import Table
+from milbench.report.table import Table
 
-FEWEST_AMOUNTS = 3  # with fewer there is no curve
-_GRID = 2001  # amounts at which two curves are compared, evenly spaced in the logarithm
+FEWEST_AMOUNTS = 3
+"""With fewer numbers of training bags there is no curve."""
+
+_GRID = 2001
+"""The number of amounts at which two curves are compared, evenly spaced in the logarithm."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Tasks that are the same but for their number of training bags, by which `tasks` has their labels, ascending."""
+    """Tasks that are the same but for their number of training bags."""
 
     name: str
     tasks: dict[float, str]
+    """Number of training bags -> the name of the task, the fewest bags first."""
 
 
 def series_of(study: Study) -> list[Series]:
     """Return every series of tasks with at least FEWEST_AMOUNTS numbers of training bags."""
-    groups: dict[str, dict[float, str]] = {}
-    rests: dict[str, Cell] = {}  # what the tasks of a group share
+    tasks_by_key: dict[str, dict[float, str]] = {}
+    shared: dict[str, Cell] = {}
     for task in study.tasks:
-        cell, amount = study.cell_of(task), study.info(task).amount
-        params = {name: value for name, value in cell.task.params.items() if name != amount}
-        rest = rests.setdefault(
-            task_key(cell.task.name, params),
-            replace(cell, task=replace(cell.task, params=params, short_name="")),
-        )
-        value = study.plan.task_params(cell).get(amount)
-        if isinstance(value, int | float):
-            groups.setdefault(rest.task.key, {})[value] = task
-    groups = {key: tasks for key, tasks in groups.items() if len(tasks) >= FEWEST_AMOUNTS}
-    names = labels(rests[key] for key in groups)
-    return [
-        Series(names[rests[key].id].task, dict(sorted(tasks.items())))
-        for key, tasks in groups.items()
-    ]
+        amount = study.info(task).amount
+        cell = study.cell_of(task)
+        bags = study.plan.task_params(cell).get(amount)
+        without_amount = _without_parameter(cell, amount)
+        key = without_amount.task.key
+        # The first task of a series stands for all of them in its name.
+        shared.setdefault(key, without_amount)
+        if isinstance(bags, int | float):
+            tasks_by_key.setdefault(key, {})[bags] = task
+    long_enough = {k: tasks for k, tasks in tasks_by_key.items() if len(tasks) >= FEWEST_AMOUNTS}
+    names = labels(shared[key] for key in long_enough)
+    series = []
+    for key, tasks in long_enough.items():
+        name = names[shared[key].id].task
+        series.append(Series(name, dict(sorted(tasks.items()))))
+    return series
+
+
+def _without_parameter(cell: Cell, name: str) -> Cell:
+    """Return a cell whose task lacks a parameter, and has no name of its own."""
+    params = {key: value for key, value in cell.task.params.items() if key != name}
+    return replace(cell, task=replace(cell.task, params=params, short_name=""))
 
 
 def equivalent_amount(
@@ -65,92 +77,127 @@ def equivalent_amount(
     amount belongs to the interval if Student's interval of the mean difference between curve and target there holds
     zero: a test inverted at every amount, as in Fieller's interval. Its coverage is for this pair alone.
 
+    The amount is that at which the means are first equal, inf where the curve stays on the worse side of the target, 0
+    where it starts on the better one. The bounds are 0 and inf beyond what was measured, the amount itself where the
+    two are told apart everywhere, nan for fewer than three seeds.
+
     Args:
         amounts: (k,), ascending and positive.
         curve: (n, k), the values of n seeds at each amount.
         target: (n,), the values to be reached, of the same seeds.
-
-    The amount is that at which the means are first equal, inf where the curve stays above, 0 where it starts below. The
-    bounds are 0 and inf beyond what was measured, the amount itself where the two are told apart everywhere, nan for
-    fewer than three seeds.
+        lower_is_better: whether the values are errors.
+        overlap: how many bags are tested on for each that is trained on, where seeds split the same bags.
     """
     places = np.log(np.asarray(amounts, dtype=float))
-    values, wanted = np.asarray(curve, dtype=float), np.asarray(target, dtype=float)
-    sign = 1.0 if lower_is_better else -1.0
+    values = np.asarray(curve, dtype=float)
+    wanted = np.asarray(target, dtype=float)
     grid = np.linspace(places[0], places[-1], _GRID)
-    left = sign * (np.stack([np.interp(grid, places, line) for line in values]) - wanted[:, None])
-    mean = left.mean(axis=0)
-    amount = (
-        0.0
-        if mean[0] < 0
-        else float(np.exp(grid[(mean <= 0).argmax()]))
-        if (mean <= 0).any()
-        else math.inf
-    )
-    n = len(values)
-    if n < FEWEST_SEEDS:
+    # How far each curve is on the worse side of its target, at each amount of the grid.
+    excess = np.stack([np.interp(grid, places, line) for line in values]) - wanted[:, None]
+    if not lower_is_better:
+        excess = -excess
+    mean = excess.mean(axis=0)
+    amount = _first_amount_reached(grid, mean)
+
+    seeds = len(values)
+    if seeds < FEWEST_SEEDS:
         return amount, math.nan, math.nan
-    half = (
-        stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
-    )
-    open_ = np.flatnonzero(np.abs(mean) <= half)
-    if not len(open_):  # the two are told apart everywhere that they were compared
+    quantile = special.stdtrit(seeds - 1, (1 + LEVEL) / 2)
+    half_width = quantile * excess.std(axis=0, ddof=1) * math.sqrt(1 / seeds + overlap)
+    not_excluded = np.flatnonzero(np.abs(mean) <= half_width)
+    if not len(not_excluded):
+        # The two are told apart everywhere that they were compared.
         return amount, amount, amount
-    low = 0.0 if open_[0] == 0 else float(np.exp(grid[open_[0]]))
-    high = math.inf if open_[-1] == _GRID - 1 else float(np.exp(grid[open_[-1]]))
+    first = not_excluded[0]
+    last = not_excluded[-1]
+    # What is not excluded at an end of the grid may go on beyond it.
+    low = 0.0 if first == 0 else float(np.exp(grid[first]))
+    high = math.inf if last == _GRID - 1 else float(np.exp(grid[last]))
     return amount, low, high
+
+
+def _first_amount_reached(grid: NDArray[np.float64], mean_excess: NDArray[np.float64]) -> float:
+    """Return the first amount of a grid of logarithms where the mean curve reaches the target; see its caller."""
+    is_reached = mean_excess <= 0
+    if mean_excess[0] < 0:
+        return 0.0
+    if not is_reached.any():
+        return math.inf
+    return float(np.exp(grid[is_reached.argmax()]))
 
 
 def worth_table(study: Study, series: Series) -> Table | None:
     """Return how many bags of the weakest supervision replace one of stronger; None for one kind of supervision."""
     tasks = list(series.tasks.values())
-    name = study.primary(tasks[0])
-    on_all = set.intersection(
-        *(set(study.table(task, name).dropna(how="all").index) for task in tasks)
-    )
-    losses = [variant for variant in study.ranking() if variant in on_all]
-    weak, strong = (
-        [v for v in losses if (study.supervision[v] == study.kinds[0]) == is_weak]
-        for is_weak in (1, 0)
-    )
+    metric = study.primary(tasks[0])
+    losses = _losses_on_all(study, tasks)
+    weak = [loss for loss in losses if study.supervision[loss] == study.kinds[0]]
+    strong = [loss for loss in losses if study.supervision[loss] != study.kinds[0]]
     if not weak or not strong:
         return None
+    described = describe(metric)
     rows = []
-    for variant, (amount, task) in product(strong, series.tasks.items()):
-        values = study.table(task, name).loc[variant]
-        value = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
-        worths = (_worth(study, series, other, variant, amount) for other in weak)
-        rows.append([f"{readable(variant)}, {amount:,.0f} bags", value, *worths])
-    columns = [
-        "supervised more",
-        describe(name).heading,
-        *(f"as many bags for {readable(v)}" for v in weak),
-    ]
+    for loss in strong:
+        for amount, task in series.tasks.items():
+            values = study.table(task, metric).loc[loss]
+            mean = float(np.mean(values))
+            spread = float(np.std(values, ddof=1))
+            row = {
+                "supervised more": f"{readable(loss)}, {amount:,.0f} bags",
+                described.heading: measured(mean, spread, described),
+            }
+            for other in weak:
+                head = f"as many bags for {readable(other)}"
+                row[head] = _worth(study, series, other, loss, amount)
+            rows.append(row)
     note = (
         "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
         "which Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. "
         "< and >: outside the numbers that were measured."
     )
     title = f"What supervision is worth in bags: {readable(series.name)}"
-    return Table(title, pd.DataFrame(rows, columns=columns).set_index("supervised more"), note)
+    return Table(title, pd.DataFrame(rows).set_index("supervised more"), note)
+
+
+def _losses_on_all(study: Study, tasks: Sequence[str]) -> list[str]:
+    """Return the losses that have a value on each of some tasks, the best first."""
+    metric = study.primary(tasks[0])
+    losses = study.ranking()
+    for task in tasks:
+        measured_here = set(study.table(task, metric).dropna(how="all").index)
+        losses = [loss for loss in losses if loss in measured_here]
+    return losses
 
 
 def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) -> str:
+    """Return how many bags of one loss are worth as much as an amount of bags of another that is supervised more."""
     task = series.tasks[amount]
-    name = study.primary(task)
-    curves = pd.concat(
-        [study.table(other, name).loc[weak] for other in series.tasks.values()], axis=1
-    ).dropna()
-    target = study.table(task, name).loc[strong].dropna()
+    metric = study.primary(task)
+    columns = [study.table(other, metric).loc[weak] for other in series.tasks.values()]
+    curves = pd.concat(columns, axis=1).dropna()
+    target = study.table(task, metric).loc[strong].dropna()
     seeds = curves.index.intersection(target.index)
     if seeds.empty:
         return NOTHING
-    lower, overlap = describe(name).lower_is_better, study.info(task).overlap
-    bags = equivalent_amount(
-        [*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap
+    bags, low, high = equivalent_amount(
+        list(series.tasks),
+        curves.loc[seeds].to_numpy(),
+        target[seeds].to_numpy(),
+        lower_is_better=describe(metric).lower_is_better,
+        overlap=study.info(task).overlap,
     )
-    worth, low, high = (
-        "<" if count == 0 else ">" if math.isinf(count) else f"{count:,.0f}" for count in bags
-    )
-    ratio = f" × {bags[0] / amount:.2g}" if 0 < bags[0] < math.inf else ""
-    return worth + ("" if math.isnan(bags[1]) else f" [{low}, {high}]") + ratio
+    said = _bags_in_words(bags)
+    if not math.isnan(low):
+        said += f" [{_bags_in_words(low)}, {_bags_in_words(high)}]"
+    if 0 < bags < math.inf:
+        said += f" × {bags / amount:.2g}"
+    return said
+
+
+def _bags_in_words(bags: float) -> str:
+    """Return a number of bags, or that it lies outside the numbers that were measured."""
+    if bags == 0:
+        return "<"
+    if math.isinf(bags):
+        return ">"
+    return f"{bags:,.0f}"

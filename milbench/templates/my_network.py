@@ -15,12 +15,16 @@ class MyNetwork(Network):
     name = "my-network"
 
     def __init__(self, inputs: int, num_classes: int, seed: int, width: int = 32) -> None:  # noqa: ARG002
-        super().__init__()  # torch's generator has the seed already
+        super().__init__()
+        # Weights are drawn by torch's generator, which has the seed already.
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 5, stride=2, padding=2), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(),
-        )  # fmt: skip
-        self.head = nn.Conv2d(width, num_classes + 1, 3)  # the background is the last channel
+            nn.Conv2d(inputs, width, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+        )
+        # The background is the last channel.
+        self.head = nn.Conv2d(width, num_classes + 1, 3)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.body(images))

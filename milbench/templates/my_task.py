@@ -30,11 +30,17 @@ def draw_bags() -> Bags:
     Replace them with yours. Without `truth`, losses are compared by the label sets alone.
     """
     rng = generator("my-task")
-    classes = torch.randint(4, (600, 6), generator=rng)  # of each point; 3 is background
+    # The class of each point, from 0 to 2. The number after them, 3, is the background.
+    classes = torch.randint(4, (600, 6), generator=rng)
     corners = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
-    mask = torch.arange(6) < torch.randint(2, 7, (600, 1), generator=rng)
-    points = (corners[classes] + torch.randn(600, 6, 2, generator=rng)) * mask.unsqueeze(2)
-    things = classes.masked_fill(~mask | (classes == 3), -1)
+    sizes = torch.randint(2, 7, (600, 1), generator=rng)
+    # False at the places that a bag of fewer than six points does not fill.
+    mask = torch.arange(6) < sizes
+    noise = torch.randn(600, 6, 2, generator=rng)
+    points = (corners[classes] + noise) * mask.unsqueeze(2)
+    # The classes that occur: -1 stands for background, and for places that are not filled.
+    is_background = classes == 3
+    things = classes.masked_fill(~mask | is_background, -1)
     truth = Truth(things, position_classes=classes)
     return Bags(points, label_matrix(things, 3), mask, truth)
 
@@ -61,10 +67,11 @@ class MyTask(Task):
         # The digest tells results on other data apart. Raise UsageError where a file is missing.
         bags = draw_bags()
         content = bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes()
-        return f"{len(bags)} bags, sha256 {hashlib.sha256(content).hexdigest()[:16]}"
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        return f"{len(bags)} bags, sha256 {digest}"
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # Every seed splits the same bags, 100 to test on for 400 to train on: this widens intervals.
+        # Every seed splits the same bags, with 100 to test on for 400 to train on. Intervals are widened by this.
         return 100 / 400
 
     def load(

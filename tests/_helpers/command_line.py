@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,3 +68,11 @@ def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
+
+
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command that set values by -p."""
+    words = []
+    for key, value in values.items():
+        words += ["-p", f"{key}={value}"]
+    return words

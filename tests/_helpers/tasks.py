@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from milbench import Network, Problem, Task, load_task
+import torch
+from torch import Tensor
+
+from milbench import Bags, Network, Problem, Task, load_task
 from milbench.contracts.loss import Head
 from milbench.contracts.registry import tasks
 from milbench.networks.known_networks import make_network, network_name
@@ -16,6 +19,14 @@ def loaded(
     task = load_task(name, **params)
     task.check_data(data_dir)
     return task.load(data_dir, seed, limit=limit)
+
+
+def mask_of(bags: Bags, *, of_sequences: bool = False) -> Tensor:
+    """Return which places of sets (B, K), or frames of sequences (B, T), are filled: all of them without a mask."""
+    if bags.mask is not None:
+        return bags.mask
+    count, size, frames = bags.instances.shape
+    return torch.ones(count, frames if of_sequences else size, dtype=torch.bool)
 
 
 def new_network(

@@ -14,7 +14,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
 
 
-def test_cuda_and_auto_name_every_gpu_and_a_number_names_one(
+def test_cuda_names_every_gpu_and_a_number_names_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpus(monkeypatch, 3)
@@ -36,7 +36,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
         resolve_all("cuda")
 
 
-def test_a_gpu_whose_driver_is_too_old_for_torch_is_told_in_one_line(
+def test_a_driver_too_old_for_torch_is_one_line(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`nvidia-smi` lists it, and torch raises the error that it has for that."""

@@ -69,9 +69,7 @@ def test_a_file_that_may_still_change_is_not_remembered(
     assert two.calls == 2
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_remembered(
-    two: Counted, old_files: Path
-) -> None:
+def test_a_file_changed_while_it_is_read_is_not_remembered(two: Counted, old_files: Path) -> None:
     def changing() -> str:
         found = two()
         time.sleep(0.02)

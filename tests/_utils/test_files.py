@@ -14,7 +14,7 @@ from milbench._utils.images import bounded, eight_bits, unique_stems
 from milbench.data.in_order import prefetched
 
 
-def test_an_error_in_the_middle_names_the_file_and_leaves_the_old_one(tmp_path: Path) -> None:
+def test_an_error_midway_names_the_file_and_leaves_it(tmp_path: Path) -> None:
     def fill(temporary: Path) -> None:
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -33,7 +33,7 @@ def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_what_goes_wrong_with_the_next_batch_is_raised_in_its_place() -> None:
+def test_an_error_of_the_next_batch_comes_in_its_place() -> None:
     def batches() -> Iterator[int]:
         yield 1
         raise OSError("the disk is gone")
@@ -47,7 +47,7 @@ def test_what_goes_wrong_with_the_next_batch_is_raised_in_its_place() -> None:
 @pytest.mark.parametrize(
     "size", [(10, 10), (3000, 1), (1, 3000), (2000, 1500), (37, 911), (1000, 1)]
 )
-def test_an_image_is_shrunk_to_so_many_pixels_in_its_proportions(size: tuple[int, int]) -> None:
+def test_an_image_is_shrunk_in_its_proportions(size: tuple[int, int]) -> None:
     width, height = bounded(*size, 1000)
     assert 1 <= width * height <= 1000
     if size[0] * size[1] <= 1000:

@@ -154,7 +154,7 @@ def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str,
     ("bug", "kind"),
     [('int("not a number")', ValueError), ('open("/nowhere/at/all")', FileNotFoundError)],
 )
-def test_a_defect_in_a_plug_in_is_not_taken_for_a_mistake_of_the_user(
+def test_a_defect_in_a_plug_in_is_no_usage_error(
     milbench: Milbench, tmp_path: Path, bug: str, kind: type[Exception]
 ) -> None:
     task = tmp_path / "task.py"
@@ -205,7 +205,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
-def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path) -> None:
+def test_a_closed_output_is_no_error(root: Path) -> None:
     words = (
         f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
     )
@@ -217,7 +217,7 @@ def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path) -> 
     assert len(list(root.glob("runs/cells/*/result.json"))) == 1
 
 
-def test_milbench_alone_names_the_demo_and_three_commands_that_run_one_after_the_other(
+def test_milbench_alone_names_commands_that_run_in_their_order(
     root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an empty folder; two steps with one seed, and no browser."""

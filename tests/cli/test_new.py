@@ -58,7 +58,7 @@ def test_what_it_writes_runs_and_passes_its_tests(
 
 
 @pytest.mark.drawn
-def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for_nothing_more(
+def test_a_task_without_truth_is_ranked_by_the_set_error(
     milbench: Milbench, root: Path, here: Path
 ) -> None:
     milbench("new", "task", "bare").done()

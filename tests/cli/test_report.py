@@ -14,21 +14,34 @@ from tests._helpers.report_data import ONE, make_results
 BASE = ("run", "--loss", "exact", "--task", TINY)
 
 
-def test_lists(milbench: Milbench) -> None:
+def test_a_list_of_no_runs_names_the_demo(milbench: Milbench) -> None:
     assert "next: milbench run demo" in milbench("list", "runs").done()
-    milbench(*BASE, "--name", "mine")
-    shown = {
-        "losses": ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"), "specs": ("demo",),
-        "tasks": ("extended-digits", "extended-mnist", "synthetic-bags", "table (required)"), "runs": ("mine",),
-        "settings": ("run.timeout", "Seconds after which a cell fails"),
-    }  # fmt: skip
-    for what, names in shown.items():
-        listed = milbench("list", what)
-        assert (listed.code, [name for name in names if name not in listed.out]) == (0, [])
-    assert all(meaning for *_, meaning in describe_settings()), "every setting says what it means"
 
 
-def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printed(
+def test_a_list_of_runs_has_their_names(milbench: Milbench) -> None:
+    milbench(*BASE, "--name", "mine").done()
+    assert "mine" in milbench("list", "runs").done()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("losses", ["exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"]),
+        ("specs", ["demo"]),
+        ("tasks", ["extended-digits", "extended-mnist", "synthetic-bags", "table (required)"]),
+        ("settings", ["run.timeout", "Seconds after which a cell fails"]),
+    ],
+)
+def test_a_list_has_what_there_is(milbench: Milbench, kind: str, names: list[str]) -> None:
+    listed = milbench("list", kind).done()
+    assert [name for name in names if name not in listed] == []
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert all(meaning for *_, meaning in describe_settings())
+
+
+def test_a_published_report_is_made_again_below_the_root(
     milbench: Milbench, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(root.parent))
@@ -44,27 +57,18 @@ def test_a_published_report_is_made_again_below_the_root_and_its_sentence_printe
     )
 
 
-def test_two_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:
-    milbench(*BASE, "--name", "short", "--seeds", "0-1", "-p", "recipe.epochs=1")
-    milbench(
-        "run",
-        "--loss",
-        "exact,noisy-or",
-        "--task",
-        f"{TINY},synthetic-bags",
-        "--name",
-        "long",
-        *SMALL,
-    )
-    words = ("--task", f"{TINY},synthetic-bags", "--name", "again", *SMALL, "-p", "task.size=6")
-    milbench("run", "--loss", "exact", *words)
+def test_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:
+    both = f"{TINY},synthetic-bags"
+    milbench(*BASE, "--name", "short", "--seeds", "0-1", "-p", "recipe.epochs=1").done()
+    milbench("run", "--loss", "exact,noisy-or", "--task", both, "--name", "long", *SMALL).done()
+    again = ("--name", "again", *SMALL, "-p", "task.size=6")
+    milbench("run", "--loss", "exact", "--task", both, *again).done()
     milbench("report", "short", "long", "again").done()
+
     page = (root / "reports" / "short+long+again" / "report.md").read_text("utf-8")
     rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")}
     assert {"exact (short)", "exact (long)", "noisy-or", "exact"} <= rows
-    assert "exact (again)" not in rows, "its cell of synthetic-bags is one of long's"
-    assert re.findall("^## (.*)", page, re.MULTILINE) == [
-        "tiny (short)",
-        "synthetic-bags",
-        "tiny (again)",
-    ]
+    # Its cell of synthetic-bags is one of long's.
+    assert "exact (again)" not in rows
+    sections = re.findall("^## (.*)", page, re.MULTILINE)
+    assert sections == ["tiny (short)", "synthetic-bags", "tiny (again)"]

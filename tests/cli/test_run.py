@@ -46,25 +46,38 @@ source = "A paper, table 1"
     return str(path)
 
 
-def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
-    paper, quick = read_spec(study, "paper"), read_spec(study)
-    assert quick.preset == "quick", "the first preset is the default"
-    assert (paper.seeds, quick.seeds) == ("0-9", "0-1")
+def test_the_first_preset_is_the_default(study: str) -> None:
+    spec = read_spec(study)
+    assert spec.preset == "quick"
+    assert make_plan(spec).spec.preset == "quick"
+
+
+def test_a_preset_changes_what_it_names(study: str) -> None:
+    quick = read_spec(study)
+    paper = read_spec(study, "paper")
+    assert quick.seeds == "0-1"
+    assert paper.seeds == "0-9"
+    assert {cell.recipe.epochs for cell in make_plan(quick).cells} == {1}
+
+
+def test_a_preset_changes_nothing_else(study: str) -> None:
+    quick = read_spec(study)
+    paper = read_spec(study, "paper")
     assert paper.recipe == {"optimizer": "psgd", "lr": 0.01}
     assert quick.recipe == {"optimizer": "psgd", "lr": 0.01, "epochs": 1}
     assert quick.loss == paper.loss == {"max-pooling": {"normalization": "batch"}}
-    plan = make_plan(quick)
-    assert plan.spec.preset == "quick"
-    assert {c.recipe.epochs for c in plan.cells} == {1}
 
 
-def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopped(
-    milbench: Milbench, root: Path, study: str
-) -> None:
+def test_a_dry_run_shows_presets_and_published_numbers(milbench: Milbench, study: str) -> None:
     shown = milbench("reproduce", study, "--dry-run").done()
     assert re.search(r"quick +│ a first look", shown)
     assert re.search(r"paper +│ days", shown)
     assert "published on tiny: a method of others, set error 12.30 % (A paper, table 1)" in shown
+
+
+def test_a_study_ends_in_its_report_and_computes_nothing_twice(
+    milbench: Milbench, root: Path, study: str
+) -> None:
     assert "4 cells, 4 to run" in milbench("reproduce", study).done()
     assert "max-pooling" in (root / "reports" / "study" / "index.html").read_text()
     again = milbench("reproduce", study).done()
@@ -72,28 +85,34 @@ def test_a_study_shows_its_presets_ends_in_its_report_and_goes_on_where_it_stopp
     assert again.splitlines()[-1].endswith("index.html")
 
 
-def test_a_spec_with_a_search_is_searched_before_it_is_compared(
-    milbench: Milbench, root: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "my-search.toml"
-    path.write_text("""
+SEARCH = """
 losses = ["exact", "noisy-or"]
 tasks = ["synthetic-bags"]
 seeds = "0-1"
 task.synthetic-bags.bags_per_epoch = 64
 recipe = {epochs = 1, evaluation_bags = 16}
 tune = {draws = 2, seeds = "1000", recipe.lr = {low = 1e-3, high = 1e-1, scale = "log"}}
-""")
+"""
+
+
+def test_a_spec_is_searched_before_it_is_compared(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "my-search.toml"
+    path.write_text(SEARCH)
+    # Two draws of each loss, half of them here.
     said = milbench("run", str(path), "--shard", "1/2").done()
-    assert "my-search: 4 cells, 2 to run" in said, "two draws of each loss"
-    assert said.splitlines()[-1] == f"next: milbench run my-search --root {root}", (
-        "no report of half a search"
-    )
+    assert "my-search: 4 cells, 2 to run" in said
+    # No report of half a search is proposed.
+    assert said.splitlines()[-1] == f"next: milbench run my-search --root {root}"
+
     said = milbench("run", "my-search").done()
     *_, end, answer, after = said.splitlines()
     assert end == "all 4 cells are done"
     assert after == f"next: milbench report my-search --root {root}"
     assert answer.startswith("On synthetic-bags no loss is shown to beat the best constant answer")
+
+    # A third draw of each loss.
     assert "my-search: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 
@@ -145,35 +164,43 @@ def test_a_search_in_two_stages_ends_in_a_comparison(
     assert "All were trained with one seed, the best one with three seeds" in page
 
 
+ONE_LOSS = ("--loss", "exact")
+"""Half of the cells of the spec: four draws, one of them with two more seeds, two cells compared."""
+
+
 def test_a_launch_that_ends_between_the_stages_goes_on(
     milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("milbench.experiment.stages.finalists_plan", killed)
-        assert milbench("run", staged).code == 137
-    assert seeds_of_search(root) == {1000: 8}, "the second stage was not planned"
-    shown = milbench("run", staged, "--dry-run").done()
-    assert "staged: 12 cells, 4 to run" in shown
+        assert milbench("run", staged, *ONE_LOSS).code == 137
+    # The second stage was not planned.
+    assert seeds_of_search(root) == {1000: 4}
+
+    shown = milbench("run", staged, *ONE_LOSS, "--dry-run").done()
+    assert "staged: 6 cells, 2 to run" in shown
     assert "then the comparison, with the settings that these cells choose" in shown
-    said = milbench("run", staged).done()
-    assert "staged: 8 cells, 0 to run" in said
-    assert "staged: 12 cells, 4 to run" in said
-    assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
+
+    said = milbench("run", staged, *ONE_LOSS).done()
+    assert "staged: 4 cells, 0 to run" in said
+    assert "staged: 6 cells, 2 to run" in said
+    assert seeds_of_search(root) == {1000: 4, 1001: 1, 1002: 1}
 
 
 def test_the_jobs_of_an_array_go_through_the_stages_together(
     milbench: Milbench, root: Path, staged: str
 ) -> None:
     # The first job finds the search unfinished, the second one ends its first stage and begins the next.
-    milbench("run", staged, "--shard", "1/2").done()
-    assert seeds_of_search(root) == {1000: 8}
-    said = milbench("run", staged, "--shard", "2/2").done()
-    assert "staged: 12 cells, 2 to run" in said
-    said = milbench("run", staged, "--shard", "1/2").done()
-    assert "staged: 16 cells, 2 to run" in said
-    said = milbench("run", staged, "--shard", "2/2").done()
-    assert "2 cells are done" in said
-    assert "16 of 16 cells done" in milbench("status", "staged").done()
+    milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
+    assert seeds_of_search(root) == {1000: 4}
+    said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()
+    assert "staged: 6 cells, 1 to run" in said
+    # The first job, once more, ends the second stage and begins the comparison.
+    said = milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
+    assert "staged: 8 cells, 1 to run" in said
+    said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()
+    assert "the cell is done" in said
+    assert "8 of 8 cells done" in milbench("status", "staged").done()
 
 
 def test_a_loss_joins_a_search_in_two_stages_later(
@@ -202,84 +229,75 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(
     assert "non-finite" in (root / "reports" / "failing" / "report.md").read_text()
 
 
-def test_every_study_begins_with_what_two_cores_can_do_and_says_what_limits_every_preset_but_the_papers() -> (
-    None
-):
-    studies = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
-    assert "supplementary-a" in studies
-    for name in studies:
-        first, *others, last = known = presets(name)
-        assert first in ("small", "quick")
-        assert last == "paper"
-        assert all(known.values()), "every preset says what it is"
-        for preset in (first, *others):
-            assert any(
-                note.startswith(f"Preset {preset}") for note in read_spec(name, preset).notes
-            ), (name, preset)
-        paper = read_spec(name, "paper")
-        assert paper.recipe["optimizer"] == "psgd"
-        assert paper.recipe["head_init"] == "paper"
+STUDIES = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
+
+
+def test_supplementary_a_is_one_of_the_studies() -> None:
+    assert "supplementary-a" in STUDIES
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_begins_small_and_ends_with_the_paper(name: str) -> None:
+    names = list(presets(name))
+    assert names[0] in ("small", "quick")
+    assert names[-1] == "paper"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_preset_of_a_study_says_what_it_is(name: str) -> None:
+    without = [preset for preset, about in presets(name).items() if not about]
+    assert without == []
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_preset_but_the_papers_says_what_limits_it(name: str) -> None:
+    for preset in list(presets(name))[:-1]:
+        notes = read_spec(name, preset).notes
+        assert [note for note in notes if note.startswith(f"Preset {preset}")], preset
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_preset_of_the_paper_has_its_optimizer_and_weights(name: str) -> None:
+    recipe = read_spec(name, "paper").recipe
+    assert recipe["optimizer"] == "psgd"
+    assert recipe["head_init"] == "paper"
 
 
 @pytest.mark.parametrize("task", ["svhn", "extended-digits"])
-def test_a_dry_run_reckons_with_the_bags_that_are_evaluated(
-    task: str, milbench: Milbench, street_data: Path
-) -> None:
+def test_the_size_of_an_evaluation_is_what_is_scored(task: str, street_data: Path) -> None:
     described = load_task(task, **PARAMS.get(task, {}))
     problem = described.load(street_data, limit=20)
-    scored = []
     score = untrained_scores(described, problem)
+    scored = []
 
     def counting(bags: Bags) -> Scores:
-        scored.append(
-            len(bags) if bags.labels.sum(dim=1).max() > 1 else 0
-        )  # not those that hold a single instance
+        # Batches of bags that hold a single instance are not counted.
+        if bags.labels.sum(dim=1).max() > 1:
+            scored.append(len(bags))
         return score(bags)
 
     problem.evaluate(counting)
     assert problem.evaluation_size == pytest.approx(sum(scored), abs=20)
-    words = [
-        "--loss",
-        "exact",
-        "--task",
-        task,
-        "--data-dir",
-        str(street_data),
-        "-p",
-        "recipe.evaluation_bags=20",
-    ]
-    settings = [f"task.{key}={value}" for key, value in PARAMS.get(task, {}).items()]
-    ran = milbench(
-        "run", *words, *(word for setting in settings for word in ("-p", setting)), "--dry-run"
-    )
+
+
+@pytest.mark.parametrize("task", ["svhn", "extended-digits"])
+def test_a_dry_run_reckons_with_evaluations(
+    task: str, milbench: Milbench, street_data: Path
+) -> None:
+    words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data)]
+    for key, value in PARAMS.get(task, {}).items():
+        words += ["-p", f"task.{key}={value}"]
+    ran = milbench("run", *words, "-p", "recipe.evaluation_bags=20", "--dry-run")
     assert re.search(r"steps an epoch, .+ of evaluations", ran.out), ran
 
 
 @needs_muon
-def test_the_published_comparison_on_svhn_runs_on_files_of_its_format(
+def test_the_published_comparison_on_svhn_runs_on_its_files(
     milbench: Milbench, street_data: Path, tmp_path: Path
 ) -> None:
     """The real SVHN is at hand on few machines; what reads and trains on it is tried on all."""
     shutil.copytree(street_data / "svhn", tmp_path / "svhn")
-    words = [
-        "section-5-4",
-        "--preset",
-        "quick",
-        "--loss",
-        "exact,ctc",
-        "--seeds",
-        "0",
-        "--data-dir",
-        str(tmp_path),
-    ]
-    small = [
-        "-p",
-        "task.batch_bags=2",
-        "-p",
-        "task.validation=4",
-        "-p",
-        "recipe.precision=float32",
-        *SMALL,
-    ]
-    ran = milbench("run", *words, *small).done()
+    study = ["section-5-4", "--preset", "quick", "--loss", "exact,ctc", "--seeds", "0"]
+    small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32"]
+    ran = milbench("run", *study, "--data-dir", str(tmp_path), *small, *SMALL).done()
     assert "all 2 cells are done" in ran

@@ -16,36 +16,65 @@ pytestmark = pytest.mark.usefixtures("unmirrored")
 
 
 def small(root: Path, **changes: Any) -> Comparison:
+    """Compute three losses with two seeds on the smallest task, here and without a display."""
     arguments: dict[str, Any] = {
-        "losses": {"exact": {}, "noisy-or": {"head": ["sigmoid", "softmax"]}}, "tasks": TINY, "seeds": range(2),
-        "recipe": {"epochs": 2, "evaluate_every": 1}, "name": "small", "root": root, "in_process": True,
+        "losses": {"exact": {}, "noisy-or": {"head": ["sigmoid", "softmax"]}},
+        "tasks": TINY,
+        "seeds": range(2),
+        "recipe": {"epochs": 2, "evaluate_every": 1},
+        "name": "small",
+        "root": root,
+        "in_process": True,
         "progress": False,
-    }  # fmt: skip
+    }
     return mb.compare(**arguments | changes)
 
 
-def test_a_comparison_has_the_cells_of_the_command_line_and_is_opened_again(
-    root: Path, milbench: Milbench
-) -> None:
-    computed = small(root).results
-    assert set(computed.frame["status"]) == {"done"}
-    assert set(computed.frame["loss"]) == {
-        "exact",
-        "noisy-or head=sigmoid",
-        "noisy-or head=softmax",
-    }
-    errors = computed.frame[computed.frame["metric"] == "test/instance_error"]
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    """Return a store with the comparison, and the comparison."""
+    root = tmp_path_factory.mktemp("computed") / "root"
+    with pytest.MonkeyPatch.context() as patch:
+        # MLflow takes seconds to import, and the fixture that leaves it out is of one test.
+        patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
+        patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
+        return root, small(root)
+
+
+def test_a_comparison_has_every_loss_and_all_its_cells(computed: tuple[Path, Comparison]) -> None:
+    frame = computed[1].results.frame
+    assert set(frame["status"]) == {"done"}
+    assert set(frame["loss"]) == {"exact", "noisy-or head=sigmoid", "noisy-or head=softmax"}
+
+
+def test_a_comparison_has_a_row_a_cell_and_epoch(computed: tuple[Path, Comparison]) -> None:
+    frame = computed[1].results.frame
+    errors = frame[frame["metric"] == "test/instance_error"]
     assert not errors.duplicated(["loss", "seed", "epoch"]).any()
-    assert len(errors) == 3 * 2 * 2, "losses, seeds, epochs"
-    run = milbench(
-        "run", "--loss", "exact,noisy-or", "--task", TINY, "-p", "loss.noisy-or.head=sigmoid,softmax",
-        "-p", "recipe.evaluate_every=1", "-p", "recipe.epochs=2", "--seeds", "0-1",
-        "--name", "small",
-    )  # fmt: skip
-    assert (run.code, ", 0 to run" in run.out) == (0, True), run
+    losses, seeds, epochs = 3, 2, 2
+    assert len(errors) == losses * seeds * epochs
+
+
+def test_the_command_line_has_the_cells_of_a_comparison(
+    computed: tuple[Path, Comparison], milbench: Milbench
+) -> None:
+    names = ["--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "small"]
+    heads = ["-p", "loss.noisy-or.head=sigmoid,softmax"]
+    recipe = ["-p", "recipe.evaluate_every=1", "-p", "recipe.epochs=2"]
+    said = milbench("run", *names, *heads, *recipe, "--root", str(computed[0])).done()
+    assert ", 0 to run" in said
+
+
+def test_a_comparison_is_opened_again_by_its_name(computed: tuple[Path, Comparison]) -> None:
+    root, comparison = computed
     again = mb.results(root, "small").results
-    assert again.frame.equals(computed.frame)
-    assert mb.results(root).results.plan.name == "small"
+    assert again.frame.equals(comparison.results.frame)
+
+
+def test_the_only_comparison_is_opened_without_its_name(
+    computed: tuple[Path, Comparison],
+) -> None:
+    assert mb.results(computed[0]).results.plan.name == "small"
 
 
 @pytest.mark.parametrize(
@@ -64,16 +93,13 @@ def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str)
     assert not (root / "runs").exists()
 
 
-def test_a_failed_cell_is_there_with_its_reason_and_is_computed_again_on_request(
-    root: Path,
-) -> None:
-    changes: dict[str, Any] = {"losses": "exact", "seeds": 0}
+def test_a_failed_cell_has_its_reason_whenever_it_runs(root: Path) -> None:
     diverges = {"lr": 1e30, "epochs": 1, "gradient_norm": "none"}
     for rerun in ("missing", "failed"):
-        (row,) = small(root, **changes, recipe=diverges, rerun=rerun).results.frame.to_dict(
-            "records"
-        )
-        assert (row["status"], row["metric"]) == ("failed", "")
+        comparison = small(root, losses="exact", seeds=0, recipe=diverges, rerun=rerun)
+        (row,) = comparison.results.frame.to_dict("records")
+        assert row["status"] == "failed"
+        assert row["metric"] == ""
         assert "training diverged: non-finite l" in row["reason"]
 
 
@@ -93,7 +119,7 @@ print(*sorted(set(found.frame["status"]) | set(found.frame["loss"])))
 """A script as README has it: without the guard that processes of multiprocessing need elsewhere."""
 
 
-def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
+def test_workers_of_a_script_do_not_run_it_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, "script.py"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -16,31 +17,54 @@ def comparison(**fields: object) -> Comparison:
     return Comparison(make_results(**fields), Path("reports"))  # type: ignore[arg-type]
 
 
-def test_it_says_how_much_is_done_and_a_notebook_shows_the_sentence_and_the_table() -> None:
-    opened = comparison(
-        tasks=ONE, statuses={("exact", "extended-digits", 0): ("failed", "no memory")}
-    )
-    assert repr(opened) == "<milbench.Comparison 'demo': 11 of 12 cells done>"
-    assert opened.sentences[0] in opened._repr_html_()
-    assert "<caption>All losses" in opened._repr_html_()
+@pytest.fixture(scope="module")
+def opened() -> Comparison:
+    return comparison()
 
 
-def test_tables_and_differences_agree_with_the_frame_at_the_epoch_that_counts() -> None:
-    opened = comparison()
-    own = opened.frame.query("final and metric == 'test/auroc'")
-    assert set(own["epoch"]) == {4}
-    means = own.groupby(["task", "loss"])["value"].mean()
+def test_it_says_how_much_is_done() -> None:
+    failed = {("exact", "extended-digits", 0): ("failed", "no memory")}
+    unfinished = comparison(tasks=ONE, statuses=failed)
+    assert repr(unfinished) == "<milbench.Comparison 'demo': 11 of 12 cells done>"
+
+
+def test_a_notebook_shows_the_sentence_and_the_table() -> None:
+    shown = comparison(tasks=ONE)
+    assert shown.sentences[0] in shown._repr_html_()
+    assert "<caption>All losses" in shown._repr_html_()
+
+
+def final_values(opened: Comparison) -> pd.DataFrame:
+    """Return the rows of the frame with the AUROC at the epoch that counts."""
+    return opened.frame.query("final and metric == 'test/auroc'")
+
+
+def test_the_last_epoch_counts(opened: Comparison) -> None:
+    assert set(final_values(opened)["epoch"]) == {4}
+
+
+def test_a_table_has_the_means_of_the_frame(opened: Comparison) -> None:
+    means = final_values(opened).groupby(["task", "loss"])["value"].mean()
     assert opened.table(metric="auroc")["mean"].to_dict() == pytest.approx(means.to_dict())
-    one = own[own["task"] == "synthetic-bags"]
-    assert opened.table("synthetic-bags", "auroc")["mean"].to_dict() == pytest.approx(
-        means["synthetic-bags"].to_dict()
-    )
-    wide = one.pivot_table(index="loss", columns="seed", values="value")
+
+
+def test_a_table_of_one_task_has_the_same_means(opened: Comparison) -> None:
+    means = final_values(opened).groupby(["task", "loss"])["value"].mean()
+    of_task = opened.table("synthetic-bags", "auroc")["mean"]
+    assert of_task.to_dict() == pytest.approx(means["synthetic-bags"].to_dict())
+
+
+def test_differences_are_those_of_a_paired_test(opened: Comparison) -> None:
+    values = final_values(opened).query("task == 'synthetic-bags'")
+    by_seed = values.pivot_table(index="loss", columns="seed", values="value")
     row = opened.differences("synthetic-bags", "auroc").iloc[0]
-    assert row["p"] == pytest.approx(
-        stats.ttest_rel(wide.loc[row["first"]], wide.loc[row["second"]]).pvalue, rel=1e-3
-    )
-    assert len(opened.differences()) == 2 * 6, "tasks, pairs of four losses"
+    paired = stats.ttest_rel(by_seed.loc[row["first"]], by_seed.loc[row["second"]])
+    assert row["p"] == pytest.approx(paired.pvalue, rel=1e-3)
+
+
+def test_there_is_a_difference_for_every_pair_on_every_task(opened: Comparison) -> None:
+    pairs_of_four_losses = 6
+    assert len(opened.differences()) == 2 * pairs_of_four_losses
 
 
 def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
@@ -49,27 +73,47 @@ def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
     assert "contender" in repr(table)
 
 
-def test_the_frame_has_a_column_a_setting_and_draws_stand_apart() -> None:
-    results = constant(
-        {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}, selection="validation"
-    )
-    draws = results.frame["seed"] == 1
-    opened = Comparison(
-        replace(results, frame=results.frame.assign(draw=draws.map({True: 0}))), Path("reports")
-    )
-    assert opened.frame.query("final")["value"].tolist() == [0.1, 0.3]
-    settings = opened.frame[["network", "recipe.epochs", "task.digits_per_bag"]].drop_duplicates()
-    assert settings.to_numpy().tolist() == [["mlp", 1, 2]]
-    assert (set(opened.frame["seed"]), set(opened.draws["seed"])) == ({0}, {1})
+@pytest.fixture(scope="module")
+def with_a_draw() -> Comparison:
+    """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
+    curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
+    results = constant(curves, selection="validation")
+    draw = results.frame["seed"].map({1: 0})  # missing where there is no draw
+    return Comparison(replace(results, frame=results.frame.assign(draw=draw)), Path("reports"))
 
 
-def test_the_figure_has_a_panel_a_task_and_the_report_is_a_page(tmp_path: Path) -> None:
-    opened = comparison()
+def test_validation_values_choose_the_epoch_that_counts(with_a_draw: Comparison) -> None:
+    assert with_a_draw.frame.query("final")["value"].tolist() == [0.1, 0.3]
+
+
+def test_the_frame_has_a_column_a_setting(with_a_draw: Comparison) -> None:
+    settings = with_a_draw.frame[["network", "recipe.epochs", "task.digits_per_bag"]]
+    assert settings.drop_duplicates().to_numpy().tolist() == [["mlp", 1, 2]]
+
+
+def test_draws_stand_apart(with_a_draw: Comparison) -> None:
+    assert set(with_a_draw.frame["seed"]) == {0}
+    assert set(with_a_draw.draws["seed"]) == {1}
+
+
+def test_the_figure_has_a_panel_a_task(opened: Comparison) -> None:
     assert len(opened.figure().axes) == 2
+
+
+def test_the_figure_of_a_task_names_the_metric(opened: Comparison) -> None:
     (panel,) = opened.figure("synthetic-bags", "auroc").axes
     assert panel.get_xlabel() == describe("auroc").label
+
+
+def test_a_metric_that_is_misspelt_is_named(opened: Comparison) -> None:
     with pytest.raises(
         UsageError, match="unknown metric of this comparison 'auroc_'; did you mean 'auroc'"
     ):
         opened.table(metric="auroc_")
-    assert opened.report(tmp_path).name == "index.html"
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_the_report_is_a_page(opened: Comparison, tmp_path: Path) -> None:
+    page = opened.report(tmp_path)
+    assert page == tmp_path / "index.html"
+    assert opened.sentences[0].partition(":")[0] in page.read_text("utf-8")

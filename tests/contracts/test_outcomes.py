@@ -9,51 +9,81 @@ import pytest
 from milbench.contracts.outcomes import Outcomes, load_outcomes, save_outcomes
 from milbench.errors import UsageError
 
+COUNTED = Outcomes(np.array([0, 3, 1], np.int64), np.array([4, 5, 0], np.uint8), "ab")
+"""Whole numbers, each with a weight of its own."""
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "outcomes.npz"
-    wrong, counts = np.array([0, 3, 1], np.int64), np.array([4, 5, 0], np.uint8)
-    save_outcomes(
-        path,
-        {
-            "posterior_error": Outcomes(wrong, counts, "ab"),
-            "a/nll": Outcomes(np.array([0.5, -1]), np.ones(2), "cd"),
-            "b/nll": Outcomes(np.array([300, 2]), np.ones(2), "cd"),
-            "b/set_error": Outcomes(np.array([1, 0]), np.ones(2), "cd"),
-        },
-    )
-    outcomes = load_outcomes(path)
-    assert list(outcomes) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
-    assert [outcomes[name].sums.tolist() for name in ("a/nll", "b/nll", "b/set_error")] == [
-        [0.5, -1],
-        [300, 2],
-        [1, 0],
-    ]
-    assert outcomes["posterior_error"].sums.tolist() == [0, 3, 1]
-    assert outcomes["posterior_error"].weights.tolist() == [4, 5, 0]
-    assert outcomes["posterior_error"].items == "ab"
-    assert outcomes["posterior_error"].value == pytest.approx(4 / 9)
-    with np.load(path, allow_pickle=False) as stored:  # the format that other programs rely on
-        assert sorted(stored.files) == [
-            f"{n}/{part}" for n in range(3) for part in ("items", "names", "sum", "weight")
-        ]
-        assert [stored[f"{n}/names"].tolist() for n in range(3)] == [
-            ["posterior_error"],
-            ["a/nll", "b/nll"],
-            ["b/set_error"],
-        ]
-        assert [stored[f"{n}/sum"].dtype for n in range(3)] == [np.uint8, np.float32, np.uint8]
+ONES = np.ones(2)
+OUTCOMES = {
+    "posterior_error": COUNTED,
+    # Fractions and a negative number, for which only floats will do.
+    "a/nll": Outcomes(np.array([0.5, -1]), ONES, "cd"),
+    # Too large for a byte, in a file that stores some numbers in bytes.
+    "b/nll": Outcomes(np.array([300, 2]), ONES, "cd"),
+    "b/set_error": Outcomes(np.array([1, 0]), ONES, "cd"),
+}
 
 
-@pytest.mark.parametrize(("sums", "weights", "items", "named"), [
-    ([1.0, np.nan], [1, 1], "ab", "sums"),
-    ([[1.0]], [[1.0]], "ab", "sums"),
-    ([1, 0], [1, 1, 1], "ab", "weights"),
-    ([1, 0], [1, -1], "ab", "weights"),
-    ([0, 0], [0, 0], "ab", "weights"),
-    ([], [], "ab", "weights"),
-    ([1, 0], [1, 1], "", "items"),
-])  # fmt: skip
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "outcomes.npz"
+
+
+@pytest.fixture
+def written(path: Path) -> Path:
+    save_outcomes(path, OUTCOMES)
+    return path
+
+
+def test_names_are_read_in_the_order_of_writing(written: Path) -> None:
+    assert list(load_outcomes(written)) == ["posterior_error", "a/nll", "b/nll", "b/set_error"]
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_what_was_written_is_read(written: Path, name: str) -> None:
+    read = load_outcomes(written)[name]
+    assert read.sums.tolist() == OUTCOMES[name].sums.tolist()
+    assert read.weights.tolist() == OUTCOMES[name].weights.tolist()
+    assert read.items == OUTCOMES[name].items
+
+
+def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
+    assert COUNTED.value == pytest.approx(4 / 9)
+
+
+# The format is fixed, since other programs rely on it.
+
+
+def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
+    with np.load(written, allow_pickle=False) as stored:
+        names = [stored[f"{n}/names"].tolist() for n in range(3)]
+    assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]
+
+
+def test_a_group_is_stored_in_four_arrays(written: Path) -> None:
+    with np.load(written, allow_pickle=False) as stored:
+        of_first = [name for name in stored.files if name.startswith("0/")]
+        assert len(stored.files) == 3 * 4
+    assert sorted(of_first) == ["0/items", "0/names", "0/sum", "0/weight"]
+
+
+def test_sums_are_stored_in_the_smallest_type_that_holds_them(written: Path) -> None:
+    with np.load(written, allow_pickle=False) as stored:
+        types = [stored[f"{n}/sum"].dtype for n in range(3)]
+    assert types == [np.uint8, np.float32, np.uint8]
+
+
+@pytest.mark.parametrize(
+    ("sums", "weights", "items", "named"),
+    [
+        pytest.param([1.0, np.nan], [1, 1], "ab", "sums", id="a sum that is NaN"),
+        pytest.param([[1.0]], [[1.0]], "ab", "sums", id="a matrix"),
+        pytest.param([1, 0], [1, 1, 1], "ab", "weights", id="a weight too many"),
+        pytest.param([1, 0], [1, -1], "ab", "weights", id="a negative weight"),
+        pytest.param([0, 0], [0, 0], "ab", "weights", id="weights of zero"),
+        pytest.param([], [], "ab", "weights", id="no items"),
+        pytest.param([1, 0], [1, 1], "", "items", id="items without a digest"),
+    ],
+)
 def test_what_cannot_be_an_outcome_is_refused(
     sums: list[float], weights: list[float], items: str, named: str
 ) -> None:
@@ -61,27 +91,36 @@ def test_what_cannot_be_an_outcome_is_refused(
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)
 
 
-def test_files_that_are_no_outcomes_are_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "outcomes.npz"
-
-    def write(arrays: dict[str, Any]) -> None:
-        np.savez(path, **arrays)
-
+def test_a_missing_file_is_one_line(path: Path) -> None:
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(path)
-    save_outcomes(path, {"set_error": Outcomes(np.ones(3), np.ones(3), "ab")})
-    path.write_bytes(path.read_bytes()[:200])
+
+
+def test_a_file_that_is_cut_off_is_one_line(written: Path) -> None:
+    written.write_bytes(written.read_bytes()[:200])
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
-        load_outcomes(path)
-    whole = {
+        load_outcomes(written)
+
+
+def stored_arrays() -> dict[str, Any]:
+    """Return the arrays of a file of three items, each with its weight."""
+    return {
         "0/names": np.array(["set_error"]),
         "0/sum": np.ones((3, 1)),
-        "0/weight": np.ones(2),
+        "0/weight": np.ones(3),
         "0/items": "ab",
     }
-    write({name: array for name, array in whole.items() if name != "0/weight"})
+
+
+def test_a_file_without_weights_is_one_line_that_names_them(path: Path) -> None:
+    arrays = stored_arrays()
+    del arrays["0/weight"]
+    np.savez(path, **arrays)
     with pytest.raises(UsageError, match="0/weight"):
         load_outcomes(path)
-    write(whole)
+
+
+def test_a_file_with_a_weight_too_few_is_one_line(path: Path) -> None:
+    np.savez(path, **(stored_arrays() | {"0/weight": np.ones(2)}))
     with pytest.raises(UsageError, match="not valid: weights"):
         load_outcomes(path)

@@ -8,54 +8,100 @@ import pytest
 
 from milbench.contracts.published import Published
 from milbench.contracts.registry import tasks
+from milbench.contracts.task import Task
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan, TaskInfo
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.experiment.questions import Questions
 from milbench.experiment.spec_files import make_spec
 
+RUNS = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
+PRINTED = Published("instance_error", 0.5, "A paper", "a", spread=0.2, runs=9)
 
-def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
-    runs = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
-    printed = Published("instance_error", 0.5, "A paper", "a", spread=0.2, runs=9)
-    assert (printed.mean, printed.deviation, printed.count) == (0.5, 0.2, 9)
-    listed = replace(printed, values=runs)
-    assert (listed.mean, listed.deviation) == pytest.approx((np.mean(runs), np.std(runs, ddof=1)))
+
+def test_what_a_source_prints_counts_where_no_runs_are_listed() -> None:
+    assert PRINTED.mean == 0.5
+    assert PRINTED.deviation == 0.2
+    assert PRINTED.count == 9
+
+
+def test_listed_runs_count_and_not_what_the_source_prints() -> None:
+    listed = replace(PRINTED, values=RUNS)
+    assert listed.mean == pytest.approx(np.mean(RUNS))
+    assert listed.deviation == pytest.approx(np.std(RUNS, ddof=1))
     assert listed.count == 6
-    assert replace(printed, values=runs[:1]).deviation == 0.2, "one run has no deviation"
 
 
-def test_what_a_plan_holds_of_a_task_is_read_back() -> None:
-    task = tasks().create("extended-mnist", {})
+def test_one_listed_run_leaves_the_printed_deviation() -> None:
+    assert replace(PRINTED, values=RUNS[:1]).deviation == 0.2
+
+
+@pytest.fixture
+def task() -> Task:
+    return tasks().create("extended-mnist", {})
+
+
+def plan_with(task: Task) -> Plan:
     info = TaskInfo(task.primary, published=list(task.published))
-    written = plan_to_json(Plan(Questions(name="x"), [], {"t": info}))
-    read = plan_from_json(written.encode())
-    assert json.loads(plan_to_json(read)) == json.loads(written)
-    assert replace(read.tasks["t"].published[-1], protocol={}) == replace(
-        task.published[-1], protocol={}
-    )
+    return Plan(Questions(name="x"), [], {"t": info})
 
 
-@pytest.mark.parametrize(
-    "other", [{"train_bags": 500}, {"labels": "all"}, {"bag_size": 5}, {"data": "fashion-mnist"}]
-)
-def test_a_method_of_others_stands_beside_results_on_the_bags_that_it_was_measured_on_alone(
-    other: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        tasks().get("mnist-bags"), "check_data", lambda self, data_dir: "not looked at"
-    )
+def test_a_plan_that_is_read_is_written_the_same(task: Task) -> None:
+    written = plan_to_json(plan_with(task))
+    again = plan_to_json(plan_from_json(written.encode()))
+    assert json.loads(again) == json.loads(written)
 
-    def methods(**params: object) -> set[str]:
-        values = {
+
+def test_published_numbers_of_a_plan_are_read_back(task: Task) -> None:
+    read = plan_from_json(plan_to_json(plan_with(task)).encode()).tasks["t"].published
+    assert len(read) == len(task.published) > 0
+    for published, original in zip(read, task.published, strict=True):
+        # JSON has no tuples, which a protocol may hold.
+        assert replace(published, protocol={}) == replace(original, protocol={})
+
+
+def methods_beside(**params: object) -> set[str]:
+    """Return the methods of others that stand beside results on mnist-bags with these parameters."""
+    spec = make_spec(
+        {
             "name": "x",
             "losses": ["exact"],
             "tasks": ["mnist-bags"],
             "task": {"mnist-bags": params},
         }
-        plan = make_plan(make_spec(values))
-        return {published.method for info in plan.tasks.values() for published in info.published}
+    )
+    plan = make_plan(spec)
+    return {published.method for info in plan.tasks.values() for published in info.published}
 
-    published = {"attention, Ilse et al.", "instance + max, Ilse et al."}
-    assert methods(train_bags=50) == methods(train_bags=50, batch_bags=8) == published
-    assert methods(**{"train_bags": 50, **other}) == set()
+
+@pytest.fixture
+def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan mnist-bags without its files."""
+    task = tasks().get("mnist-bags")
+    monkeypatch.setattr(task, "check_data", lambda self, data_dir: "not looked at")
+
+
+METHODS_OF_50_BAGS = {"attention, Ilse et al.", "instance + max, Ilse et al."}
+
+
+@pytest.mark.usefixtures("without_data")
+@pytest.mark.parametrize(
+    "same", [pytest.param({}, id="as published"), pytest.param({"batch_bags": 8}, id="batches")]
+)
+def test_methods_of_others_stand_beside_results_on_their_bags(same: dict[str, object]) -> None:
+    assert methods_beside(train_bags=50, **same) == METHODS_OF_50_BAGS
+
+
+@pytest.mark.usefixtures("without_data")
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"train_bags": 500}, id="more bags"),
+        pytest.param({"labels": "all"}, id="other labels"),
+        pytest.param({"bag_size": 5}, id="smaller bags"),
+        pytest.param({"data": "fashion-mnist"}, id="other images"),
+    ],
+)
+def test_methods_of_others_do_not_stand_beside_other_bags(other: dict[str, object]) -> None:
+    params: dict[str, object] = {"train_bags": 50}
+    assert methods_beside(**(params | other)) == set()

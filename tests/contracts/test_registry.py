@@ -1,3 +1,5 @@
+"""What a registry finds by its names, and what it says of what it does not take."""
+
 import json
 import os
 import signal
@@ -5,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +16,6 @@ import pytest
 import torch
 from pydantic import Field
 
-import milbench
 from milbench import Loss, UsageError, load_loss
 from milbench.contracts import registry
 from milbench.contracts.parameters import check_params
@@ -34,6 +37,12 @@ class Own(Loss):
 """
 
 
+def loss_file(path: Path, name: str, head: str = "sigmoid", method: str = "bag_loss") -> str:
+    """Write a file that holds a loss, and return its path as users type it."""
+    path.write_text(OWN.format(name=name, head=head, method=method), "utf-8")
+    return str(path)
+
+
 @pytest.fixture(autouse=True)
 def _fresh_registries() -> None:
     registry.losses.cache_clear()
@@ -41,7 +50,7 @@ def _fresh_registries() -> None:
 
 
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
-def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str) -> None:
+def test_names_are_those_of_files_that_are_not_imported(kind: str) -> None:
     code = (
         f"import json, sys; from milbench.contracts.registry import {kind}; "
         f"print(json.dumps([{kind}().names(), sorted(sys.modules)]))"
@@ -51,78 +60,105 @@ def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str
     files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
     assert len(files) > 5
     assert {stem.replace("_", "-") for stem in files} <= set(names)
-    assert not any(module.startswith((f"milbench.{kind}.", "torch")) for module in modules)
+    assert not [name for name in modules if name.startswith((f"milbench.{kind}.", "torch"))]
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "a,b", "x=1", "../up", "exact ", "a|b<b>c</b>"])
-def test_a_loss_of_a_file_has_a_name_that_fits_into_commands_and_tables(
-    tmp_path: Path, name: str
-) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(OWN.format(name=name, head="sigmoid", method="bag_loss"), "utf-8")
+def test_the_name_of_a_loss_fits_into_commands_and_tables(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         UsageError,
         match=r"the loss in .*mine\.py: a name has lower-case letters, digits and hyphens",
     ):
-        load_loss(str(path))
+        load_loss(loss_file(tmp_path / "mine.py", name))
 
 
-def test_a_head_or_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
-    logits, labels = torch.zeros(1, 3, 4), torch.tensor([[True, False]])
-    for change, complaint in (
-        ({"head": "sigmod"}, "unknown head of own-a 'sigmod'; did you mean 'sigmoid'"),
-        (
-            {"method": "bagloss"},
-            "own-b: its class Own has no method 'bag_loss'; did you mean 'bag_loss' by 'bagloss'",
-        ),
+LOGITS = torch.zeros(1, 3, 4)
+LABELS = torch.tensor([[True, False]])
+
+
+def test_a_head_that_is_misspelt_is_named(tmp_path: Path) -> None:
+    loss = loss_file(tmp_path / "own.py", "own", head="sigmod")
+    with pytest.raises(UsageError, match="unknown head of own 'sigmod'; did you mean 'sigmoid'"):
+        load_loss(loss)(LOGITS, LABELS)
+
+
+def test_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
+    loss = loss_file(tmp_path / "own.py", "own", method="bagloss")
+    with pytest.raises(
+        UsageError,
+        match="own: its class Own has no method 'bag_loss'; did you mean 'bag_loss' by 'bagloss'",
     ):
-        name = "own-a" if "head" in change else "own-b"
-        path = tmp_path / f"{name}.py"
-        path.write_text(
-            OWN.format(**{"name": name, "head": "sigmoid", "method": "bag_loss", **change}), "utf-8"
-        )
-        with pytest.raises(UsageError, match=complaint):
-            load_loss(str(path))(logits, labels)
+        load_loss(loss)(LOGITS, LABELS)
 
 
-def test_files_that_hold_no_loss(tmp_path: Path) -> None:
-    broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
+def test_a_broken_file_is_named_with_its_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
     broken.write_text("import nowhere_to_be_found\n")
-    empty.write_text("x = 1\n")
     with pytest.raises(
         UsageError, match=r"the loss file .*ModuleNotFoundError.*\(.*broken\.py, line 1\)"
     ):
-        milbench.load_loss(str(broken))
+        load_loss(str(broken))
+
+
+def test_a_file_without_a_loss_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text("x = 1\n")
     with pytest.raises(
         UsageError, match=r"empty\.py holds no loss: expected a class that inherits milbench\.Loss$"
     ):
-        milbench.load_loss(str(empty))
+        load_loss(str(empty))
+
+
+def test_the_nearest_file_is_proposed_for_one_that_is_missing(tmp_path: Path) -> None:
+    loss_file(tmp_path / "broken.py", "own")
     with pytest.raises(
         UsageError,
         match=r"no file .*brokken\.py to load a loss from; did you mean '.*broken\.py'\?",
     ):
-        milbench.load_loss(str(tmp_path / "brokken.py"))
+        load_loss(str(tmp_path / "brokken.py"))
+
+
+@pytest.mark.parametrize("missing", ["quite-another.py", "e.py", "folder.py"])
+def test_nothing_is_proposed_where_no_file_is_near(tmp_path: Path, missing: str) -> None:
+    loss_file(tmp_path / "broken.py", "own")
     (tmp_path / "folder.py").mkdir()
-    for missing in ("quite-another.py", "e.py", "folder.py"):
-        with pytest.raises(UsageError, match=r"no file .* to load a loss from$"):
-            milbench.load_loss(str(tmp_path / missing))
+    with pytest.raises(UsageError, match=r"no file .* to load a loss from$"):
+        load_loss(str(tmp_path / missing))
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
-        milbench.load_loss(str(tmp_path / "nowhere" / "broken.py"))
+        load_loss(str(tmp_path / "nowhere" / "broken.py"))
 
 
-def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
+@pytest.fixture
+def install_loss(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Let a package have a loss under a name: the place is MODULE:CLASS."""
 
-    point = EntryPoint("elsewhere", "milbench.losses.exact:Exact", "milbench.losses")
-    monkeypatch.setattr(
-        registry, "entry_points", lambda group: [point] if group == "milbench.losses" else []
-    )
-    available = registry.losses()
-    assert "elsewhere" in available.names()
+    def install(name: str, place: str) -> None:
+        point = EntryPoint(name, place, "milbench.losses")
+        installed = {"milbench.losses": [point]}
+        monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
+
+    return install
+
+
+InstallLoss = Callable[[str, str], None]
+
+
+def test_a_loss_of_a_package_is_found(install_loss: InstallLoss) -> None:
+    install_loss("elsewhere", "milbench.losses.exact:Exact")
+    assert "elsewhere" in registry.losses().names()
+
+
+def test_a_package_names_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
+    install_loss("elsewhere", "milbench.losses.exact:Exact")  # which calls itself exact
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
-        available.get("elsewhere")  # the class calls itself exact
-    clash = EntryPoint("exact", "milbench.losses.exact:Exact", "milbench.losses")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [clash])
+        registry.losses().get("elsewhere")
+
+
+def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
+    install_loss("exact", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match="two loss entries"):
         Classes("loss", "losses", lambda: Loss)
 
@@ -137,53 +173,82 @@ class Thing:
     ) -> None: ...
 
 
-def test_parameters_are_checked_against_annotations() -> None:
+def test_parameters_that_are_not_given_have_their_defaults() -> None:
     assert check_params("thing", Thing, {"size": 2}) == {
         "size": 2,
         "kind": "round",
         "scale": 1.0,
         "name": None,
     }
-    for params, message in (
-        ({}, "thing needs a value for 'size'"),
-        ({"size": 0}, "thing: size = 0 is wrong: Input should be greater than or equal to 1"),
-        ({"size": "many"}, "size = 'many'"),
-        (
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        pytest.param({}, "thing needs a value for 'size'", id="missing"),
+        pytest.param(
+            {"size": 0},
+            "thing: size = 0 is wrong: Input should be greater than or equal to 1",
+            id="too small",
+        ),
+        pytest.param({"size": "many"}, "size = 'many'", id="not a number"),
+        pytest.param(
             {"size": 1, "kind": "oval"},
             "kind = 'oval' is wrong: Input should be 'round' or 'square'",
+            id="none of the choices",
         ),
-        ({"size": 1, "scal": 2}, "unknown parameter of thing 'scal'; did you mean 'scale'"),
-    ):
-        with pytest.raises(UsageError) as error:
-            check_params("thing", Thing, params)
-        assert message in str(error.value)
-        assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("code", "reason"), [
-    ("import sys\n\nsys.exit(0)\n", "SystemExit: 0"),
-    ("import math\n\nmath.sqrt(-1)\n", "ValueError"),
-    ("import json\n\njson.loads('{')\n", "JSONDecodeError"),
-    ("x = 1\n\nif x = 2:\n    pass\n", "SyntaxError: invalid syntax"),
-])  # fmt: skip
-@pytest.mark.parametrize("kind", ["file", "package"])
-def test_whatever_ends_an_import_is_one_line_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str, kind: str
+        pytest.param(
+            {"size": 1, "scal": 2},
+            "unknown parameter of thing 'scal'; did you mean 'scale'",
+            id="misspelt",
+        ),
+    ],
+)
+def test_a_parameter_that_does_not_fit_its_annotation_is_named(
+    params: dict[str, object], message: str
 ) -> None:
-    from importlib.metadata import EntryPoint
-
-    file = tmp_path / f"plug_in_of_{tmp_path.name}.py"
-    file.write_text(code)
-    name = str(file)
-    if kind == "package":
-        monkeypatch.syspath_prepend(tmp_path)
-        name = "mine"
-        point = EntryPoint(name, f"{file.stem}:Mine", "milbench.losses")
-        monkeypatch.setattr(
-            registry, "entry_points", lambda group: [point] if group == "milbench.losses" else []
-        )
     with pytest.raises(UsageError) as error:
-        milbench.load_loss(name)
+        check_params("thing", Thing, params)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+ENDED_IMPORTS = [
+    pytest.param("import sys\n\nsys.exit(0)\n", "SystemExit: 0", id="exit"),
+    pytest.param("import math\n\nmath.sqrt(-1)\n", "ValueError", id="error"),
+    pytest.param("import json\n\njson.loads('{')\n", "JSONDecodeError", id="error in a library"),
+    pytest.param("x = 1\n\nif x = 2:\n    pass\n", "SyntaxError: invalid syntax", id="syntax"),
+]
+"""Code whose import ends at its third line, and the reason."""
+
+
+@pytest.mark.parametrize(("code", "reason"), ENDED_IMPORTS)
+def test_a_file_ending_its_import_is_named_with_its_line(
+    tmp_path: Path, code: str, reason: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(code)
+    with pytest.raises(UsageError) as error:
+        load_loss(str(file))
+    assert reason in str(error.value)
+    assert str(error.value).endswith(f" ({file}, line 3)")
+
+
+@pytest.mark.parametrize(("code", "reason"), ENDED_IMPORTS)
+def test_a_package_ending_its_import_is_named_with_its_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    install_loss: InstallLoss,
+    code: str,
+    reason: str,
+) -> None:
+    # Python keeps imported modules by name, so that each case needs a name of its own.
+    file = tmp_path / f"package_of_{tmp_path.name}.py"
+    file.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    install_loss("mine", f"{file.stem}:Mine")
+    with pytest.raises(UsageError) as error:
+        load_loss("mine")
     assert reason in str(error.value)
     assert str(error.value).endswith(f" ({file}, line 3)")
 
@@ -202,21 +267,35 @@ def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> 
 
     threading.Thread(target=press_ctrl_c, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        milbench.load_loss(str(file))
+        load_loss(str(file))
 
 
-def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launch(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def edited(tmp_path: Path) -> tuple[Path, str]:
+    """Load a loss with the number 1 from a file, then write the number 2; return the file and the first digest."""
     file = tmp_path / "mine.py"
-    text = OWN.format(name="mine", head="sigmoid", method="bag_loss") + "\n    number = 1\n"
-    file.write_text(text)
+    loss_file(file, "mine")
+    text = file.read_text("utf-8")
+    file.write_text(text + "\n    number = 1\n")
     assert load_loss(str(file)).number == 1
-    before = losses().entry("mine").record.digest
-    file.write_text(text.replace("number = 1", "number = 2"))
+    digest = losses().entry("mine").record.digest
+    file.write_text(text + "\n    number = 2\n")
+    return file, digest
+
+
+def test_a_launch_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> None:
+    file, digest = edited
     assert losses().create(resolve(losses(), str(file)), {}).number == 1
-    assert losses().entry("mine").record.digest == before
+    assert losses().entry("mine").record.digest == digest
+
+
+def test_an_edited_file_is_read_anew_by_its_path(edited: tuple[Path, str]) -> None:
+    file, digest = edited
     assert load_loss(str(file)).number == 2
-    assert losses().entry("mine").record.digest != before
-    file.write_text(text.replace("number = 1", "number = 3"))
-    assert load_loss("mine").number == 3
+    assert losses().entry("mine").record.digest != digest
+
+
+def test_an_edited_file_is_read_anew_by_its_name(edited: tuple[Path, str]) -> None:
+    _, digest = edited
+    assert load_loss("mine").number == 2
+    assert losses().entry("mine").record.digest != digest

@@ -21,115 +21,160 @@ from milbench.contracts.targets import make_target
 from milbench.losses import Count, Ctc, Exact, Position
 from tests._helpers.command_line import TINY, Milbench
 
-C = 3
-NETWORK = AllConvolutional([Layer(C + 1, 2, stride=2)], 1, seed=0)
-"""The centres of the positions are those of squares of 2x2 pixels: 1, 3, 5, ..."""
+NUM_CLASSES = 3
+BACKGROUND = NUM_CLASSES
+
+NETWORK = AllConvolutional([Layer(NUM_CLASSES + 1, 2, stride=2)], 1, seed=0)
+"""On an image of 8x8 pixels it has 4x4 positions, with their centres at 1, 3, 5 and 7."""
+
+Box = list[float]
+"""Left, top, right, bottom."""
+
+WHOLE_IMAGE = [0.0, 0.0, 8.0, 8.0]
+NO_BOX = [0.0, 0.0, 0.0, 0.0]
+NOTHING = ["....", "....", "....", "...."]
 
 
-def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: int = 8) -> Bags:
+def make_bags(classes: list[list[int]], boxes: list[list[Box]] | None = None) -> Bags:
+    """Return images with these classes in them; -1 pads."""
     classes_of_bags = torch.tensor(classes)
-    truth = Truth(classes_of_bags, None if boxes is None else torch.tensor(boxes))
-    return Bags(
-        torch.zeros(len(classes), 1, side, side), label_matrix(classes_of_bags, C), truth=truth
-    )
+    truth = Truth(classes_of_bags)
+    if boxes is not None:
+        truth = replace(truth, boxes=torch.tensor(boxes))
+    images = torch.zeros(len(classes), 1, 8, 8)
+    return Bags(images, label_matrix(classes_of_bags, NUM_CLASSES), truth=truth)
 
 
-def positions(batch: Bags) -> list[list[list[int]]]:
-    classes = target(Position(), batch)
-    assert classes.dtype == torch.int64
-    shown: list[list[list[int]]] = classes.tolist()
-    return shown
-
-
-def test_a_position_shows_a_box_whose_middle_is_near() -> None:
-    whole = [
-        [0.0, 0.0, 8.0, 8.0]
-    ]  # a quarter of 8 pixels from its middle reaches the centres at 3 and 5
-    corner = [
-        [4.0, 0.0, 8.0, 2.0]
-    ]  # a quarter of 4 pixels reaches none at the sides: the nearest two are 1 away
-    assert positions(bags([[1], [2]], [whole, corner])) == [
-        [[3, 3, 3, 3], [3, 1, 1, 3], [3, 1, 1, 3], [3, 3, 3, 3]],
-        [[3, 3, 2, 2], [3, 3, 3, 3], [3, 3, 3, 3], [3, 3, 3, 3]],
-    ]
-
-
-def test_where_boxes_overlap_the_nearest_middle_wins() -> None:
-    left, right = (
-        [-2.0, 0.0, 6.0, 8.0],
-        [2.0, 0.0, 10.0, 8.0],
-    )  # middles at 2 and 6, reaching to 4 and from 4
-    further = [3.0, 0.0, 11.0, 8.0]  # its middle at 7
-    assert positions(bags([[0, 1]], [[left, right]]))[0][1] == [0, 0, 1, 1]
-    assert positions(bags([[1, 0]], [[right, left]]))[0][1] == [0, 0, 1, 1]  # not the first one
-    assert positions(bags([[1, 2]], [[right, further]]))[0][1] == [
-        3,
-        3,
-        1,
-        1,
-    ]  # 7 is as near to 6 as to 8
-
-
-def test_a_tiny_box_is_shown_by_the_nearest_position() -> None:
-    assert positions(bags([[2]], [[[5.9, 1.6, 6.1, 1.8]]]))[0] == [
-        [3, 3, 2, 2],
-        [3] * 4,
-        [3] * 4,
-        [3] * 4,
-    ]
-    assert positions(bags([[2]], [[[5.4, 1.6, 5.5, 1.7]]]))[0] == [
-        [3, 3, 2, 3],
-        [3] * 4,
-        [3] * 4,
-        [3] * 4,
-    ]
-
-
-def test_what_augmentation_has_cut_away_is_shown_nowhere() -> None:
-    gone, thin = [8.0, 2.0, 8.0, 6.0], [2.0, 0.0, 6.0, 0.0]
-    assert positions(bags([[1, 2]], [[gone, thin]]))[0] == [[3] * 4] * 4
-
-
-def test_entries_that_pad_a_bag_show_nothing() -> None:
-    whole, nothing = [0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]
-    expected = positions(bags([[1]], [[whole]]))
-    assert positions(bags([[1, -1]], [[whole, nothing]])) == expected
-    assert positions(bags([[-1, 1]], [[whole, whole]])) == expected
-    assert positions(bags([[-1]], [[whole]])) == [[[3] * 4] * 4]
-
-
-def test_positions_that_are_known_are_passed_on() -> None:
-    classes = torch.tensor([[0, 3, 2], [3, 3, 3]])
-    network = InstanceMLP(2, C, seed=0)
-    batch = Bags(
-        torch.zeros(2, 3, 2),
-        torch.zeros(2, C).bool(),
-        truth=Truth(classes, position_classes=classes),
-    )
-    result = make_target(Position(), batch, network(batch.instances), network)
-    assert result is not None
-    assert torch.equal(result, classes)
-
-
-def test_counts_and_order_are_those_of_the_instances() -> None:
-    batch = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
-    logits = NETWORK(batch.instances)
-    assert make_target(Exact(), batch, logits, NETWORK) is None
-    assert target(Count(), batch).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
-    assert target(Ctc(), batch).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
-
-
-def target(loss: Loss, batch: Bags) -> Tensor:
-    result = make_target(loss, batch, NETWORK(batch.instances), NETWORK)
+def target(loss: Loss, bags: Bags) -> Tensor:
+    result = make_target(loss, bags, NETWORK(bags.instances), NETWORK)
     assert result is not None
     return result
 
 
-def test_what_is_not_known_cannot_be_a_target() -> None:
+def position_map(classes: list[int], boxes: list[Box]) -> list[str]:
+    """Return a text for each row of positions: the class at each position, a point for background."""
+    bag = make_bags([classes], [boxes])
+    result = target(Position(), bag)
+    assert result.dtype == torch.int64
+    signs = {BACKGROUND: "."}
+    return ["".join(signs.get(label, str(label)) for label in row) for row in result[0].tolist()]
+
+
+def test_a_position_shows_a_box_whose_middle_is_near() -> None:
+    # A quarter of 8 pixels from the middle at 4 reaches the centres at 3 and 5.
+    assert position_map([1], [WHOLE_IMAGE]) == [
+        "....",
+        ".11.",
+        ".11.",
+        "....",
+    ]
+
+
+def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
+    # The middle is at (6, 1). A quarter of 4 pixels reaches exactly to 5 and 7.
+    assert position_map([2], [[4.0, 0.0, 8.0, 2.0]]) == [
+        "..22",
+        "....",
+        "....",
+        "....",
+    ]
+
+
+LEFT = [-2.0, 0.0, 6.0, 8.0]  # its middle is at 2, and it reaches to 4
+RIGHT = [2.0, 0.0, 10.0, 8.0]  # its middle is at 6, and it reaches from 4
+FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]  # its middle is at 8
+
+
+@pytest.mark.parametrize(
+    ("classes", "boxes", "row"),
+    [
+        pytest.param([0, 1], [LEFT, RIGHT], "0011", id="left box first"),
+        pytest.param([1, 0], [RIGHT, LEFT], "0011", id="right box first"),
+        # The last position, at 7, is as near to the middle at 6 as to that at 8.
+        pytest.param([1, 2], [RIGHT, FURTHER_RIGHT], "..11", id="the first of two as near"),
+    ],
+)
+def test_where_boxes_overlap_the_nearest_middle_wins(
+    classes: list[int], boxes: list[Box], row: str
+) -> None:
+    assert position_map(classes, boxes)[1] == row
+
+
+@pytest.mark.parametrize(
+    ("box", "first_row"),
+    [
+        pytest.param([5.4, 1.6, 5.5, 1.7], "..2.", id="nearer to 5 than to 7"),
+        pytest.param([5.9, 1.6, 6.1, 1.8], "..22", id="as near to 5 as to 7"),
+    ],
+)
+def test_a_tiny_box_is_shown_by_the_nearest_position(box: Box, first_row: str) -> None:
+    assert position_map([2], [box]) == [first_row, "....", "....", "...."]
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        pytest.param([8.0, 2.0, 8.0, 6.0], id="no width"),
+        pytest.param([2.0, 0.0, 6.0, 0.0], id="no height"),
+    ],
+)
+def test_what_augmentation_has_cut_away_is_shown_nowhere(box: Box) -> None:
+    assert position_map([1], [box]) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("classes", "boxes"),
+    [
+        pytest.param([1, -1], [WHOLE_IMAGE, NO_BOX], id="padded at the end"),
+        pytest.param([-1, 1], [WHOLE_IMAGE, WHOLE_IMAGE], id="padded in front, with a box"),
+    ],
+)
+def test_entries_that_pad_a_bag_show_nothing(classes: list[int], boxes: list[Box]) -> None:
+    assert position_map(classes, boxes) == position_map([1], [WHOLE_IMAGE])
+
+
+def test_a_bag_of_padding_alone_is_background() -> None:
+    assert position_map([-1], [WHOLE_IMAGE]) == NOTHING
+
+
+def test_positions_that_are_known_are_passed_on() -> None:
+    classes = torch.tensor([[0, 3, 2], [3, 3, 3]])
+    network = InstanceMLP(2, NUM_CLASSES, seed=0)
+    bags = Bags(
+        torch.zeros(2, 3, 2),
+        torch.zeros(2, NUM_CLASSES).bool(),
+        truth=Truth(classes, position_classes=classes),
+    )
+    result = make_target(Position(), bags, network(bags.instances), network)
+    assert result is not None
+    assert torch.equal(result, classes)
+
+
+INSTANCES = [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+
+
+def test_a_loss_for_label_sets_gets_no_target() -> None:
+    bags = make_bags(INSTANCES)
+    assert make_target(Exact(), bags, NETWORK(bags.instances), NETWORK) is None
+
+
+def test_counts_are_those_of_the_instances() -> None:
+    assert target(Count(), make_bags(INSTANCES)).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
+
+
+def test_the_order_is_that_of_the_instances() -> None:
+    assert target(Ctc(), make_bags(INSTANCES)).tolist() == INSTANCES
+
+
+def test_counts_need_bags_whose_truth_is_known() -> None:
+    bags = replace(make_bags([[0]]), truth=None)
     with pytest.raises(UsageError, match="count supervision and needs bags whose truth is known"):
-        target(Count(), replace(bags([[0]], None), truth=None))
+        target(Count(), bags)
+
+
+def test_positions_need_boxes() -> None:
     with pytest.raises(UsageError, match="position needs bags with boxes"):
-        target(Position(), bags([[0]], None))
+        target(Position(), make_bags([[0]]))
 
 
 @pytest.mark.parametrize("supervision", ["set", "counts"])
@@ -141,28 +186,42 @@ def test_no_loss_is_given_the_truth_unless_it_says_so(supervision: str) -> None:
         loss()
 
 
-def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(
-    milbench: Milbench, tmp_path: Path
-) -> None:
-    mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
-    complaint = milbench(*mixed).complaint()
+MIXED = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
+
+
+def test_mixed_supervision_is_refused_with_the_way_to_allow_it(milbench: Milbench) -> None:
+    complaint = milbench(*MIXED).complaint()
     assert "exact has set supervision, position has position supervision" in complaint
     assert "-p supervision=set,position" in complaint
-    assert "-p supervision=set,position" in milbench(*mixed, "-p", "supervision=set").complaint()
-    assert milbench(*mixed, "-p", "supervision=position,set").code == 0
+
+
+def test_naming_one_of_two_kinds_of_supervision_is_not_enough(milbench: Milbench) -> None:
+    complaint = milbench(*MIXED, "-p", "supervision=set").complaint()
+    assert "-p supervision=set,position" in complaint
+
+
+def test_supervision_is_mixed_where_both_kinds_are_named(milbench: Milbench) -> None:
+    assert milbench(*MIXED, "-p", "supervision=position,set").code == 0
+
+
+def test_a_spec_that_mixes_supervision_is_refused(milbench: Milbench, tmp_path: Path) -> None:
     spec = tmp_path / "mixed.toml"
-    text = f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\n'
-    spec.write_text(text)
+    spec.write_text(f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\n')
     assert "not have the same supervision" in milbench("run", str(spec), "--dry-run").complaint()
-    spec.write_text(text + 'supervision = ["set", "position"]\n')
+
+
+def test_a_spec_may_name_both_kinds_of_supervision(milbench: Milbench, tmp_path: Path) -> None:
+    spec = tmp_path / "mixed.toml"
+    spec.write_text(
+        f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\nsupervision = ["set", "position"]\n'
+    )
     assert milbench("run", str(spec), "--dry-run").code == 0
-    assert (
-        milbench("run", "--loss", "count", "--task", TINY, "--dry-run").code == 0
-    )  # one kind, whichever
 
 
-def test_a_loss_that_names_one_class_needs_a_task_that_has_a_network_for_it(
-    milbench: Milbench,
-) -> None:
+def test_one_kind_of_supervision_needs_no_permission(milbench: Milbench) -> None:
+    assert milbench("run", "--loss", "count", "--task", TINY, "--dry-run").code == 0
+
+
+def test_a_loss_of_one_class_needs_a_network_for_it(milbench: Milbench) -> None:
     complaint = milbench("run", "--loss", "cross-entropy", "--task", TINY).complaint()
     assert "tiny has no network for losses with the head class" in complaint

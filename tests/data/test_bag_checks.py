@@ -1,3 +1,5 @@
+"""What is said of bags before they are trained on."""
+
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,66 +19,100 @@ from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of
 
 LABELS = [[True, False], [False, False], [True, True]]
+CLASSES = ["cat", "dog"]
 
 
-def table(change: Any = None, **columns: Any) -> OwnBags:
-    """Return three bags of 2, 1 and 3 instances of two features, after a change of all of them."""
-    features = np.arange(12, dtype=np.float32).reshape(6, 2)
-    if change is not None:
-        change(features)
-    parts, classes = np.split(features, [2, 3]), columns.pop("classes", ["cat", "dog"])
-    return own_bags(parts, columns.pop("labels", LABELS), classes, **columns)
+def six_instances() -> NDArray[np.float32]:
+    """Return the values of two features of six instances, all of them different."""
+    return np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
-def found(
-    bags: OwnBags,
-    level: str,
-    options: TableOptions = FeatureOptions(table=""),  # noqa: B008
-) -> dict[str, str]:
+def table(
+    features: NDArray[np.float32] | None = None,
+    labels: list[list[bool]] = LABELS,
+    **columns: Any,
+) -> OwnBags:
+    """Return three bags of 2, 1 and 3 instances of two features."""
+    if features is None:
+        features = six_instances()
+    return own_bags(np.split(features, [2, 3]), labels, CLASSES, **columns)
+
+
+FEATURES = FeatureOptions(table="")
+SEQUENCES = SequenceOptions(table="")
+
+
+def found(bags: OwnBags, level: str, options: TableOptions = FEATURES) -> dict[str, str]:
+    """Return the details of all findings of a level by what they are about."""
     return {one.what: one.detail for one in check_bags(bags, options) if one.level == level}
 
 
-def test_facts_are_counted() -> None:
-    facts = found(table(), "fact")
-    assert facts["bags"] == "3, with 6 instances"
-    assert facts["bag sizes"] == "1 to 3, median 2"
-    assert facts["classes"] == "2, a bag has 0 to 2 of them"
-    assert facts["empty label sets"] == "1 of 3 bags"
-    assert (facts["class cat"], facts["class dog"]) == ("in 2 of 3 bags", "in 1 of 3 bags")
-    assert found(table(), "warning") == found(table(), "fatal") == {}
+@pytest.mark.parametrize(
+    ("what", "detail"),
+    [
+        ("bags", "3, with 6 instances"),
+        ("bag sizes", "1 to 3, median 2"),
+        ("classes", "2, a bag has 0 to 2 of them"),
+        ("empty label sets", "1 of 3 bags"),
+        ("class cat", "in 2 of 3 bags"),
+        ("class dog", "in 1 of 3 bags"),
+    ],
+)
+def test_facts_are_counted(what: str, detail: str) -> None:
+    assert found(table(), "fact")[what] == detail
 
 
-def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> None:
-    one, other = np.arange(2.0).reshape(1, 2), np.full((1, 2), 9.0)
-    twin = replace(table(), store=store_of([one, other, one]))
-    warnings = found(twin, "warning")
-    assert warnings["bags of equal content"] == warnings["equal bags, other labels"] == "1: a = c"
-    assert "equal bags in two parts" not in warnings
-    assert (
-        found(replace(twin, split=["train", "train", "test"]), "warning")["equal bags in two parts"]
-        == "1: a = c"
-    )
-    assert "equal bags in two parts" not in found(
-        replace(twin, split=["test", "train", "test"]), "warning"
-    )
+@pytest.mark.parametrize("level", ["warning", "fatal"])
+def test_nothing_is_wrong_with_a_plain_table(level: str) -> None:
+    assert found(table(), level) == {}
+
+
+def table_with_twins(**columns: Any) -> OwnBags:
+    """Return bags a, b and c, of which a and c have the same instances and other labels."""
+    one = np.arange(2.0).reshape(1, 2)
+    other = np.full((1, 2), 9.0)
+    return replace(table(), store=store_of([one, other, one]), **columns)
+
+
+@pytest.mark.parametrize("what", ["bags of equal content", "equal bags, other labels"])
+def test_bags_of_equal_content_are_named(what: str) -> None:
+    assert found(table_with_twins(), "warning")[what] == "1: a = c"
+
+
+def test_equal_bags_in_two_parts_of_a_split_are_named() -> None:
+    apart = table_with_twins(split=["train", "train", "test"])
+    assert found(apart, "warning")["equal bags in two parts"] == "1: a = c"
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        pytest.param(None, id="no split is given"),
+        pytest.param(["test", "train", "test"], id="both in one part"),
+    ],
+)
+def test_equal_bags_that_are_not_apart_are_no_leak(split: list[str] | None) -> None:
+    columns = {} if split is None else {"split": split}
+    assert "equal bags in two parts" not in found(table_with_twins(**columns), "warning")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
-    def broken(features: Any) -> None:
-        features[4, 1] = value
-
-    (text,) = found(table(broken), "fatal").values()
+    features = six_instances()
+    features[4, 1] = value
+    (text,) = found(table(features), "fatal").values()
     assert text == f"1, the first in bags.csv, row 6: g is {value} in single precision"
 
 
-def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
-    assert found(table(lambda features: features[:, 1].fill(3)), "warning") == {
-        "constant features": "1: g"
-    }
-    assert (
-        "all are constant" in found(table(lambda features: features.fill(3)), "fatal")["features"]
-    )
+def test_a_constant_feature_is_a_warning() -> None:
+    features = six_instances()
+    features[:, 1] = 3
+    assert found(table(features), "warning") == {"constant features": "1: g"}
+
+
+def test_features_that_are_all_constant_are_fatal() -> None:
+    features = np.full((6, 2), 3, np.float32)
+    assert "all are constant" in found(table(features), "fatal")["features"]
 
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
@@ -93,155 +129,218 @@ def test_values_that_may_stand_for_missing_ones_are_placed(
     value: float, scale: float, gone: int, count: int
 ) -> None:
     rng = np.random.default_rng(0)
-    column, normal = rng.uniform(0, scale, size=count), rng.normal(size=count)
+    column = rng.uniform(0, scale, size=count)
     column[5 : 5 + gone] = value
-    text = found(features_of(normal, column), "warning")["values far from all others"]
-    assert (
-        text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+    warnings = found(features_of(rng.normal(size=count), column), "warning")
+    assert warnings["values far from all others"] == (
+        f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
     )
 
 
-def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
-    rng = np.random.default_rng(0)
-    rare, spike = np.zeros(300), np.full(300, -0.03)
-    rare[[7, 90]], spike[:40] = 5, np.linspace(-0.05, 0.03, 40)
-    spike[41] = 36.8  # one real instance of its kind
-    for column in (
-        rng.lognormal(0, 3, size=300),
-        rng.standard_t(2, size=300),
-        rng.poisson(0.1, size=300),
-        rare,
-        spike,
-    ):
-        assert "values far from all others" not in found(
-            features_of(rng.normal(size=300), column), "warning"
-        )
-    few = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
-    assert "values far from all others" not in few, "of four instances nothing is known"
+def mostly_zero() -> NDArray[Any]:
+    column = np.zeros(300)
+    column[[7, 90]] = 5
+    return column
 
 
-def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def with_one_spike() -> NDArray[Any]:
+    """Return values of which most are one number and one is far away: a real instance of its kind."""
+    column = np.full(300, -0.03)
+    column[:40] = np.linspace(-0.05, 0.03, 40)
+    column[41] = 36.8
+    return column
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(np.random.default_rng(0).lognormal(0, 3, size=300), id="skewed"),
+        pytest.param(np.random.default_rng(1).standard_t(2, size=300), id="heavy tails"),
+        pytest.param(np.random.default_rng(2).poisson(0.1, size=300), id="rare counts"),
+        pytest.param(mostly_zero(), id="mostly zero"),
+        pytest.param(with_one_spike(), id="one spike"),
+    ],
+)
+def test_values_merely_rare_or_large_are_not_called_missing(column: NDArray[Any]) -> None:
+    normal = np.random.default_rng(3).normal(size=300)
+    warnings = found(features_of(normal, column), "warning")
+    assert "values far from all others" not in warnings
+
+
+def test_of_four_instances_no_value_is_called_missing() -> None:
+    warnings = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
+    assert "values far from all others" not in warnings
+
+
+def test_label_sets_are_large_where_exact_says_so() -> None:
     assert bag_checks.EXACT_LABEL_LIMIT == EXACT_LABEL_LIMIT
+
+
+def test_large_label_sets_say_what_exact_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bag_checks, "EXACT_LABEL_LIMIT", 1)
     assert "certified lower bound" in found(table(), "warning")["large label sets"]
+
+
+def test_label_sets_larger_than_their_bags_are_fatal() -> None:
     fatal = found(table(labels=[[True, False], [True, True], [True, True]]), "fatal")
     assert "1 have more classes than instances: b" in fatal["bags with too few instances"]
 
 
-def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
-    assert found(table(split=["train", "test", "train"]), "warning") == {
+def test_classes_are_named_that_a_part_of_a_split_lacks() -> None:
+    warnings = found(table(split=["train", "test", "train"]), "warning")
+    assert warnings == {
         "classes missing from a part of the split": "2: cat from test, dog from test",
         "classes in every bag of a part of the split": "1: cat in train",
     }
+
+
+def test_a_class_in_every_bag_is_named() -> None:
     everywhere = table(labels=[[True, False], [True, False], [True, True]])
     assert "is in every bag" in found(everywhere, "warning")["class cat"]
 
 
-def frames() -> list[NDArray[Any]]:
-    """Return sequences of 4, 6 and 10 frames of two features."""
-    return [np.arange(2.0 * length).reshape(2, length).T for length in (4, 6, 10)]
+def frames(length: int) -> NDArray[Any]:
+    """Return a sequence of frames of two features, all of whose values differ."""
+    return np.arange(2.0 * length).reshape(2, length).T
 
 
-def sequences(some: Any = None, **changes: Any) -> OwnBags:
-    """Return a table of three sequences, two frames a second."""
-    names, path = ["a.wav", "b.wav", "c.wav"], Path("t.csv")
-    columns = {"frames_per_second": 2.0, "rows": None, **changes}
-    return own_bags(some or frames(), LABELS, ["cat", "dog"], bags=names, path=path, **columns)
+FOUR = frames(4)
+SIX = frames(6)
+TEN = frames(10)
 
 
-def of_sequences(table: OwnBags, level: str) -> dict[str, str]:
-    return found(table, level, SequenceOptions(table=""))
-
-
-@pytest.mark.parametrize(("length", "level"), [(1, "fatal"), (4, "warning"), (5, None)])
-def test_sequences_with_more_classes_than_frames_or_blocks_of_four_are_placed(
-    length: int, level: str | None
-) -> None:
-    short = sequences([*frames()[:2], np.arange(2.0 * length).reshape(2, length).T])
-    for one in ("fatal", "warning"):
-        named = [text for what, text in of_sequences(short, one).items() if "too few" in what]
-        assert named == [f"1: c.wav (row 4) has 2 classes and {length} frames"] * (one == level)
-
-
-def test_events_that_begin_after_the_end_are_placed() -> None:
-    (found,) = of_sequences(sequences(marks=[[Annotation(0, (2, 3))], [], []]), "fatal").values()
-    assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
-    assert not of_sequences(sequences(marks=[[Annotation(0, (1.9, 3))], [], []]), "fatal"), (
-        "its end is cut off"
+def sequences(some: list[NDArray[Any]], **columns: Any) -> OwnBags:
+    """Return a table of three sequences with LABELS, two frames a second."""
+    return own_bags(
+        some,
+        LABELS,
+        CLASSES,
+        bags=["a.wav", "b.wav", "c.wav"],
+        path=Path("t.csv"),
+        frames_per_second=2.0,
+        rows=None,
+        **columns,
     )
-    broken = [frames()[0], np.full((6, 2), np.nan), frames()[2]]
-    assert of_sequences(sequences(broken), "fatal") == {
+
+
+@pytest.mark.parametrize(
+    ("length", "fatal", "warned"),
+    [
+        pytest.param(1, True, False, id="fewer frames than classes"),
+        pytest.param(4, False, True, id="fewer blocks of four than classes"),
+        pytest.param(5, False, False, id="enough"),
+    ],
+)
+def test_sequences_with_too_few_frames_are_placed(length: int, fatal: bool, warned: bool) -> None:
+    bags = sequences([FOUR, SIX, frames(length)])
+    place = f"1: c.wav (row 4) has 2 classes and {length} frames"
+    for level, is_expected in (("fatal", fatal), ("warning", warned)):
+        findings = found(bags, level, SEQUENCES)
+        of_length = [detail for what, detail in findings.items() if "too few" in what]
+        assert of_length == ([place] if is_expected else [])
+
+
+def test_an_event_that_begins_after_the_end_is_placed() -> None:
+    bags = sequences([FOUR, SIX, TEN], marks=[[Annotation(0, (2, 3))], [], []])
+    (detail,) = found(bags, "fatal", SEQUENCES).values()
+    assert detail == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
+
+
+def test_an_event_may_last_beyond_the_end() -> None:
+    bags = sequences([FOUR, SIX, TEN], marks=[[Annotation(0, (1.9, 3))], [], []])
+    assert found(bags, "fatal", SEQUENCES) == {}
+
+
+def test_a_sequence_that_is_not_finite_is_placed() -> None:
+    bags = sequences([FOUR, np.full((6, 2), np.nan), TEN])
+    assert found(bags, "fatal", SEQUENCES) == {
         "sequences with values that are not finite": "1: b.wav (row 3)"
     }
 
 
-def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
-    """Network and loss could know a test recording from training."""
-    one, other, _ = frames()
-    twins = [one, other, one.copy()]
-    expected = "1: a.wav (row 2) = c.wav (row 4)"
-    for changes, refused in (
-        ({}, True),
-        ({"groups": ["x", "x", "y"]}, True),
-        ({"groups": ["x", "y", "x"]}, False),
-        ({"split": ["train", "test", "test"]}, True),
-        ({"split": ["test", "train", "test"]}, False),
-    ):
-        assert (
-            list(of_sequences(sequences(twins, **changes), "fatal").values())
-            == [expected] * refused
-        ), changes
-        assert (
-            of_sequences(sequences(twins, **changes), "warning")["sequences of equal content"]
-            == expected
-        )
+TWINS = [FOUR, SIX, FOUR.copy()]
+PLACE_OF_TWINS = "1: a.wav (row 2) = c.wav (row 4)"
+
+IN_TWO_PARTS = [
+    pytest.param({}, id="nothing keeps them together"),
+    pytest.param({"groups": ["x", "x", "y"]}, id="other groups"),
+    pytest.param({"split": ["train", "test", "test"]}, id="other parts"),
+]
+IN_ONE_PART = [
+    pytest.param({"groups": ["x", "y", "x"]}, id="one group"),
+    pytest.param({"split": ["test", "train", "test"]}, id="one part"),
+]
+
+
+@pytest.mark.parametrize("columns", IN_TWO_PARTS)
+def test_equal_sequences_that_may_be_apart_are_fatal(columns: dict[str, list[str]]) -> None:
+    # Network and loss could know a test recording from training.
+    fatal = found(sequences(TWINS, **columns), "fatal", SEQUENCES)
+    assert list(fatal.values()) == [PLACE_OF_TWINS]
+
+
+@pytest.mark.parametrize("columns", IN_ONE_PART)
+def test_equal_sequences_that_stay_together_are_not_fatal(columns: dict[str, list[str]]) -> None:
+    assert found(sequences(TWINS, **columns), "fatal", SEQUENCES) == {}
+
+
+@pytest.mark.parametrize("columns", IN_TWO_PARTS + IN_ONE_PART)
+def test_equal_sequences_are_always_warned_of(columns: dict[str, list[str]]) -> None:
+    warnings = found(sequences(TWINS, **columns), "warning", SEQUENCES)
+    assert warnings["sequences of equal content"] == PLACE_OF_TWINS
 
 
 FEW = ("only one bag", "only one group", "two bags", "two groups")
 
 
-@pytest.mark.parametrize(("names", "columns", "level"), [
-    (["a"], {}, "fatal"),
-    (["a", "b"], {}, "warning"),
-    (["a", "b", "c"], {}, None),
-    (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
-    (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
-    (["a", "b"], {"split": ["train", "test"]}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "columns", "levels"),
+    [
+        pytest.param(1, {}, ["fatal"], id="one bag"),
+        pytest.param(2, {}, ["warning"], id="two bags"),
+        pytest.param(3, {}, [], id="three bags"),
+        pytest.param(3, {"groups": ["x", "x", "x"]}, ["fatal"], id="one group"),
+        pytest.param(3, {"groups": ["x", "y", "y"]}, ["warning"], id="two groups"),
+        pytest.param(2, {"split": ["train", "test"]}, [], id="two bags that are split already"),
+    ],
+)
 def test_too_few_bags_or_groups_for_a_split_are_found(
-    names: list[str], columns: dict[str, list[str]], level: str | None
+    count: int, columns: dict[str, list[str]], levels: list[str]
 ) -> None:
-    labels = np.array([[True, False]] * len(names))
-    bags = own_bags(
-        [*np.arange(2.0 * len(names)).reshape(-1, 1, 2)],
-        labels,
-        ["cat", "dog"],
-        bags=names,
-        **columns,
-    )
-    few = [
-        finding.level
-        for finding in check_bags(bags, FeatureOptions(table=""))
-        if finding.what in FEW
-    ]
-    assert few == ([level] if level else [])
+    instances = [np.array([[number, number + 0.5]]) for number in range(count)]
+    labels = np.array([[True, False]] * count)
+    bags = own_bags(instances, labels, CLASSES, bags=list("abc"[:count]), **columns)
+    assert [one.level for one in check_bags(bags, FEATURES) if one.what in FEW] == levels
+
+
+CHECK_AND_LOOK = """
+import sys
+from milbench.cli.main import main
+
+sys.argv = ["milbench", "data", "check", sys.argv[1]]
+try:
+    main()
+finally:
+    print("torch" in sys.modules)
+"""
 
 
 def test_a_table_is_checked_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("bag,labels,f\na,x,1\nb,,2\nc,x,3\n")
-    code = (
-        "import sys; sys.argv = ['milbench', 'data', 'check', sys.argv[1]]\nfrom milbench.cli.main import main\n"
-        "try: main()\nfinally: print('torch' in sys.modules)"
-    )
+    table = tmp_path / "t.csv"
+    table.write_text("bag,labels,f\na,x,1\nb,,2\nc,x,3\n")
     ran = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "t.csv")], capture_output=True, text=True
+        [sys.executable, "-c", CHECK_AND_LOOK, str(table)], capture_output=True, text=True
     )
     assert ran.stdout.splitlines()[-1] == "False", ran.stderr
 
 
+GROUPS = ["x", "y", "x"]
+
+
+def test_a_group_in_one_part_of_a_split_is_fine() -> None:
+    assert found(table(groups=GROUPS, split=["train", "test", "train"]), "fatal") == {}
+
+
 def test_a_group_in_two_parts_of_a_split_is_fatal() -> None:
-    assert found(table(groups=["x", "y", "x"], split=["train", "test", "train"]), "fatal") == {}
-    apart = found(table(groups=["x", "y", "x"], split=["train", "train", "test"]), "fatal")
+    apart = found(table(groups=GROUPS, split=["train", "train", "test"]), "fatal")
     assert apart == {"groups in two parts of the split": "1: x"}

@@ -107,9 +107,7 @@ class Trap:
     lambda content: content[: len(content) // 2], lambda content: b"\x93NUMPY\x01\x00" + bytes(range(200)),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
-def test_a_damaged_file_is_named_with_its_row_in_one_line(
-    tmp_path: Path, name: str, damage: Any
-) -> None:
+def test_a_damaged_file_is_named_with_its_row(tmp_path: Path, name: str, damage: Any) -> None:
     write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))
     write(tmp_path, name, x=np.ones((500, 2), np.float32))
     (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
@@ -176,7 +174,7 @@ def test_a_store_of_zarr_is_one_line_that_says_what_is_read(tmp_path: Path) -> N
         bag_features(tmp_path, ["a.zarr"])
 
 
-def test_a_file_with_a_group_for_each_slide_is_one_line(tmp_path: Path) -> None:
+def test_a_file_with_many_slides_is_one_line(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "all.h5", "w") as file:
         for slide in ("s1", "s2", "s3"):
             file[f"{slide}/features"] = FEATURES

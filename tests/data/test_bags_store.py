@@ -57,7 +57,7 @@ def test_a_constant_feature_has_no_spread_at_all() -> None:
     assert store_of(parts).constant().all()
 
 
-def test_npy_files_stay_where_they_are_and_others_are_packed_in_their_type(tmp_path: Path) -> None:
+def test_npy_files_stay_and_other_files_are_packed(tmp_path: Path) -> None:
     table = slides(tmp_path / "a", dtype="f2")
     bags = load_bags(table, FILES)
     assert bags.store.packed is None
@@ -89,7 +89,7 @@ def test_a_second_reader_reads_no_table_and_no_file(
     )
 
 
-def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
+def test_a_full_disk_is_named_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "t.csv").write_text("bag,labels,f\n" + "a,x,1.5\n" * 1000 + "b,,2\n")
@@ -106,7 +106,7 @@ def test_a_full_disk_is_named_with_the_way_out_and_leaves_nothing(
     assert not (tmp_path / ".bags").exists()
 
 
-def test_what_a_killed_process_leaves_is_no_store_and_is_removed_later(tmp_path: Path) -> None:
+def test_what_a_killed_process_leaves_is_removed_later(tmp_path: Path) -> None:
     load_bags(table := slides(tmp_path), FILES)
     (kept,) = (tmp_path / ".bags").iterdir()
     kept.rename(kept.with_name(f".{kept.name}-killed"))

@@ -204,7 +204,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_archive_that_is_damaged_or_cut_off_is_refused_in_one_line(
+def test_a_damaged_archive_is_refused_in_one_line(
     tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = served / "train.tar.gz"

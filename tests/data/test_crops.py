@@ -1,5 +1,8 @@
+"""Crops of house numbers against the text of the published protocol, and their cache."""
+
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
@@ -21,75 +24,118 @@ def record(*boxes: tuple[float, float, float, float]) -> Record:
     return Record("1.png", tuple(range(len(boxes))), np.array(boxes, dtype=float))
 
 
+Box = tuple[float, float, float, float]
+"""Left, top, width, height."""
+
+
 @pytest.mark.parametrize("digits", [1, 2, 3, 6])
 def test_the_published_window(digits: int) -> None:
-    """Half side = (1 + (6 - n)/7) max(height, width)/2 around the middle of the union of the boxes."""
+    # Digits stand beside each other, each a pixel lower than the one before.
     boxes = [(400 + 20 * k, 300 + k, 18, 40) for k in range(digits)]
-    width, height = 20 * (digits - 1) + 18, 40 + digits - 1
+    width = 20 * (digits - 1) + 18
+    height = 40 + digits - 1
+    x = 400 + width / 2
+    y = 300 + height / 2
     half = (1 + (6 - digits) / 7) * max(width, height) / 2
-    x, y = 400 + width / 2, 300 + height / 2
-    assert window(record(*boxes), 900, 700, "paper") == pytest.approx(
-        (x - half, y - half, x + half, y + half), abs=0.5
-    )
+    expected = (x - half, y - half, x + half, y + half)
+    assert window(record(*boxes), 900, 700, "paper") == pytest.approx(expected, abs=0.5)
 
 
-def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
-    one, two = record((400, 300, 40, 40)), record((400, 300, 20, 40), (420, 300, 20, 40))
-    assert window(one, 900, 700, "tight") == window(two, 900, 700, "tight") == (394, 294, 446, 346)
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        pytest.param([(400, 300, 40, 40)], id="one digit"),
+        pytest.param([(400, 300, 20, 40), (420, 300, 20, 40)], id="two digits"),
+    ],
+)
+def test_the_tight_window_depends_on_the_union_alone(boxes: list[Box]) -> None:
+    assert window(record(*boxes), 900, 700, "tight") == (394, 294, 446, 346)
 
 
-def clipped_by_hand(
-    boxes: list[tuple[int, int, int, int]], width: int, height: int
-) -> list[tuple[int, int]]:
-    """Return the first and the last pixel, numbered from 1, of the columns and of the rows that the text asks for."""
-    spans = []
-    for start, side, count in ((0, 2, width), (1, 3, height)):
-        shown = {
-            p
-            for box in boxes
-            for p in range(box[start] + 1, box[start] + box[side] + 1)
-            if 1 <= p <= count
-        }
-        spans.append((min(shown), max(shown)))
-    half = Fraction(max(last - first for first, last in spans), 2) * (
-        1 + Fraction(6 - len(boxes), 7)
-    )
-    found = []
-    for (first, last), count in zip(spans, (width, height), strict=True):
-        low, high = (
-            math.floor(Fraction(first + last, 2) + side + Fraction(1, 2)) for side in (-half, half)
-        )
-        found.append((max(low, 1), min(high, count)))
-    return found
+Span = tuple[int, int]
+"""The first and the last pixel, numbered from 1."""
 
 
-def test_by_the_published_protocol_boxes_are_clipped_before_they_are_joined() -> None:
-    rng, differing = np.random.default_rng(0), 0
-    for _ in range(400):
+def span_shown(parts: list[Span], count: int) -> Span:
+    """Return the span of the pixels of an axis that lie in parts (start from 0, length) and in the picture."""
+    shown = set()
+    for start, length in parts:
+        shown |= {pixel for pixel in range(start + 1, start + length + 1) if 1 <= pixel <= count}
+    return min(shown), max(shown)
+
+
+def window_by_hand(boxes: list[tuple[int, int, int, int]], width: int, height: int) -> list[int]:
+    """Return left, top, right and bottom of the window that the text of the protocol asks for."""
+    columns = span_shown([(left, across) for left, _, across, _ in boxes], width)
+    rows = span_shown([(top, down) for _, top, _, down in boxes], height)
+    longest = max(columns[1] - columns[0], rows[1] - rows[0])
+    half = Fraction(longest, 2) * (1 + Fraction(6 - len(boxes), 7))
+    lows = []
+    highs = []
+    for (first, last), count in ((columns, width), (rows, height)):
+        middle = Fraction(first + last, 2)
+        # Numbers are rounded to whole pixels, halves upwards, and cut off at the picture.
+        low = math.floor(middle - half + Fraction(1, 2))
+        high = math.floor(middle + half + Fraction(1, 2))
+        lows.append(max(low, 1) - 1)
+        highs.append(min(high, count))
+    return [*lows, *highs]
+
+
+@dataclass
+class Marked:
+    """The boxes of the digits of a picture."""
+
+    boxes: list[tuple[int, int, int, int]]
+    width: int
+    height: int
+
+
+def random_boxes(count: int) -> list[Marked]:
+    """Return boxes of which many reach beyond their picture, and none lies wholly outside."""
+    rng = np.random.default_rng(0)
+    pictures = []
+    for _ in range(count):
         width, height = (int(n) for n in rng.integers(20, 90, 2))
         boxes = []
         for _ in range(rng.integers(1, 7)):
-            left, top = int(rng.integers(-8, width)), int(rng.integers(-8, height))
-            boxes.append(
-                (
-                    left,
-                    top,
-                    max(int(rng.integers(2, 30)), 1 - left),
-                    max(int(rng.integers(2, 60)), 1 - top),
-                )
-            )
-        columns, rows = clipped_by_hand(boxes, width, height)
-        expected = (columns[0] - 1, rows[0] - 1, columns[1], rows[1])
-        assert window(record(*boxes), width, height, "paper", "paper") == expected, boxes
-        differing += window(record(*boxes), width, height, "paper") != expected
-    assert differing > 100
+            left = int(rng.integers(-8, width))
+            top = int(rng.integers(-8, height))
+            across = max(int(rng.integers(2, 30)), 1 - left)
+            down = max(int(rng.integers(2, 60)), 1 - top)
+            boxes.append((left, top, across, down))
+        pictures.append(Marked(boxes, width, height))
+    return pictures
 
 
-def test_a_box_that_overlaps_by_less_than_a_pixel_still_has_a_window() -> None:
-    for box in ((59.5, 10, 8, 8), (-7.5, 10, 8, 8), (10, 39.9, 8, 8), (59.9, 39.9, 0.5, 0.5)):
-        left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
-        assert 0 <= left < right <= 60
-        assert 0 <= top < bottom <= 40
+def test_by_the_published_protocol_boxes_are_clipped_before_joining() -> None:
+    for one in random_boxes(400):
+        found = window(record(*one.boxes), one.width, one.height, "paper", "paper")
+        assert list(found) == window_by_hand(one.boxes, one.width, one.height), one
+
+
+def test_clipping_changes_the_window_of_many_numbers() -> None:
+    changed = 0
+    for one in random_boxes(400):
+        clipped = window_by_hand(one.boxes, one.width, one.height)
+        if list(window(record(*one.boxes), one.width, one.height, "paper")) != clipped:
+            changed += 1
+    assert changed > 100
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        pytest.param((59.5, 10, 8, 8), id="right"),
+        pytest.param((-7.5, 10, 8, 8), id="left"),
+        pytest.param((10, 39.9, 8, 8), id="below"),
+        pytest.param((59.9, 39.9, 0.5, 0.5), id="corner"),
+    ],
+)
+def test_a_box_of_part_of_a_pixel_has_a_window(box: Box) -> None:
+    left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
+    assert 0 <= left < right <= 60
+    assert 0 <= top < bottom <= 40
 
 
 @pytest.mark.parametrize("variant", get_args(CropVariant))
@@ -105,24 +151,24 @@ def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: CropVar
 
 
 def test_boxes_follow_the_digits_into_the_crop() -> None:
-    """Digits painted as plain rectangles: their crop is where the box says, to a pixel."""
+    # Digits are painted as plain rectangles: in the crop each is where its box says, to a pixel.
     pixels = np.zeros((120, 200, 3), dtype=np.uint8)
     boxes = [(60, 40, 20, 44), (90, 30, 25, 50)]
-    for channel, (x, y, w, h) in enumerate(boxes):
-        pixels[y : y + h, x : x + w, channel] = 255
+    for channel, (left, top, width, height) in enumerate(boxes):
+        pixels[top : top + height, left : left + width, channel] = 255
     made, moved = crop(record(*boxes), Image.fromarray(pixels), "paper")
     for channel, box in enumerate(moved):
         rows, columns = np.nonzero(made[..., channel] > 127)
-        found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-        assert box == pytest.approx(found, abs=1)
+        painted = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        assert box == pytest.approx(painted, abs=1)
 
 
+ONE = [(1.0, 20.0, 5.0, 12.0, 20.0)]
 TWO = [(4.0, 10.0, 8.0, 12.0, 20.0), (10.0, 24.0, 8.0, 12.0, 20.0)]
-PICTURES = [
-    (60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)]),
-    (70, 50, TWO),
-    (30, 90, [(10.0, 4.0, 30.0, 10.0, 20.0)]),
-]
+ZERO = [(10.0, 4.0, 30.0, 10.0, 20.0)]
+"""Label, left, top, width and height of every digit; a label of 10 is a 0."""
+
+PICTURES = [(60, 40, ONE), (70, 50, TWO), (30, 90, ZERO)]
 
 
 @pytest.fixture
@@ -131,89 +177,130 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_folder(tmp_path / "svhn" / "train", PICTURES)
 
 
-def test_a_cache_holds_every_crop_in_the_order_of_the_records(folder: Path) -> None:
+def test_the_classes_of_crops_are_those_of_the_records(folder: Path) -> None:
+    assert load(folder, "paper").classes.tolist() == [[1, -1], [4, 0], [0, -1]]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_cache_holds_every_crop_in_the_order_of_records(folder: Path, number: int) -> None:
     crops = load(folder, "paper")
-    assert crops.classes.tolist() == [[1, -1], [4, 0], [0, -1]]
-    for n, record in enumerate(read(folder / "digitStruct.mat")):
-        alone = crop(record, Image.open(folder / record.name), "paper")
-        count = len(record.classes)
-        assert np.array_equal(crops.crops[n], alone[0])
-        assert np.array_equal(crops.boxes[n, :count], alone[1])
-        assert not crops.boxes[n, count:].any()
-    assert isinstance(crops.crops, np.memmap)
+    record = list(read(folder / "digitStruct.mat"))[number]
+    pixels, boxes = crop(record, Image.open(folder / record.name), "paper")
+    assert np.array_equal(crops.crops[number], pixels)
+    assert np.array_equal(crops.boxes[number, : len(boxes)], boxes)
+    assert not crops.boxes[number, len(boxes) :].any()
+
+
+def test_crops_are_not_read_into_memory(folder: Path) -> None:
+    assert isinstance(load(folder, "paper").crops, np.memmap)
+
+
+KINDS: list[tuple[Any, ...]] = [("paper",), ("tight",), ("paper", "paper")]
+"""Variants of a crop and protocols."""
+
+
+@pytest.fixture
+def folder_with_a_box_beyond(folder: Path) -> Path:
+    """Return a folder with a box that reaches beyond its picture, where protocols differ."""
+    beyond = [(1.0, -6.0, 5.0, 40.0, 20.0)]
+    records = [("1.png", beyond), ("2.png", TWO), ("3.png", ZERO)]
+    write_struct(folder / "digitStruct.mat", records)
+    return folder
+
+
+def test_every_variant_and_protocol_has_crops_of_its_own(folder_with_a_box_beyond: Path) -> None:
+    paper, tight, published = (load(folder_with_a_box_beyond, *kind).crops for kind in KINDS)
+    assert not np.array_equal(paper, tight)
+    assert not np.array_equal(paper, published)
+
+
+def test_the_digest_of_crops_is_that_of_the_files(folder_with_a_box_beyond: Path) -> None:
+    assert len({load(folder_with_a_box_beyond, *kind).digest for kind in KINDS}) == 1
 
 
 def test_pictures_are_cropped_once_for_each_variant_and_protocol(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder_with_a_box_beyond: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beyond = [(1.0, -6.0, 5.0, 40.0, 20.0)]
-    write_struct(
-        folder / "digitStruct.mat", [("1.png", beyond), ("2.png", TWO), ("3.png", PICTURES[2][2])]
-    )
-    kinds: list[tuple[Any, ...]] = [("paper",), ("tight",), ("paper", "paper")]
-    first = [load(folder, *kind) for kind in kinds]
+    first = [load(folder_with_a_box_beyond, *kind) for kind in KINDS]
+    # Nothing can be cropped now.
     monkeypatch.setattr(crops_module, "crop", None)
-    again = [load(folder, *kind) for kind in kinds]
-    assert len({one.digest for one in first + again}) == 1
-    assert all(np.array_equal(one.crops, two.crops) for one, two in zip(first, again, strict=True))
-    assert not np.array_equal(first[0].crops, first[1].crops)
-    assert not np.array_equal(first[0].crops, first[2].crops)
+    again = [load(folder_with_a_box_beyond, *kind) for kind in KINDS]
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one.crops, other.crops)
+        assert one.digest == other.digest
 
 
-def test_other_pictures_or_records_make_new_crops(folder: Path) -> None:
-    made = [load(folder, "paper")]
+def change_a_picture(folder: Path) -> None:
     Image.fromarray(noise(60, 40, seed=9)).save(folder / "1.png")
-    made.append(load(folder, "paper"))
-    write_struct(
-        folder / "digitStruct.mat",
-        [(f"{n}.png", p[2]) for n, p in zip((1, 3, 2), PICTURES, strict=True)],
-    )
-    made.append(load(folder, "paper"))
-    assert (
-        len({crops.digest for crops in made}) == len({crops.crops.tobytes() for crops in made}) == 3
-    )
-    assert [p.name for p in (folder.parent / ".crops").iterdir()] == [
-        "train-paper"
-    ]  # nothing temporary, nothing old
+
+
+def change_the_records(folder: Path) -> None:
+    records = [("1.png", ONE), ("3.png", TWO), ("2.png", ZERO)]
+    write_struct(folder / "digitStruct.mat", records)
+
+
+@pytest.mark.parametrize("change", [change_a_picture, change_the_records])
+def test_other_pictures_or_records_make_new_crops(
+    folder: Path, change: Callable[[Path], None]
+) -> None:
+    before = load(folder, "paper")
+    pixels = before.crops.tobytes()
+    change(folder)
+    after = load(folder, "paper")
+    assert after.digest != before.digest
+    assert after.crops.tobytes() != pixels
+    # Nothing temporary is left, and nothing old.
+    assert [path.name for path in (folder.parent / ".crops").iterdir()] == ["train-paper"]
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
 
 
 @pytest.mark.parametrize("name", ["crops.npy", "cache.json"])
-@pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-10])]
-)
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short], ids=["lost", "cut short"])
 def test_what_is_cut_short_or_lost_is_made_again(
     folder: Path, name: str, damage: Callable[[Path], Any]
 ) -> None:
     crops = load(folder, "paper").crops.copy()
-    size = (path := folder.parent / ".crops" / "train-paper" / name).stat().st_size
+    path = folder.parent / ".crops" / "train-paper" / name
+    size = path.stat().st_size
     damage(path)
     assert np.array_equal(load(folder, "paper").crops, crops)
     assert path.stat().st_size == size
 
 
-def test_bad_input_leaves_the_cache_as_it_was(folder: Path) -> None:
+def content_of_cache(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")}
+
+
+def test_a_picture_too_small_for_its_boxes_leaves_the_cache(folder: Path) -> None:
     load(folder, "paper")
-    before = {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")}
-    Image.fromarray(noise(8, 8)).save(folder / "2.png")
-    outside = (
-        f"{folder / '2.png'} has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"
-    )
+    before = content_of_cache(folder)
+    picture = folder / "2.png"
+    Image.fromarray(noise(8, 8)).save(picture)
+    outside = f"{picture} has 8x8 pixels, and box 1 of 2 in digitStruct.mat is wholly outside"
     with pytest.raises(UsageError, match=outside):
         load(folder, "paper")
+    assert content_of_cache(folder) == before
+
+
+def test_a_missing_picture_leaves_the_cache(folder: Path) -> None:
+    load(folder, "paper")
+    before = content_of_cache(folder)
     (folder / "2.png").unlink()
     with pytest.raises(UsageError, match=r"2\.png is not there"):
         load(folder, "paper")
-    assert {path: path.read_bytes() for path in (folder.parent / ".crops").rglob("*.*")} == before
+    assert content_of_cache(folder) == before
 
 
-def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_read_only_folder_has_its_cache_elsewhere(folder: Path, tmp_path: Path) -> None:
     folder.parent.chmod(0o555)
     try:
         crops = load(folder, "paper")
     finally:
         folder.parent.chmod(0o755)
     assert len(crops) == 3
-    assert [p.name for p in folder.parent.iterdir()] == ["train"]
-    assert len(list((tmp_path / "cache/milbench/crops").glob("*/train-paper/cache.json"))) == 1
+    assert [path.name for path in folder.parent.iterdir()] == ["train"]
+    caches = (tmp_path / "cache" / "milbench" / "crops").glob("*/train-paper/cache.json")
+    assert len(list(caches)) == 1

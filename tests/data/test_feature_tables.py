@@ -225,7 +225,7 @@ def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None
     assert read_table(path).frame["f1"].tolist() == [2, 4]
 
 
-def test_a_table_that_is_read_in_chunks_is_the_one_that_is_read_at_once(
+def test_a_table_read_in_chunks_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)

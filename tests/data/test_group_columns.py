@@ -96,7 +96,7 @@ def test_no_option_is_named_where_a_given_split_divides_groups(tmp_path: Path) -
     assert "-p" not in text
 
 
-def test_a_group_that_is_not_known_of_all_bags_says_so(tmp_path: Path) -> None:
+def test_a_group_not_known_of_all_bags_says_so(tmp_path: Path) -> None:
     columns = {"patient": [f"P{n // 4}" if n > 7 else "" for n in range(BAGS)]}
     (text,) = warnings_of(tmp_path, columns)
     assert "it is empty for 8 bags" in text

@@ -63,7 +63,7 @@ def test_boxes_move_with_the_pixels() -> None:
     assert box == pytest.approx([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], abs=0.5)
 
 
-def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Path) -> None:
+def test_unreadable_images_are_all_named_and_leave_no_cache(table: Path) -> None:
     folder = table.parent
     (folder / "broken.png").write_bytes((folder / "red.png").read_bytes()[:60])
     (folder / "text.jpg").write_text("no picture")

@@ -132,7 +132,7 @@ def test_an_event_that_ends_after_its_recording_is_warned_of(tmp_path: Path) -> 
     assert "a.npy (row 4)" in found["events that end after their recording"].detail
 
 
-def test_a_file_that_is_missing_is_named_with_its_first_row(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_its_first_row(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"t\.csv, row 4: away\.npy: not found"):
         load(tmp_path, HEADER + "a.npy,owl,1,2\na.npy,owl,3,4\naway.npy,owl,1,2\n", "t.csv")
 
@@ -167,7 +167,7 @@ def test_new_files_are_each_predicted_once_and_need_no_labels(tmp_path: Path) ->
     assert [name for name, _, _ in found] == ["b.npy", "a.npy"]
 
 
-def test_all_rows_of_a_file_are_in_one_part_of_a_split(tmp_path: Path) -> None:
+def test_rows_of_a_file_stay_in_one_part(tmp_path: Path) -> None:
     options = SequenceOptions(table="", rows="events", frames_per_second=10)
     text = "file,labels,start,end,split\na.npy,owl,1,2,train\na.npy,owl,3,4,train\nb.npy,owl,1,2,test\nc.npy,,,,val\n"
     split = split_bags(load(tmp_path, text, "t.csv", options), options, 0)

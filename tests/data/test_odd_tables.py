@@ -1,5 +1,6 @@
 """Tables as people have them: what is read, and that there is a warning where a human would give one, nowhere else."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +17,29 @@ from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
 BAGS = 80
-SEVERAL, NOTHING, IDS = (
-    "classes that read like several",
-    "classes that read like nothing",
-    "classes that read like ids",
-)
-GROUP, RARE, BLIND = (
-    "a column that reads like a group",
-    "classes missing from a part",
-    "no threshold can be chosen",
-)
-SPLIT, ODD, BINARY = (
-    "a column that reads like a split",
-    "features that read like ids",
-    "the classes are",
-)
+SEVERAL = "classes that read like several"
+NOTHING = "classes that read like nothing"
+IDS = "classes that read like ids"
+GROUP = "a column that reads like a group"
+RARE = "classes missing from a part"
+BLIND = "no threshold can be chosen"
+SPLIT = "a column that reads like a split"
+ODD = "features that read like ids"
+BINARY = "the classes are"
 
 
 def written(folder: Path, labels: Any, name: str = "t.csv", **columns: Any) -> Path:
     """Write a table of bags of two instances, in which columns are lists of a value a bag, or cycle through fewer."""
-    values = {"labels": labels, **columns}
-    rows = [
-        {
-            "bag": f"b{n}",
-            **{key: value[n % len(value)] for key, value in values.items()},
-            "f0": n + 0.5 * k,
-            "f1": -k,
-        }
-        for n in range(BAGS)
-        for k in range(2)
-    ]
+    rows = []
+    for number in range(BAGS):
+        of_bag = {"bag": f"b{number}"}
+        for key, values in {"labels": labels, **columns}.items():
+            of_bag[key] = values[number % len(values)]
+        rows.append({**of_bag, "f0": number, "f1": 0})
+        rows.append({**of_bag, "f0": number + 0.5, "f1": -1})
     path = folder / name
-    pd.DataFrame(rows).to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    separator = "\t" if path.suffix == ".tsv" else ","
+    pd.DataFrame(rows).to_csv(path, index=False, sep=separator)
     return path
 
 
@@ -73,7 +65,7 @@ def warnings_of(path: Path, **params: Any) -> dict[str, str]:
     (["a", ""], {"case_id": [f"P{n // 3}" for n in range(BAGS)]}, [GROUP]),
     (["a", ""], {"patient": [n // 2 for n in range(BAGS)]}, [GROUP]),  # numbers, which would be a feature
     (["a", ""], {"patient": [n // 2 for n in range(BAGS)], "split": ["train", "val", "test"]}, [GROUP]),
-    (["a", ""], {"patient": [f"P{n // 2}" * (n > 5) for n in range(BAGS)]}, [GROUP]),  # not known of all
+    (["a", ""], {"patient": [*[""] * 6, *[f"P{n // 2}" for n in range(6, BAGS)]]}, [GROUP]),  # not known of all
     (["a", ""], {"lesion_id": [n // 2 for n in range(BAGS)]}, [GROUP]),
     (["a", ""], {"subset": ["train", "train", "val", "test"]}, [SPLIT]),
     *((["a", ""], {name: [*range(BAGS)]}, [ODD]) for name in ("slide_id", "coord_x", "target", "label_code")),
@@ -126,93 +118,156 @@ def test_a_separator_takes_classes_apart(tmp_path: Path, separator: str, texts: 
     assert bags.labels[:3].tolist() == [[True, True], [False, True], [False, False]]
 
 
-@pytest.mark.parametrize("ending", [".h5", ".npz", ".pt"])
-@pytest.mark.parametrize(
+def write_h5(path: Path, arrays: dict[str, Any]) -> None:
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            file[key] = array
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    np.savez(path, **arrays)
+
+
+def write_pt(path: Path, arrays: dict[str, Any]) -> None:
+    """Write a dict of tensors, in a dict "patches" where a name has that folder."""
+    is_nested = any("/" in key for key in arrays)
+    tensors = {key.rpartition("/")[2]: torch.from_numpy(array) for key, array in arrays.items()}
+    torch.save({"patches": tensors} if is_nested else tensors, path)
+
+
+FORMATS = pytest.mark.parametrize(
+    ("ending", "write"), [(".h5", write_h5), (".npz", write_npz), (".pt", write_pt)]
+)
+NO_FEATURES = pytest.mark.parametrize(
     "name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "locs"]
 )
-def test_coordinates_and_their_kind_are_never_features(
-    tmp_path: Path, ending: str, name: str
+VALUES = np.arange(6.0).reshape(3, 2)
+
+
+def load_file(folder: Path, ending: str) -> OwnBags:
+    """Read the bag s1 from its file."""
+    (folder / "t.csv").write_text("bag,labels\ns1,x\n")
+    return load_bags(folder / "t.csv", FeatureOptions(table="", features=f"*{ending}"))
+
+
+Write = Callable[[Path, dict[str, Any]], None]
+
+
+@FORMATS
+@NO_FEATURES
+def test_a_file_of_coordinates_and_their_kind_is_refused(
+    tmp_path: Path, ending: str, write: Write, name: str
 ) -> None:
-    path, values = tmp_path / f"s1{ending}", np.arange(6.0).reshape(3, 2)
-    options = FeatureOptions(table="", features=f"*{ending}")
-
-    def write(**arrays: Any) -> None:
-        if ending == ".h5":
-            with h5py.File(path, "w") as file:
-                for key, array in arrays.items():
-                    file[key] = array
-        elif ending == ".npz":
-            np.savez(path, **arrays)
-        else:
-            nested = {
-                key.rpartition("/")[2]: torch.from_numpy(array) for key, array in arrays.items()
-            }
-            torch.save({"patches": nested} if "/" in name else nested, path)
-
-    (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
-    write(**{name: values})
+    write(tmp_path / f"s1{ending}", {name: VALUES})
     with pytest.raises(UsageError, match=rf"s1{ending}: it holds only {name}; expected features"):
-        load_bags(tmp_path / "t.csv", options)
-    write(**{name: values, "vit_features": values + 1})
-    bags = load_bags(tmp_path / "t.csv", options)
-    assert bags.store.single(0).tolist() == (values + 1).tolist()
+        load_file(tmp_path, ending)
+
+
+@FORMATS
+@NO_FEATURES
+def test_coordinates_and_their_kind_are_never_features(
+    tmp_path: Path, ending: str, write: Write, name: str
+) -> None:
+    write(tmp_path / f"s1{ending}", {name: VALUES, "vit_features": VALUES + 1})
+    assert load_file(tmp_path, ending).store.single(0).tolist() == (VALUES + 1).tolist()
 
 
 def slides(folder: Path, **params: Any) -> tuple[OwnBags, FeatureOptions]:
+    """Return bags of which four each are of a group."""
     path = written(folder, ["a", ""], bag_of=[f"P{n // 4}" for n in range(BAGS)])
     options = FeatureOptions(table=str(path), group="bag_of", **params)
     return load_bags(path, options), options
 
 
-def test_splits_of_others_are_taken_with_their_validation_bags_a_file_a_fold(
-    tmp_path: Path,
-) -> None:
-    parts = {k: (range(40), range(40, 60), range(60 + 4 * k, 64 + 4 * k)) for k in range(3)}
+def parts_of_fold(fold: int) -> list[list[int]]:
+    """Return the bags to train, validate and test on in one of three folds."""
+    first = 60 + 4 * fold
+    return [list(range(40)), list(range(40, 60)), list(range(first, first + 4))]
+
+
+@pytest.fixture
+def folds(tmp_path: Path) -> tuple[OwnBags, FeatureOptions]:
+    """Return bags with a file of a split for each of three folds, with names in columns."""
     (tmp_path / "folds").mkdir()
-    for k, split in parts.items():
-        columns = [pd.Series([f"b{n}" for n in ns]) for ns in split]
-        pd.concat(columns, axis=1, keys=["train", "val", "test"]).to_csv(
-            tmp_path / f"folds/splits_{k}.csv"
-        )
+    for fold in range(3):
+        columns = [pd.Series([f"b{n}" for n in part]) for part in parts_of_fold(fold)]
+        split = pd.concat(columns, axis=1, keys=["train", "val", "test"])
+        split.to_csv(tmp_path / f"folds/splits_{fold}.csv")
+    # A file that others write beside it, and which has no number at its end.
     pd.DataFrame({"train": [True]}).to_csv(tmp_path / "folds/splits_0_descriptor.csv")
-    bags, options = slides(tmp_path, splits="folds/splits_*.csv")
-    assert count_folds(bags, options) == (3, 1)
-    for k, split in parts.items():
-        assert [part.tolist() for part in split_bags(bags, options, k)] == [
-            list(part) for part in split
-        ]
-    is_in = {
-        part: [n in ns for n in range(BAGS)]
-        for part, ns in zip(("train", "val", "test"), parts[1], strict=True)
-    }
-    pd.DataFrame(is_in, index=[f"b{n}" for n in range(BAGS)]).to_csv(tmp_path / "one_bool.csv")
+    return slides(tmp_path, splits="folds/splits_*.csv")
+
+
+def test_files_of_splits_are_folds(folds: tuple[OwnBags, FeatureOptions]) -> None:
+    assert count_folds(*folds) == (3, 1)
+
+
+@pytest.mark.parametrize("fold", [0, 1, 2])
+def test_files_of_splits_are_taken_with_their_validation_bags(
+    folds: tuple[OwnBags, FeatureOptions], fold: int
+) -> None:
+    split = split_bags(*folds, fold)
+    assert [part.tolist() for part in split] == parts_of_fold(fold)
+
+
+def test_one_file_of_true_and_false_splits_every_seed(tmp_path: Path) -> None:
+    columns = {}
+    for name, part in zip(("train", "val", "test"), parts_of_fold(1), strict=True):
+        columns[name] = [n in part for n in range(BAGS)]
+    split = pd.DataFrame(columns, index=[f"b{n}" for n in range(BAGS)])
+    split.to_csv(tmp_path / "one_bool.csv")
     bags, options = slides(tmp_path, splits="one_bool.csv")
-    assert (count_folds(bags, options), split_bags(bags, options, 7).test.tolist()) == (
-        None,
-        list(range(64, 68)),
-    )
-    for text, complaint in {
-        "train,val,test\nb0,b4,b8\nb12,,b1\n": r"groups of .*t.csv in two parts: P0",
-        "train,val,test\nb0,b4,b8\nb99,,\n": r"no bags of .*t.csv: b99",
-        "train,test\nb0,b0\n": "bags in two parts: b0",
-        "train,validation\nb0,b4\n": r"has no column 'test' \(expected the columns train, val and test\)",
-    }.items():
-        (tmp_path / "wrong.csv").write_text(text)
-        with pytest.raises(UsageError, match=complaint):
-            split_bags(*slides(tmp_path, splits="wrong.csv"), 0)
+    assert count_folds(bags, options) is None
+    assert split_bags(bags, options, 7).test.tolist() == list(range(64, 68))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param(
+            "train,val,test\nb0,b4,b8\nb12,,b1\n",
+            r"groups of .*t.csv in two parts: P0",
+            id="a group in two parts",
+        ),
+        pytest.param("train,val,test\nb0,b4,b8\nb99,,\n", r"no bags of .*t.csv: b99", id="no bag"),
+        pytest.param("train,test\nb0,b0\n", "bags in two parts: b0", id="a bag in two parts"),
+        pytest.param(
+            "train,validation\nb0,b4\n",
+            r"has no column 'test' \(expected the columns train, val and test\)",
+            id="no test bags",
+        ),
+    ],
+)
+def test_a_split_file_that_does_not_fit_is_refused(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "wrong.csv").write_text(text)
+    with pytest.raises(UsageError, match=complaint):
+        split_bags(*slides(tmp_path, splits="wrong.csv"), 0)
+
+
+def test_files_of_splits_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"there is no .*gone_\*.csv|no file .*gone_\*.csv with a number"
     ):
         split_bags(*slides(tmp_path, splits="gone_*.csv"), 0)
 
 
-def test_columns_of_any_name_say_groups_and_parts(tmp_path: Path) -> None:
+def test_a_column_of_any_name_may_say_the_groups(tmp_path: Path) -> None:
     bags, _ = slides(tmp_path)
     assert bags.groups is not None
-    assert bags.groups[:5] == ["P0"] * 4 + ["P1"]
+    assert bags.groups[:5] == ["P0", "P0", "P0", "P0", "P1"]
     assert bags.shared_columns == {}
+
+
+def test_a_column_of_any_name_may_say_the_split(tmp_path: Path) -> None:
     path = written(tmp_path, ["a", ""], fold=["train", "val", "test"])
     split = load_bags(path, FeatureOptions(table="", split="fold")).split
-    assert split == [("train", "validation", "test")[n % 3] for n in range(BAGS)]
+    parts = ["train", "validation", "test"]
+    assert split == [parts[n % 3] for n in range(BAGS)]
+
+
+def test_a_column_of_a_split_that_is_misspelt_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, ["a", ""], fold=["train", "val", "test"])
     with pytest.raises(UsageError, match=r"no column 'flod' .*; did you mean 'fold'"):
         load_bags(path, FeatureOptions(table="", split="flod"))

@@ -82,7 +82,7 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     assert "f.npy has frames of 3 features" in str(caught.value)
 
 
-def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(
+def test_silence_is_finite_and_recordings_keep_their_lengths(
     tmp_path: Path,
 ) -> None:
     soundfile.write(tmp_path / "silence.wav", np.zeros(RATE), RATE)

@@ -14,6 +14,7 @@ from milbench.data.sounds import (
     SAMPLE_RATE,
     SECONDS,
     SHORTEST,
+    DrawnRecordings,
     draw_recordings,
     make_sounds,
 )
@@ -21,25 +22,34 @@ from milbench.data.sounds import (
 MEL = LogMel(sample_rate=8000, hop=100, window=400, bands=20)
 
 
+def mel(hertz: float) -> float:
+    """Return a pitch on the mel scale, but for a factor."""
+    return math.log10(1 + hertz / 700)
+
+
 @pytest.mark.parametrize("hertz", [150, 440, 1000, 1500, 2500, 3700])
 def test_a_tone_is_strongest_in_its_own_band(hertz: float) -> None:
-    """Band b is centred at (b + 1) / (F + 1) of the mel scale up to half the sample rate."""
-    wave = torch.sin(2 * math.pi * hertz * torch.arange(8000) / 8000)
-    frames = MEL(wave.unsqueeze(0))[0]
-    expected = math.log10(1 + hertz / 700) / math.log10(1 + 4000 / 700) * 21 - 1
-    assert set(frames[:, 3:-3].argmax(dim=0).tolist()) == {round(expected)}
+    times = torch.arange(8000) / 8000
+    frames = MEL(torch.sin(2 * math.pi * hertz * times).unsqueeze(0))[0]
+    # Of 20 bands, band b is centred at (b + 1) / 21 of the mel scale up to half the sample rate.
+    expected = round(21 * mel(hertz) / mel(4000) - 1)
+    # At both ends a window is partly empty.
+    assert set(frames[:, 3:-3].argmax(dim=0).tolist()) == {expected}
 
 
-def test_an_impulse_is_in_the_frame_that_holds_its_sample() -> None:
-    for sample in (50, 449, 450, 1234, 7999):
-        wave = torch.zeros(1, 8000)
-        wave[0, sample] = 1
-        assert int(MEL(wave)[0].sum(dim=0).argmax()) == sample // 100
+@pytest.mark.parametrize("sample", [50, 449, 450, 1234, 7999])
+def test_an_impulse_is_in_the_frame_that_holds_it(sample: int) -> None:
+    wave = torch.zeros(1, 8000)
+    wave[0, sample] = 1
+    assert int(MEL(wave)[0].sum(dim=0).argmax()) == sample // 100
+
+
+def test_a_second_has_as_many_frames_as_hops() -> None:
     assert MEL.frames_per_second == 80
 
 
 def test_white_noise_has_its_variance_as_power() -> None:
-    """The power of one frequency is the variance, so that of a band is the variance times its summed weights."""
+    # The power of one frequency is the variance, so that of a band is the variance times its summed weights.
     noise = 3 * torch.randn(1, 800_000, generator=generator("noise"))
     power = MEL(noise)[0, :, 5:-5].exp().mean(dim=1)
     ratio = power / (9 * MEL.filters().sum(dim=1))
@@ -55,40 +65,82 @@ def test_every_sample_is_in_a_frame_and_silence_is_finite(samples: int, frames: 
     torch.testing.assert_close(found, torch.full_like(found, math.log(LEAST_POWER)))
 
 
-def test_recordings_follow_their_distribution() -> None:
-    drawn = draw_recordings(3000, 0, 3, 0.0, generator("many"))
-    there = drawn.classes >= 0
-    assert drawn.waveforms.shape == (3000, SAMPLE_RATE * SECONDS)
-    for number in range(4):
-        assert int((there.sum(dim=1) == number).sum()) == pytest.approx(
-            750, abs=5 * math.sqrt(3000 * 3 / 16)
-        )
-    kinds = torch.bincount(drawn.classes[there], minlength=len(CLASSES)) / there.sum()
-    assert (kinds - 1 / 8).abs().max() < 5 * math.sqrt(7 / 64 / int(there.sum()))
-    lengths = (drawn.ends - drawn.starts)[there]
+@pytest.fixture(scope="module")
+def recordings() -> DrawnRecordings:
+    """Return 3,000 recordings of 0 to 3 sounds."""
+    return draw_recordings(3000, 0, 3, 0.0, generator("many"))
+
+
+def is_sound(recordings: DrawnRecordings) -> Tensor:
+    return recordings.classes >= 0
+
+
+def test_recordings_have_their_length(recordings: DrawnRecordings) -> None:
+    assert recordings.waveforms.shape == (3000, SAMPLE_RATE * SECONDS)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_every_number_of_sounds_is_equally_likely(recordings: DrawnRecordings, number: int) -> None:
+    count = int((is_sound(recordings).sum(dim=1) == number).sum())
+    standard_error = math.sqrt(3000 * 1 / 4 * 3 / 4)
+    assert count == pytest.approx(3000 / 4, abs=5 * standard_error)
+
+
+def test_every_class_of_sounds_is_equally_likely(recordings: DrawnRecordings) -> None:
+    classes = recordings.classes[is_sound(recordings)]
+    shares = torch.bincount(classes, minlength=len(CLASSES)) / len(classes)
+    standard_error = math.sqrt(1 / 8 * 7 / 8 / len(classes))
+    assert (shares - 1 / 8).abs().max() < 5 * standard_error
+
+
+def test_sounds_have_lengths_of_the_whole_range(recordings: DrawnRecordings) -> None:
+    lengths = (recordings.ends - recordings.starts)[is_sound(recordings)]
     assert SHORTEST <= float(lengths.min()) < 0.21
     assert 0.49 < float(lengths.max()) <= LONGEST + 1e-4
-    assert drawn.starts[there].min() >= 0
-    assert drawn.ends[there].max() <= SECONDS + 1e-3
-    assert (there[:, :-1] | ~there[:, 1:]).all(), "what is not there comes last"
-    assert (drawn.starts[:, 1:] >= drawn.starts[:, :-1])[there[:, 1:]].all(), (
-        "in the order in which they begin"
-    )
 
 
-def test_noise_has_variance_one_and_a_sound_its_level_above_it_while_it_lasts() -> None:
-    snr = 12.0
-    drawn = draw_recordings(400, 1, 1, snr, generator("levels"))
-    outside, inside = [], []
-    for wave, start, end in zip(
-        drawn.waveforms, drawn.starts[:, 0].tolist(), drawn.ends[:, 0].tolist(), strict=True
-    ):
-        first, last = round(start * SAMPLE_RATE), round(end * SAMPLE_RATE)
+def test_sounds_lie_inside_their_recording(recordings: DrawnRecordings) -> None:
+    assert recordings.starts[is_sound(recordings)].min() >= 0
+    assert recordings.ends[is_sound(recordings)].max() <= SECONDS + 1e-3
+
+
+def test_sounds_stand_in_the_order_in_which_they_begin(recordings: DrawnRecordings) -> None:
+    sound = is_sound(recordings)
+    # What is no sound comes last.
+    assert (sound[:, :-1] | ~sound[:, 1:]).all()
+    is_later = recordings.starts[:, 1:] >= recordings.starts[:, :-1]
+    assert is_later[sound[:, 1:]].all()
+
+
+SNR = 12.0
+
+
+@pytest.fixture(scope="module")
+def around_sounds() -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parts of 400 recordings that lie outside their sound, and those that lie inside it."""
+    drawn = draw_recordings(400, 1, 1, SNR, generator("levels"))
+    outside = []
+    inside = []
+    for number, wave in enumerate(drawn.waveforms):
+        first = round(float(drawn.starts[number, 0]) * SAMPLE_RATE)
+        last = round(float(drawn.ends[number, 0]) * SAMPLE_RATE)
         outside += [wave[:first], wave[last + 1 :]]
-        inside.append(float(wave[first:last].square().mean()))
+        inside.append(wave[first:last])
+    return outside, inside
+
+
+def test_noise_has_variance_one(around_sounds: tuple[list[Tensor], list[Tensor]]) -> None:
+    outside, _ = around_sounds
     assert float(torch.cat(outside).square().mean()) == pytest.approx(1, abs=0.01)
-    level = 10 * math.log10(sum(inside) / len(inside) - 1)
-    assert level == pytest.approx(snr, abs=0.1)
+
+
+def test_a_sound_has_its_level_above_the_noise(
+    around_sounds: tuple[list[Tensor], list[Tensor]],
+) -> None:
+    _, inside = around_sounds
+    powers = torch.stack([wave.square().mean() for wave in inside])
+    power_of_sounds = float(powers.mean()) - 1
+    assert 10 * math.log10(power_of_sounds) == pytest.approx(SNR, abs=0.1)
 
 
 def sounds(name: str, count: int = 50) -> tuple[Tensor, Tensor]:
@@ -97,18 +149,22 @@ def sounds(name: str, count: int = 50) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_sound_has_mean_power_one_over_its_length_and_ends(name: str) -> None:
+def test_a_sound_has_mean_power_one_over_its_length(name: str) -> None:
     waves, lengths = sounds(name)
-    torch.testing.assert_close(
-        waves.square().sum(dim=1) / (lengths * SAMPLE_RATE), torch.ones(len(waves))
-    )
-    for wave, length in zip(waves, lengths.tolist(), strict=True):
-        assert not wave[round(length * SAMPLE_RATE) + 1 :].any()
+    powers = waves.square().sum(dim=1) / (lengths * SAMPLE_RATE)
+    torch.testing.assert_close(powers, torch.ones(len(waves)))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_sound_is_silent_after_its_end(name: str) -> None:
+    for wave, length in zip(*sounds(name), strict=True):
+        assert not wave[round(float(length) * SAMPLE_RATE) + 1 :].any()
 
 
 def pitch(wave: Tensor) -> float:
-    """The mean frequency in hertz, from how often the sign changes."""
-    return float((wave[1:].sign() != wave[:-1].sign()).sum()) / 2 / len(wave) * SAMPLE_RATE
+    """Return the mean frequency in hertz, from how often the sign changes."""
+    changes = int((wave[1:].sign() != wave[:-1].sign()).sum())
+    return changes / 2 / len(wave) * SAMPLE_RATE
 
 
 @pytest.mark.parametrize(
@@ -117,4 +173,7 @@ def pitch(wave: Tensor) -> float:
 def test_pitches_stay_rise_and_fall(name: str, low: float, high: float) -> None:
     for wave, length in zip(*sounds(name), strict=True):
         quarter = int(length * SAMPLE_RATE / 4)
-        assert low <= pitch(wave[3 * quarter : 4 * quarter - 20]) / pitch(wave[20:quarter]) <= high
+        # Both ends fade.
+        at_first = pitch(wave[20:quarter])
+        at_last = pitch(wave[3 * quarter : 4 * quarter - 20])
+        assert low <= at_last / at_first <= high

@@ -1,5 +1,5 @@
-import itertools
-from contextlib import nullcontext
+"""Splits and folds of bags: every bag in one part, groups together, and the share that is asked for."""
+
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from tests._helpers.own_bags import own_bags
 
 
 def table(bags: int = 120, groups: int = 0, **columns: Any) -> OwnBags:
-    """Return bags b0, b1, ... of which the first quarter is positive."""
+    """Return bags b0, b1, ... of which the first quarter is positive, in so many groups if any."""
     labels = (np.arange(bags) < bags / 4)[:, None]
-    names = [f"b{i}" for i in range(bags)]
-    of = [f"g{i % groups}" for i in range(bags)] if groups else None
-    return own_bags([np.zeros((1, 1))] * bags, labels, ["yes"], bags=names, groups=of, **columns)
+    names = [f"b{number}" for number in range(bags)]
+    owners = [f"g{number % groups}" for number in range(bags)] if groups else None
+    instances = [np.zeros((1, 1))] * bags
+    return own_bags(instances, labels, ["yes"], bags=names, groups=owners, **columns)
 
 
 def drawn(bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int = 0) -> BagSplit:
@@ -26,25 +27,57 @@ def drawn(bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int =
 
 
 def parts_of(split: BagSplit) -> list[list[int]]:
+    """Return the bags of training, validation and test."""
     return [part.tolist() for part in split]
 
 
-@pytest.mark.parametrize("seed", [0, 2**40])
-def test_a_drawn_split_is_stratified_and_holds_every_bag_once(seed: int) -> None:
-    parts = parts_of(drawn(table(), seed=seed))
-    assert sorted(itertools.chain(*parts)) == list(range(120))
+SEEDS = pytest.mark.parametrize("seed", [0, 2**40])
+
+
+@SEEDS
+def test_a_drawn_split_holds_every_bag_once(seed: int) -> None:
+    train, validation, test = parts_of(drawn(table(), seed=seed))
+    assert sorted(train + validation + test) == list(range(120))
+
+
+@SEEDS
+def test_a_drawn_split_has_the_shares_asked_for(seed: int) -> None:
+    parts = parts_of(drawn(table(), test=0.2, validation=0.1, seed=seed))
     assert [len(part) for part in parts] == [84, 12, 24]
-    assert [sum(i < 30 for i in part) for part in parts] == [21, 3, 6], (
-        "a quarter of each is positive"
-    )
-    assert parts == parts_of(drawn(table(), seed=seed))
-    assert parts != parts_of(drawn(table(), seed=seed + 1))
-    assert not drawn(table(), validation=0.0, seed=seed).validation.size
 
 
-@pytest.mark.parametrize(("bags", "test", "tested"), [
-    (120, 0.4, 48), (120, 0.8, 96), (120, 0.3, 36), (120, 0.01, 1), (8, 0.01, 1), (8, 0.97, 7),
-])  # fmt: skip
+@SEEDS
+def test_a_drawn_split_is_stratified(seed: int) -> None:
+    # The first 30 of 120 bags are positive: a quarter of each part.
+    positive = [[bag for bag in part if bag < 30] for part in parts_of(drawn(table(), seed=seed))]
+    assert [len(part) for part in positive] == [21, 3, 6]
+
+
+@SEEDS
+def test_a_seed_draws_the_same_split_twice(seed: int) -> None:
+    assert parts_of(drawn(table(), seed=seed)) == parts_of(drawn(table(), seed=seed))
+
+
+@SEEDS
+def test_another_seed_draws_another_split(seed: int) -> None:
+    assert parts_of(drawn(table(), seed=seed)) != parts_of(drawn(table(), seed=seed + 1))
+
+
+def test_there_may_be_no_validation_bags() -> None:
+    assert len(drawn(table(), validation=0.0).validation) == 0
+
+
+@pytest.mark.parametrize(
+    ("bags", "test", "tested"),
+    [
+        (120, 0.4, 48),
+        (120, 0.8, 96),
+        (120, 0.3, 36),
+        (120, 0.01, 1),
+        (8, 0.01, 1),
+        (8, 0.97, 7),
+    ],
+)
 def test_about_the_share_that_is_asked_for_is_tested_on(
     bags: int, test: float, tested: int
 ) -> None:
@@ -54,9 +87,15 @@ def test_about_the_share_that_is_asked_for_is_tested_on(
 
 
 def test_groups_stay_together() -> None:
-    owners = [{i % 20 for i in part} for part in parts_of(drawn(table(groups=20)))]
-    assert sum(map(len, owners)) == len(set.union(*owners)) == 20
-    assert all(owners)
+    # Bag i is of group i % 20.
+    train, validation, test = (
+        {bag % 20 for bag in part} for part in parts_of(drawn(table(groups=20)))
+    )
+    assert train | validation | test == set(range(20))
+    assert len(train) + len(validation) + len(test) == 20
+    assert train
+    assert validation
+    assert test
 
 
 def test_a_given_split_is_taken_as_it_is() -> None:
@@ -64,79 +103,179 @@ def test_a_given_split_is_taken_as_it_is() -> None:
     assert parts_of(split_bags(bags, TableOptions(table=""), 1)) == [[0, 3, 5], [2], [1, 4]]
 
 
-def test_of_a_given_split_without_validation_bags_some_to_train_on_are_held_out_the_same_for_every_seed() -> (
-    None
-):
-    bags = table(split=["test" if i % 4 == 0 else "train" for i in range(120)])
-    split = drawn(bags)
-    assert split.test.tolist() == [*range(0, 120, 4)]
-    assert len(split.validation) == 12
-    assert sorted([*split.train, *split.validation]) == [i for i in range(120) if i % 4]
-    assert parts_of(split) == parts_of(drawn(bags, seed=7))
-    assert not drawn(bags, validation=0).validation.size
+@pytest.fixture
+def without_validation() -> OwnBags:
+    """Return 120 bags with a given split, of which every fourth one is tested on, and no validation bags."""
+    parts = ["test", "train", "train", "train"] * 30
+    return table(split=parts)
 
 
-def test_folds_hold_every_bag_once_in_each_repetition_and_a_seed_is_a_fold() -> None:
-    bags, options = table(50), TableOptions(table="", folds=5, repeats=2, validation=0.0)
-    splits = [split_bags(bags, options, seed) for seed in range(10)]
-    for repetition in (splits[:5], splits[5:]):
-        assert sorted(np.concatenate([split.test for split in repetition]).tolist()) == list(
-            range(50)
-        )
-    assert not all(
-        np.array_equal(a.test, b.test) for a, b in zip(splits[:5], splits[5:], strict=True)
-    )
-    assert sorted([*splits[7].train, *splits[7].test]) == list(range(50))
-    held = split_bags(bags, TableOptions(table="", folds=5, repeats=2, validation=0.1), 7)
-    assert len(held.validation) == 5
-    assert held.test.tolist() == splits[7].test.tolist()
-    with pytest.raises(UsageError, match="seed 10: 2 x 5 folds are the seeds 0-9"):
-        split_bags(bags, options, 10)
+def test_a_given_split_keeps_its_test_bags(without_validation: OwnBags) -> None:
+    assert drawn(without_validation).test.tolist() == list(range(0, 120, 4))
 
 
-@pytest.mark.parametrize(("content", "groups", "complaint"), [
-    ("", 0, r"folds.json cannot be read as folds"),
-    ("[[", 0, "cannot be read as folds"),
-    ('[[["b0"], ["b1", "b2"]], [["b3"]]]', 0, "expected repetitions of equally many folds"),
-    ('[[{"train": ["b0"], "val": ["b1"], "test": ["b1"]}]]', 0, "repetition 0, fold 0: bags in two parts: b1"),
-    ('[[["b0", "b4"], ["b1", "b2", "b3"]]]', 0, "no bags of .*bags.csv: b4"),
-    ('[[["b0", "b1"], ["b1", "b2", "b3"]]]', 0, "bags in two folds: b1"),
-    ('[[["b0"], ["b3"]]]', 0, "2 bags are in no fold: b1, b2"),
-    ('[[["b0", "b1"], ["b2", "b3"]]]', 2, r"repetition 0: groups of .*bags.csv in two folds: g0, g1"),
-    ('[[{"train": [], "test": ["b0"]}]]', 0, "no bag is left to train on, with task.validation=0"),
-    ('[[["b0", "b2"], ["b1", "b3"]]]', 2, ""),
-])  # fmt: skip
-def test_folds_of_a_file_that_do_not_fit_are_named(
-    tmp_path: Path, content: str, groups: int, complaint: str
+def test_some_given_training_bags_are_held_out_for_validation(
+    without_validation: OwnBags,
 ) -> None:
-    bags = table(4, groups, path=tmp_path / "bags.csv")
-    options = TableOptions(table="", splits="folds.json", validation=0.0)
-    if content:
-        (tmp_path / "folds.json").write_text(content)
-    with pytest.raises(UsageError, match=complaint) if complaint else nullcontext():
-        assert split_bags(bags, options, 1).test.tolist() == [1, 3]
+    split = drawn(without_validation)
+    assert len(split.validation) == 12
+    to_train_on = [bag for bag in range(120) if bag % 4 != 0]
+    assert sorted([*split.train, *split.validation]) == to_train_on
 
 
-def test_too_few_bags_are_named() -> None:
+def test_every_seed_holds_out_the_same_given_bags(
+    without_validation: OwnBags,
+) -> None:
+    assert parts_of(drawn(without_validation)) == parts_of(drawn(without_validation, seed=7))
+
+
+def test_a_given_split_may_stay_without_validation_bags(without_validation: OwnBags) -> None:
+    assert len(drawn(without_validation, validation=0).validation) == 0
+
+
+FOLDS = TableOptions(table="", folds=5, repeats=2, validation=0.0)
+
+
+def fold(seed: int) -> BagSplit:
+    return split_bags(table(50), FOLDS, seed)
+
+
+@pytest.mark.parametrize(
+    "seeds", [pytest.param(range(5), id="first"), pytest.param(range(5, 10), id="second")]
+)
+def test_folds_test_every_bag_once_in_each_repetition(seeds: range) -> None:
+    tested = [bag for seed in seeds for bag in fold(seed).test.tolist()]
+    assert sorted(tested) == list(range(50))
+
+
+def test_a_second_repetition_has_other_folds() -> None:
+    first = [fold(seed).test.tolist() for seed in range(5)]
+    second = [fold(seed).test.tolist() for seed in range(5, 10)]
+    assert first != second
+
+
+def test_what_a_fold_does_not_test_is_trained_on() -> None:
+    split = fold(7)
+    assert sorted([*split.train, *split.test]) == list(range(50))
+
+
+def test_validation_bags_change_no_fold() -> None:
+    options = TableOptions(table="", folds=5, repeats=2, validation=0.1)
+    split = split_bags(table(50), options, 7)
+    assert len(split.validation) == 5
+    assert split.test.tolist() == fold(7).test.tolist()
+
+
+def test_a_seed_beyond_all_folds_is_refused() -> None:
+    with pytest.raises(UsageError, match="seed 10: 2 x 5 folds are the seeds 0-9"):
+        fold(10)
+
+
+def options_of_file(folder: Path, content: str) -> TableOptions:
+    (folder / "folds.json").write_text(content)
+    return TableOptions(table="", splits="folds.json", validation=0.0)
+
+
+def test_folds_of_a_file_are_taken(tmp_path: Path) -> None:
+    bags = table(4, groups=2, path=tmp_path / "bags.csv")
+    options = options_of_file(tmp_path, '[[["b0", "b2"], ["b1", "b3"]]]')
+    assert split_bags(bags, options, 1).test.tolist() == [1, 3]
+
+
+def test_a_file_of_folds_that_is_missing_is_named(tmp_path: Path) -> None:
+    bags = table(4, path=tmp_path / "bags.csv")
+    with pytest.raises(UsageError, match=r"folds.json cannot be read as folds"):
+        split_bags(bags, TableOptions(table="", splits="folds.json", validation=0.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param("[[", "cannot be read as folds", id="no JSON"),
+        pytest.param(
+            '[[["b0"], ["b1", "b2"]], [["b3"]]]',
+            "expected repetitions of equally many folds",
+            id="a fold too few",
+        ),
+        pytest.param(
+            '[[{"train": ["b0"], "val": ["b1"], "test": ["b1"]}]]',
+            "repetition 0, fold 0: bags in two parts: b1",
+            id="two parts",
+        ),
+        pytest.param(
+            '[[["b0", "b4"], ["b1", "b2", "b3"]]]', "no bags of .*bags.csv: b4", id="no bag"
+        ),
+        pytest.param(
+            '[[["b0", "b1"], ["b1", "b2", "b3"]]]', "bags in two folds: b1", id="two folds"
+        ),
+        pytest.param('[[["b0"], ["b3"]]]', "2 bags are in no fold: b1, b2", id="no fold"),
+        pytest.param(
+            '[[{"train": [], "test": ["b0"]}]]',
+            "no bag is left to train on, with task.validation=0",
+            id="nothing to train on",
+        ),
+    ],
+)
+def test_folds_of_a_file_that_do_not_fit_are_named(
+    tmp_path: Path, content: str, complaint: str
+) -> None:
+    bags = table(4, path=tmp_path / "bags.csv")
+    with pytest.raises(UsageError, match=complaint):
+        split_bags(bags, options_of_file(tmp_path, content), 1)
+
+
+def test_groups_in_two_folds_of_a_file_are_named(tmp_path: Path) -> None:
+    bags = table(4, groups=2, path=tmp_path / "bags.csv")
+    options = options_of_file(tmp_path, '[[["b0", "b1"], ["b2", "b3"]]]')
+    with pytest.raises(
+        UsageError, match=r"repetition 0: groups of .*bags.csv in two folds: g0, g1"
+    ):
+        split_bags(bags, options, 1)
+
+
+def test_more_folds_than_bags_are_refused() -> None:
     with pytest.raises(UsageError, match=r"task\.folds=5 are more than its 4 bags"):
         split_bags(table(4), TableOptions(table="", folds=5), 0)
+
+
+def test_one_group_cannot_be_split() -> None:
     with pytest.raises(
         UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"
     ):
         drawn(table(8, groups=1))
+
+
+def test_two_bags_cannot_be_split_into_three_parts() -> None:
     with pytest.raises(
         UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"
     ):
         drawn(table(2))
-    assert len(drawn(table(2), validation=0.0).train) == 1
 
 
-def test_official_folds_are_each_tested_on_by_one_seed_and_validated_on_by_the_one_before() -> None:
-    folds = np.array([2, 0, 1, 3, 0, 2])
-    assert parts_of(official_split(folds, 4, 0)) == [[0, 3, 5], [2], [1, 4]]
-    assert parts_of(official_split(folds, 4, 3)) == [[0, 2, 5], [1, 4], [3]]
-    assert parts_of(official_split(folds, 4, 7)) == parts_of(official_split(folds, 4, 3))
+def test_two_bags_can_be_split_into_two_parts() -> None:
+    split = drawn(table(2), validation=0.0)
+    assert len(split.train) == 1
+    assert len(split.test) == 1
+
+
+OFFICIAL = np.array([2, 0, 1, 3, 0, 2])
+"""The fold of each of six bags."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "parts"),
+    [
+        pytest.param(0, [[0, 3, 5], [2], [1, 4]], id="validated on 1, tested on 0"),
+        pytest.param(3, [[0, 2, 5], [1, 4], [3]], id="validated on 0, tested on 3"),
+        pytest.param(7, [[0, 2, 5], [1, 4], [3]], id="a seed beyond begins anew"),
+    ],
+)
+def test_a_seed_is_tested_on_one_official_fold(seed: int, parts: list[list[int]]) -> None:
+    assert parts_of(official_split(OFFICIAL, 4, seed)) == parts
+
+
+def test_an_official_fold_without_bags_is_named() -> None:
     with pytest.raises(
         UsageError, match="of 5 folds, those of the validation split of seed 3 are empty"
     ):
-        official_split(folds, 5, 3)
+        official_split(OFFICIAL, 5, 3)

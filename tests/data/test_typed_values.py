@@ -143,7 +143,7 @@ def test_lists_in_a_text_file_are_features(tmp_path: Path) -> None:
     assert [bags.store.single(bag)[0].tolist() for bag in range(2)] == [[1, 2.5], [3, 4]]
 
 
-def test_pictures_in_a_column_that_is_not_used_are_no_mistake(tmp_path: Path) -> None:
+def test_pictures_in_an_unused_column_are_no_mistake(tmp_path: Path) -> None:
     bags = load(tmp_path, picture=[b"\x89PNG\xff", b"\xff\xd8", None, b""])
     assert bags.feature_names == ["f"]
     assert list(bags.ignored) == ["picture"]

@@ -212,7 +212,7 @@ def test_a_header_of_many_characters_is_read(tmp_path: Path, separator: str) -> 
     assert options_in(shown) == {"field_separator": separator}
 
 
-def test_a_name_of_many_characters_is_read_and_cut_in_messages(tmp_path: Path) -> None:
+def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
     path = write(tmp_path, f"bag,labels,{'x' * 200_000}\nr1,a,1\nr2,,2\n")
     assert features(path) == [1, 2]
     assert len(complaint(path, bag="slide")) < 500
@@ -282,6 +282,6 @@ def test_a_list_after_an_empty_list_is_not_left_out(tmp_path: Path) -> None:
     assert "row 2: column 'e' is '[]', expected a list of numbers" in complaint(path)
 
 
-def test_a_name_with_the_characters_of_a_pattern_is_that_column(tmp_path: Path) -> None:
+def test_a_name_that_looks_like_a_pattern_is_a_column(tmp_path: Path) -> None:
     path = write(tmp_path, "bag,labels,[f],f\na,u,1,3\nb,v,2,4\n")
     assert features(path, features="[f]") == [1, 2]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -16,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from milbench import BagClassifier, Bags, UsageError
 from milbench.losses import LogSumExp, NoisyOr
 
-from .examples import Line, drawn, short
+from .examples import NAMES, Line, drawn, named, short
 
 CANNOT = {
     "check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7",
@@ -24,7 +25,6 @@ CANNOT = {
         "repeated bags make more batches, and so more steps"
     ),
 }
-
 
 BAGS, LABELS = drawn(0)
 NEW, TRUTH = drawn(1)
@@ -40,69 +40,138 @@ class Pooled(Line):
         return None
 
 
-def test_it_learns_label_sets_in_the_form_in_which_they_are_given() -> None:
-    names = [[n for n, has in zip(("owl", "wren"), row, strict=True) if has] for row in LABELS]
-    by_numbers, by_names = short().fit(BAGS, LABELS), short().fit(BAGS, names)
+def names_of(rows: NDArray[np.int64]) -> list[tuple[str, ...]]:
+    """Return rows of zeros and ones as tuples of names, which is how they are predicted."""
+    return [tuple(NAMES[row > 0]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def by_numbers() -> BagClassifier:
+    return short().fit(BAGS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def by_names() -> BagClassifier:
+    return short().fit(BAGS, named(LABELS))
+
+
+def test_it_learns_label_sets(by_numbers: BagClassifier) -> None:
     assert by_numbers.score(NEW, TRUTH) > 0.9
-    predicted = by_numbers.predict(NEW)
-    assert by_names.predict(NEW) == [tuple(np.array(["owl", "wren"])[row > 0]) for row in predicted]
-    assert by_names.score(NEW, by_names.predict(NEW)) == 1.0
-    assert np.array_equal(by_numbers.predict_proba(NEW), by_names.predict_proba(NEW))
-    assert by_numbers.predict_proba(NEW).shape == TRUTH.shape
+
+
+def test_label_sets_of_names_are_predicted_as_names(
+    by_numbers: BagClassifier, by_names: BagClassifier
+) -> None:
     assert by_names.classes_.tolist() == ["owl", "wren"]
-    nested, series = short().fit(BAGS, LABELS.tolist()), short().fit(BAGS, pd.Series(names))
-    assert np.array_equal(nested.predict(NEW), predicted)
+    assert by_names.predict(NEW) == names_of(by_numbers.predict(NEW))
+
+
+def test_its_own_predictions_have_the_score_1(by_names: BagClassifier) -> None:
+    assert by_names.score(NEW, by_names.predict(NEW)) == 1.0
+
+
+def test_probabilities_do_not_depend_on_the_form_of_labels(
+    by_numbers: BagClassifier, by_names: BagClassifier
+) -> None:
+    probs = by_numbers.predict_proba(NEW)
+    assert probs.shape == TRUTH.shape
+    assert np.array_equal(probs, by_names.predict_proba(NEW))
+
+
+def test_lists_of_rows_are_label_sets(by_numbers: BagClassifier) -> None:
+    nested = short().fit(BAGS, LABELS.tolist())
+    assert np.array_equal(nested.predict(NEW), by_numbers.predict(NEW))
+
+
+def test_a_series_of_label_sets_is_learnt(by_names: BagClassifier) -> None:
+    series = short().fit(BAGS, pd.Series(named(LABELS)))
     assert series.predict(NEW) == by_names.predict(NEW)
+
+
+def test_bags_of_one_size_may_be_an_array(by_numbers: BagClassifier) -> None:
     even = np.stack([bag[:2] for bag in NEW])
-    assert np.array_equal(by_numbers.predict(even), by_numbers.predict([*even]))
+    assert np.array_equal(by_numbers.predict(even), by_numbers.predict(list(even)))
 
 
-def test_one_label_a_bag() -> None:
-    two = short().fit(BAGS, np.where(LABELS[:, 0], "yes", "no"))
-    assert two.score(NEW, np.where(TRUTH[:, 0], "yes", "no")) > 0.9
-    assert two.score(NEW, np.where(TRUTH[:, :1], "yes", "no")) > 0.9  # a column, as of a table
-    assert np.array_equal(two.predict(NEW) == "yes", two.decision_function(NEW) >= 0)
-    assert np.allclose(
-        two.predict_proba(NEW)[:, 1], 1 / (1 + np.exp(-two.decision_function(NEW) - two.threshold_))
-    )
+def yes_or_no(is_yes: NDArray[np.int64]) -> NDArray[Any]:
+    return np.where(is_yes, "yes", "no")
 
 
-def test_scikit_learn_can_copy_validate_and_chain_it() -> None:
-    classifier = short(
-        loss="noisy-or", random_state=3, batch_bags=np.int64(32)
-    )  # as a search by NumPy sets it
+@pytest.fixture(scope="module")
+def of_two_classes() -> BagClassifier:
+    return short().fit(BAGS, yes_or_no(LABELS[:, 0]))
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        pytest.param(yes_or_no(TRUTH[:, 0]), id="a row"),
+        pytest.param(yes_or_no(TRUTH[:, :1]), id="a column, as of a table"),
+    ],
+)
+def test_it_learns_one_label_a_bag(of_two_classes: BagClassifier, truth: NDArray[Any]) -> None:
+    assert of_two_classes.score(NEW, truth) > 0.9
+
+
+def test_the_second_class_is_predicted_from_zero_on(of_two_classes: BagClassifier) -> None:
+    is_yes = of_two_classes.predict(NEW) == "yes"
+    assert np.array_equal(is_yes, of_two_classes.decision_function(NEW) >= 0)
+
+
+def test_the_probability_is_a_sigmoid_of_the_score(of_two_classes: BagClassifier) -> None:
+    log_odds = of_two_classes.decision_function(NEW) + of_two_classes.threshold_
+    expected = 1 / (1 + np.exp(-log_odds))
+    assert np.allclose(of_two_classes.predict_proba(NEW)[:, 1], expected)
+
+
+def as_a_search_sets_it() -> BagClassifier:
+    """Return a classifier one of whose settings is a number of NumPy."""
+    return short(loss="noisy-or", random_state=3, batch_bags=np.int64(32))
+
+
+def test_scikit_learn_can_copy_it() -> None:
+    classifier = as_a_search_sets_it()
     assert clone(classifier).get_params() == classifier.get_params()
-    scores = cross_val_score(
-        make_pipeline(FunctionTransformer(list), classifier), BAGS, LABELS[:, 0], cv=3
-    )
+
+
+def test_scikit_learn_can_chain_and_validate_it() -> None:
+    chain = make_pipeline(FunctionTransformer(list), as_a_search_sets_it())
+    scores = cross_val_score(chain, BAGS, LABELS[:, 0], cv=3)
     assert scores.shape == (3,)
     assert scores.mean() > 0.8
-    fitted = classifier.fit(BAGS, LABELS)
-    again = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(
-        again.predict_proba(NEW), clone(classifier).fit(BAGS, LABELS).predict_proba(NEW)
-    )
 
 
-def test_a_search_sets_rate_epochs_and_arguments_of_the_loss() -> None:
-    y, grid = (
-        LABELS[:, 0],
-        {"lr": [1e-6, 1e-2], "epochs": [1, 8], "loss__head": ["sigmoid", "softmax"]},
-    )
-    found = GridSearchCV(short(loss="noisy-or", recipe={"lr": 1.0, "epochs": 99}), grid, cv=2).fit(
-        BAGS, y
-    )
-    assert (found.best_params_["lr"], found.best_params_["epochs"]) == (1e-2, 8), (
-        "the settings that learn"
-    )
+def test_a_pickled_classifier_predicts_as_one_fitted_again() -> None:
+    fitted = as_a_search_sets_it().fit(BAGS, LABELS)
+    unpickled = pickle.loads(pickle.dumps(fitted))
+    fitted_again = clone(fitted).fit(BAGS, LABELS)
+    assert np.array_equal(unpickled.predict_proba(NEW), fitted_again.predict_proba(NEW))
+
+
+def test_a_search_finds_the_settings_that_learn() -> None:
+    grid = {"lr": [1e-6, 1e-2], "epochs": [1, 8], "loss__head": ["sigmoid", "softmax"]}
+    classifier = short(loss="noisy-or", recipe={"lr": 1.0, "epochs": 99})
+    found = GridSearchCV(classifier, grid, cv=2).fit(BAGS, LABELS[:, 0])
+    assert found.best_params_["lr"] == 1e-2
+    assert found.best_params_["epochs"] == 8
     assert found.best_estimator_.loss_.head == found.best_params_["loss__head"]
-    changed = clone(short(loss=LogSumExp(3.0)).set_params(loss__learn=False))
-    assert [changed.get_params()[f"loss__{key}"] for key in ("sharpness", "learn")] == [3.0, False]
-    assert changed.loss.log_factor is None
-    chained = make_pipeline(FunctionTransformer(list), short()).set_params(
-        bagclassifier__loss__rule="exact"
-    )
-    assert chained[-1].loss.rule == "exact"
+
+
+def test_arguments_of_a_loss_are_parameters() -> None:
+    classifier = clone(short(loss=LogSumExp(3.0)).set_params(loss__learn=False))
+    params = classifier.get_params()
+    assert params["loss__sharpness"] == 3.0
+    assert params["loss__learn"] is False
+    assert classifier.loss.log_factor is None
+
+
+def test_arguments_of_a_loss_are_set_through_a_chain() -> None:
+    chain = make_pipeline(FunctionTransformer(list), short())
+    chain.set_params(bagclassifier__loss__rule="exact")
+    assert chain[-1].loss.rule == "exact"
+
+
+def test_an_argument_of_a_loss_that_is_misspelt_is_named() -> None:
     with pytest.raises(
         UsageError, match="unknown parameter of loss exact 'rul'; did you mean 'rule'"
     ):
@@ -111,77 +180,116 @@ def test_a_search_sets_rate_epochs_and_arguments_of_the_loss() -> None:
 
 @pytest.mark.parametrize("kind", [set, frozenset, np.array, list, tuple])
 def test_label_sets_of_any_collection_are_cross_validated(kind: Any) -> None:
-    """scikit-learn refuses sequences of sequences where it makes the splitter itself."""
-    y = [kind([n for n, has in zip(("owl", "wren"), row, strict=True) if has]) for row in LABELS]
+    labels = [kind(names) for names in named(LABELS)]
+    # scikit-learn refuses sequences of sequences where it makes the splitter itself.
     splitter = KFold(3) if kind in (list, tuple) else 3
-    assert cross_val_score(short(), BAGS, y, cv=splitter).mean() > 0.7
+    assert cross_val_score(short(), BAGS, labels, cv=splitter).mean() > 0.7
 
 
-def test_instances_have_scores_and_labels_in_the_form_of_bags() -> None:
-    """A class occurs where its feature is near 3, and nowhere else."""
-    names = [{n for n, has in zip(("owl", "wren"), row, strict=True) if has} for row in LABELS]
-    truth = [(bag[:, :2] > 1.5).astype(int) for bag in NEW]
-    binary, sets, named = (short().fit(BAGS, y) for y in (LABELS[:, 0], LABELS, names))
-    assert (
-        np.mean(np.concatenate(binary.predict_instances(NEW)) == np.concatenate(truth)[:, 0]) > 0.95
-    )
-    assert [found.shape for found in sets.predict_instances(NEW)] == [one.shape for one in truth]
-    assert np.mean(np.concatenate(sets.predict_instances(NEW)) == np.concatenate(truth)) > 0.95
-    expected = [tuple(np.array(["owl", "wren"])[row > 0]) for row in sets.predict_instances(NEW)[0]]
-    assert named.predict_instances(NEW)[0] == expected
-    given = torch.tensor(
-        (NEW[0] - np.concatenate(BAGS).mean(axis=0)) / np.concatenate(BAGS).std(axis=0)
-    ).float()
+TRUE_INSTANCES = [(bag[:, :2] > 1.5).astype(int) for bag in NEW]
+"""A class occurs where its feature is near 3, and nowhere else."""
+
+
+def test_instances_of_two_classes_are_found() -> None:
+    classifier = short().fit(BAGS, LABELS[:, 0])
+    found = np.concatenate(classifier.predict_instances(NEW))
+    truth = np.concatenate(TRUE_INSTANCES)[:, 0]
+    assert np.mean(found == truth) > 0.95
+
+
+def test_instances_of_label_sets_are_found(by_numbers: BagClassifier) -> None:
+    found = by_numbers.predict_instances(NEW)
+    assert [one.shape for one in found] == [one.shape for one in TRUE_INSTANCES]
+    assert np.mean(np.concatenate(found) == np.concatenate(TRUE_INSTANCES)) > 0.95
+
+
+def test_instances_have_labels_in_the_form_of_bags(
+    by_numbers: BagClassifier, by_names: BagClassifier
+) -> None:
+    expected = names_of(by_numbers.predict_instances(NEW)[0])
+    assert by_names.predict_instances(NEW)[0] == expected
+
+
+def test_scores_of_instances_are_those_of_the_network(by_numbers: BagClassifier) -> None:
+    training = np.concatenate(BAGS)
+    first = (NEW[0] - training.mean(axis=0)) / training.std(axis=0)
+    given = torch.tensor(first).float().unsqueeze(0)
     with torch.no_grad():
-        by_hand = sets.network_(given.unsqueeze(0)).softmax(dim=1)[0, :2].T
-    np.testing.assert_allclose(sets.instance_scores(NEW)[0], by_hand, atol=1e-5)
-    pooled = short(network=lambda features, classes, seed: Pooled(features, classes)).fit(
-        BAGS, LABELS[:, 0]
-    )
+        probs = by_numbers.network_(given).softmax(dim=1)
+    # Without background, a row an instance.
+    by_hand = probs[0, :2].T
+    np.testing.assert_allclose(by_numbers.instance_scores(NEW)[0], by_hand, atol=1e-5)
+
+
+def test_a_network_without_a_position_an_instance_has_no_scores() -> None:
+    classifier = short(network=lambda features, classes, seed: Pooled(features, classes))
+    classifier.fit(BAGS, LABELS[:, 0])
     with pytest.raises(
         UsageError, match=r"the network has \(1,\) positions, expected one for each of 5 instances"
     ):
-        pooled.instance_scores(NEW)
+        classifier.instance_scores(NEW)
 
 
-def test_data_frames_go_by_the_names_of_columns() -> None:
-    frames = [pd.DataFrame(bag, columns=["x", "y", "z"]) for bag in BAGS]
-    mixed = [frames[0], *(frame[["z", "x", "y"]] for frame in frames[1:])]
-    fitted = short().fit(mixed, pd.DataFrame(LABELS, columns=["owl", "wren"]))
-    assert [*fitted.classes_] == ["owl", "wren"]
-    assert np.array_equal(
-        fitted.decision_function(frames), short().fit(BAGS, LABELS).decision_function(BAGS)
-    )
-    others = [frame[["z", "y", "x"]].assign(note="unused") for frame in frames]
-    assert np.array_equal(fitted.decision_function(others), fitted.decision_function(frames))
+FRAMES = [pd.DataFrame(bag, columns=["x", "y", "z"]) for bag in BAGS]
+
+
+@pytest.fixture(scope="module")
+def of_frames() -> BagClassifier:
+    """Return a classifier that was fitted on frames, all but the first with their columns in another order."""
+    mixed = [FRAMES[0], *(frame[["z", "x", "y"]] for frame in FRAMES[1:])]
+    return short().fit(mixed, pd.DataFrame(LABELS, columns=["owl", "wren"]))
+
+
+def test_the_columns_of_labels_are_the_names_of_classes(of_frames: BagClassifier) -> None:
+    assert of_frames.classes_.tolist() == ["owl", "wren"]
+
+
+def test_training_goes_by_the_names_of_columns(
+    of_frames: BagClassifier, by_numbers: BagClassifier
+) -> None:
+    assert np.array_equal(of_frames.decision_function(FRAMES), by_numbers.decision_function(BAGS))
+
+
+def test_predictions_go_by_the_names_of_columns(of_frames: BagClassifier) -> None:
+    others = [frame[["z", "y", "x"]].assign(note="unused") for frame in FRAMES]
+    expected = of_frames.decision_function(FRAMES)
+    assert np.array_equal(of_frames.decision_function(others), expected)
+
+
+def test_a_column_that_is_missing_is_named(of_frames: BagClassifier) -> None:
+    renamed = [frame.rename(columns={"x": "x1"}) for frame in FRAMES]
     with pytest.raises(
         UsageError, match=r"unknown column 'x'; did you mean 'x1'\? \(there are: x1, y, z\)"
     ):
-        fitted.predict([frame.rename(columns={"x": "x1"}) for frame in frames])
+        of_frames.predict(renamed)
 
 
-def test_a_loss_and_a_network_may_be_given() -> None:
+def test_a_network_may_be_given() -> None:
+    classifier = short(network=lambda features, classes, seed: Line(features, classes))
+    assert isinstance(classifier.fit(BAGS, LABELS).network_, Line)
+
+
+def test_a_loss_that_is_given_is_copied_and_not_trained() -> None:
     loss = NoisyOr("softmax")
-    fitted = short(loss=loss, network=lambda features, classes, seed: Line(features, classes)).fit(
-        BAGS, LABELS
-    )
-    assert isinstance(fitted.network_, Line)
+    fitted = short(loss=loss).fit(BAGS, LABELS)
     assert fitted.loss_ is not loss
     assert fitted.loss_.head == "softmax"
+
+
+def test_a_loss_is_built_for_the_number_of_classes() -> None:
     assert short(loss="attention", epochs=1).fit(BAGS, LABELS).loss_.num_classes == 2
 
 
-def test_probabilities_do_not_depend_on_the_threshold() -> None:
-    """The best threshold may be infinite, where naming nothing is best."""
-    always, never = (
-        short(epochs=1, threshold=threshold).fit(BAGS, LABELS) for threshold in (0.0, float("inf"))
-    )
-    assert np.array_equal(never.predict_proba(NEW), always.predict_proba(NEW))
+def test_an_infinite_threshold_names_nothing_and_changes_no_probability() -> None:
+    # It may be the best threshold.
+    always = short(epochs=1, threshold=0.0).fit(BAGS, LABELS)
+    never = short(epochs=1, threshold=float("inf")).fit(BAGS, LABELS)
     assert not never.predict(NEW).any()
+    assert np.array_equal(never.predict_proba(NEW), always.predict_proba(NEW))
 
 
 def test_scikit_learns_own_checks_pass() -> None:
-    """Its arrays of rows are bags of one instance."""
+    # Their arrays of rows are bags of one instance.
     check_estimator(short(epochs=10, threshold=0.0), expected_failed_checks=CANNOT)
 
 
@@ -209,51 +317,55 @@ def test_every_parameter_is_copied_by_clone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "bags", "labels", "naming"),
+    ("params", "naming"),
     [
-        ({"loss": "exat"}, BAGS, LABELS, "did you mean 'exact'"),
-        ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count has count supervision"),
+        ({"loss": "exat"}, "did you mean 'exact'"),
+        ({"loss": "count"}, "trains on label sets; count has count supervision"),
+        ({"recipe": {"lrr": 1}}, "unknown parameter of recipe 'lrr'; did you mean 'lr'"),
+        ({"recipe": {"lr": -1}}, "recipe: lr = -1"),
+        ({"recipe": 5}, "recipe must be a dict of settings, got 5"),
+        ({"network": "mpl"}, "'mpl' is no network for"),
         (
-            {"recipe": {"lrr": 1}},
-            BAGS,
-            LABELS,
-            "unknown parameter of recipe 'lrr'; did you mean 'lr'",
+            {"network": torch.nn.Linear(3, 3)},
+            "a name, a file, a class or a function, got Linear",
         ),
-        ({"network": "mpl"}, BAGS, LABELS, "'mpl' is no network for"),
-        (
-            {},
+        ({"batch_bags": 0}, "batch_bags must be a whole number from 1 on, got 0"),
+        ({"batch_bags": True}, "batch_bags must be a whole number from 1 on, got True"),
+        ({"threshold": np.nan}, "threshold must be a number, not NaN, got nan"),
+        ({"threshold": "high"}, "threshold must be a number, not NaN, got 'high'"),
+        ({"random_state": 2**70}, "random_state must be a number of 64 bits"),
+    ],
+)
+def test_a_wrong_parameter_is_one_line(params: dict[str, Any], naming: str) -> None:
+    with pytest.raises(UsageError) as error:
+        short(**params).fit(BAGS, LABELS)
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("bags", "labels", "naming"),
+    [
+        pytest.param(
             [*BAGS[:-1], np.zeros((2, 4))],
             LABELS,
             "instances with the same D features, got (2, 3), (2, 4)",
+            id="other features",
         ),
-        ({}, BAGS[:-1], LABELS, "59 bags and labels of 60"),
-        ({}, [bag[:1] for bag in BAGS], LABELS, "no instance for every class"),
-        ({}, BAGS, LABELS[:, 0] * 0, "y has 1 class, expected two"),
-        ({}, BAGS, LABELS.sum(axis=1), "For more give label sets"),
-        ({}, BAGS, [[]] * 60, "all label sets are empty"),
-        ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),
-        (
-            {"network": torch.nn.Linear(3, 3)},
-            BAGS,
-            LABELS,
-            "a name, a file, a class or a function, got Linear",
+        pytest.param(BAGS[:-1], LABELS, "59 bags and labels of 60", id="a bag too few"),
+        pytest.param(
+            [bag[:1] for bag in BAGS], LABELS, "no instance for every class", id="small bags"
         ),
-        ({"batch_bags": 0}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got 0"),
-        (
-            {"batch_bags": True},
-            BAGS,
-            LABELS,
-            "batch_bags must be a whole number from 1 on, got True",
+        pytest.param(
+            [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances", id="an empty bag"
         ),
-        ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
-        ({"recipe": 5}, BAGS, LABELS, "recipe must be a dict of settings, got 5"),
-        ({"threshold": np.nan}, BAGS, LABELS, "threshold must be a number, not NaN, got nan"),
-        ({"threshold": "high"}, BAGS, LABELS, "threshold must be a number, not NaN, got 'high'"),
-        ({"random_state": 2**70}, BAGS, LABELS, "random_state must be a number of 64 bits"),
+        pytest.param(BAGS, np.zeros(60, int), "y has 1 class, expected two", id="one class"),
+        pytest.param(BAGS, LABELS.sum(axis=1), "For more give label sets", id="three classes"),
+        pytest.param(BAGS, [[]] * 60, "all label sets are empty", id="empty label sets"),
     ],
 )
-def test_a_mistake_is_one_line(params: dict[str, Any], bags: Any, labels: Any, naming: str) -> None:
+def test_wrong_bags_or_labels_are_one_line(bags: Any, labels: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
-        short(**params).fit(bags, labels)
+        short().fit(bags, labels)
     assert naming in str(error.value)
     assert "\n" not in str(error.value)

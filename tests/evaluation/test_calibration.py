@@ -1,13 +1,14 @@
 """Calibration errors by hand, and the metrics of losses against enumeration."""
 
 import math
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from milbench import Bags, EvalSplit, Evaluation, Scores, UsageError, evaluate_bags, load_loss
 from milbench.contracts.reliability import (
@@ -19,47 +20,54 @@ from milbench.contracts.reliability import (
 )
 from milbench.evaluation.metrics import outcomes, reliability, reliability_bins
 from tests._helpers.label_maps import LabelMaps
-from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.losses import random_logits
 
 C, K = 2, 3
 
 
 def test_bins_of_equal_mass_by_hand() -> None:
-    probabilities = np.random.default_rng(1).permutation(np.arange(1, 46) / 50)  # three a bin
-    happened = probabilities * 50 % 2 < 0.5  # of the even numerators
-    bins = reliability_bins(probabilities, happened)
-    expected = Fraction(0)
-    for b in range(15):
-        numerators = [3 * b + 1, 3 * b + 2, 3 * b + 3]
-        frequency, mean = (
-            Fraction(sum(n % 2 == 0 for n in numerators), 3),
-            Fraction(sum(numerators), 150),
-        )
-        assert astuple(bins[b]) == pytest.approx((b, 3, float(mean), float(frequency)))
-        expected += abs(frequency - mean) / 15
-    assert calibration_error(bins) == pytest.approx(float(expected))
+    # Of 45 forecasts 1/50, 2/50, ..., 45/50 each of 15 bins gets three. What happens has an even numerator.
+    probabilities = np.arange(1, 46) / 50
+    happened = np.arange(1, 46) % 2 == 0
+    order = np.random.default_rng(1).permutation(45)
+    bins = reliability_bins(probabilities[order], happened[order])
+    expected_error = Fraction(0)
+    for index in range(15):
+        numerators = [3 * index + 1, 3 * index + 2, 3 * index + 3]
+        even = [n for n in numerators if n % 2 == 0]
+        frequency = Fraction(len(even), 3)
+        mean = Fraction(sum(numerators), 3 * 50)
+        assert astuple(bins[index]) == pytest.approx((index, 3, float(mean), float(frequency)))
+        expected_error += abs(frequency - mean) / 15
+    assert calibration_error(bins) == pytest.approx(float(expected_error))
 
 
-def test_equal_forecasts_are_counted_together_whatever_the_order_of_the_bags() -> None:
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(np.arange(100), id="sorted"),
+        pytest.param(np.random.default_rng(0).permutation(100), id="shuffled"),
+    ],
+)
+def test_equal_forecasts_are_counted_together_in_any_order(order: NDArray[np.int64]) -> None:
     probabilities = np.repeat([0.0, 0.3, 0.9], [60, 30, 10])
     happened = np.repeat([False, True, False, True], [60, 15, 15, 10])
-    for order in (np.arange(100), np.random.default_rng(0).permutation(100)):
-        bins = reliability_bins(probabilities[order], happened[order])
-        assert [(b.index, b.count, b.frequency) for b in bins] == [
-            (0, 60, 0.0),
-            (9, 30, 0.5),
-            (13, 10, 1.0),
-        ]
-        assert calibration_error(bins) == pytest.approx(0.3 * 0.2 + 0.1 * 0.1)
+    bins = reliability_bins(probabilities[order], happened[order])
+    assert [(b.index, b.count, b.frequency) for b in bins] == [
+        (0, 60, 0.0),
+        (9, 30, 0.5),
+        (13, 10, 1.0),
+    ]
+    assert calibration_error(bins) == pytest.approx(0.3 * 0.2 + 0.1 * 0.1)
 
 
 def bags_of(seed: int) -> list[Bags]:
+    """Return 40 bags in batches of 15, whose instances are the logits that a loss is given."""
     rng = torch.Generator().manual_seed(seed)
     logits = random_logits(40, C + 1, K, seed=seed)
-    return Bags(
-        logits, (logits[:, :-1].amax(dim=2) + torch.randn(40, C, generator=rng)) > 0.5
-    ).parts(15)
+    noise = torch.randn(40, C, generator=rng)
+    labels = logits[:, :-1].amax(dim=2) + noise > 0.5
+    return Bags(logits, labels).parts(15)
 
 
 @torch.no_grad()
@@ -68,66 +76,139 @@ def evaluated(name: str) -> Evaluation:
 
     def score(bags: Bags) -> Scores:
         scores = loss.score(bags.instances)
-        labels, even_odds = (
-            loss.label_log_prob(bags.instances, s) for s in (bags.labels, scores.presence >= 0)
+        return replace(
+            scores,
+            log_prob=loss.label_log_prob(bags.instances, bags.labels),
+            even_odds_log_prob=loss.label_log_prob(bags.instances, scores.presence >= 0),
         )
-        return replace(scores, log_prob=labels, even_odds_log_prob=even_odds)
 
     return evaluate_bags(
         score, {"validation": EvalSplit((), bags_of(0)), "test": EvalSplit((), bags_of(1))}
     )
 
 
-def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> None:
-    found = evaluated("exact")
-    sets, costs, presences, set_forecasts = every_label_set(C).tolist(), [], [], []
+@pytest.fixture(scope="module")
+def of_exact() -> Evaluation:
+    return evaluated("exact")
+
+
+@dataclass
+class Enumerated:
+    """What the enumeration of all label maps says of the test bags."""
+
+    nll: list[float]
+    """-log Prb(the labels of the bag), of each bag."""
+    presence: list[tuple[float, bool]]
+    """Prb(class c is in the bag), and whether it is, of each class of each bag."""
+    sets: list[tuple[float, bool]]
+    """Prb(the set of all classes more probable than not), and whether it is right, of each bag."""
+
+
+@pytest.fixture(scope="module")
+def enumerated() -> Enumerated:
+    found = Enumerated([], [], [])
     for bags in bags_of(1):
         for logits, labels in zip(bags.instances, bags.labels.tolist(), strict=True):
-            maps = LabelMaps(logits)
-            probs = [
-                float(maps.set_prob[frozenset(c for c in range(C) if held[c])]) for held in sets
-            ]
-            costs.append(-math.log(probs[sets.index(labels)]))
-            marginals = [
-                sum(p for p, held in zip(probs, sets, strict=True) if held[c]) for c in range(C)
-            ]
-            presences += [*zip(marginals, labels, strict=True)]
-            even = [p >= 0.5 for p in marginals]
-            set_forecasts.append((probs[sets.index(even)], even == labels))
-    assert found.predictions is not None
-    assert outcomes(found.predictions)["nll"].sums.tolist() == pytest.approx(costs, rel=1e-6)
-    bins = reliability(found.predictions["test"])
-    assert found.metrics["test/nll"] == pytest.approx(np.mean(costs), rel=1e-6)
-    for name, forecasts in (("presence_ece", presences), ("set_ece", set_forecasts)):
-        ordered = sorted(forecasts)
-        n, total = len(ordered), 0.0
-        for b in range(BINS):  # no two are equal
-            part = [pair for rank, pair in enumerate(ordered) if BINS * rank // n == b]
-            total += abs(sum(p for p, _ in part) - sum(right for _, right in part)) / n
-        assert found.metrics[f"test/{name}"] == pytest.approx(
-            total, abs=1e-7
-        )  # kept in single precision
-        assert sum(b.count for b in bins[name]) == n
+            probs = LabelMaps(logits).set_prob
+            present = {c for c in range(C) if labels[c]}
+            found.nll.append(-math.log(probs[frozenset(present)]))
+            likely = set()
+            for c in range(C):
+                marginal = sum(float(prob) for classes, prob in probs.items() if c in classes)
+                found.presence.append((marginal, c in present))
+                if marginal >= 0.5:
+                    likely.add(c)
+            found.sets.append((float(probs[frozenset(likely)]), likely == present))
+    return found
 
 
-def test_what_a_loss_does_not_define_is_left_out() -> None:
-    """max-pooling has no probabilities; hard-em those of label sets, and a presence that is no log-odds."""
-    defined = {"validation/nll", "test/nll", "validation/set_ece", "test/set_ece"}
-    for loss, names in (("max-pooling", set[str]()), ("hard-em", defined)):
-        found = evaluated(loss)
-        assert {n for n in found.metrics if "ece" in n or "nll" in n} == names
-        assert not any(math.isnan(value) for value in found.metrics.values())
-        assert found.predictions is not None
-        assert bool(reliability(found.predictions["test"])) == (loss == "hard-em")
+def error_of_equal_bins(forecasts: list[tuple[float, bool]]) -> float:
+    """Return the calibration error over BINS bins that are equally full, of forecasts none of which are equal."""
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for rank, forecast in enumerate(sorted(forecasts)):
+        bins[BINS * rank // len(forecasts)].append(forecast)
+    total = 0.0
+    for forecasts_of_bin in bins:
+        expected = sum(prob for prob, _ in forecasts_of_bin)
+        happened = sum(is_right for _, is_right in forecasts_of_bin)
+        total += abs(expected - happened)
+    return total / len(forecasts)
+
+
+def test_the_nll_of_exact_is_that_of_enumeration(
+    of_exact: Evaluation, enumerated: Enumerated
+) -> None:
+    assert of_exact.metrics["test/nll"] == pytest.approx(np.mean(enumerated.nll), rel=1e-6)
+
+
+def test_the_nll_of_each_bag_is_that_of_enumeration(
+    of_exact: Evaluation, enumerated: Enumerated
+) -> None:
+    assert of_exact.predictions is not None
+    of_bags = outcomes(of_exact.predictions)["nll"].sums.tolist()
+    assert of_bags == pytest.approx(enumerated.nll, rel=1e-6)
+
+
+# Forecasts are kept in single precision.
+
+
+def test_the_calibration_of_presence_is_that_of_enumeration(
+    of_exact: Evaluation, enumerated: Enumerated
+) -> None:
+    expected = error_of_equal_bins(enumerated.presence)
+    assert of_exact.metrics["test/presence_ece"] == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_calibration_of_label_sets_is_that_of_enumeration(
+    of_exact: Evaluation, enumerated: Enumerated
+) -> None:
+    expected = error_of_equal_bins(enumerated.sets)
+    assert of_exact.metrics["test/set_ece"] == pytest.approx(expected, abs=1e-7)
+
+
+def test_bins_hold_every_forecast_once(of_exact: Evaluation) -> None:
+    assert of_exact.predictions is not None
+    bins = reliability(of_exact.predictions["test"])
+    assert sum(b.count for b in bins["presence_ece"]) == 40 * C
+    assert sum(b.count for b in bins["set_ece"]) == 40
+
+
+@pytest.mark.parametrize(
+    ("loss", "names"),
+    [
+        pytest.param("max-pooling", set(), id="max-pooling has no probabilities"),
+        pytest.param(
+            "hard-em",
+            {"validation/nll", "test/nll", "validation/set_ece", "test/set_ece"},
+            id="hard-em has probabilities of label sets, and a presence that is no log-odds",
+        ),
+    ],
+)
+def test_what_a_loss_does_not_define_is_left_out(loss: str, names: set[str]) -> None:
+    metrics = evaluated(loss).metrics
+    assert {name for name in metrics if "ece" in name or "nll" in name} == names
+    assert not [name for name, value in metrics.items() if math.isnan(value)]
+
+
+@pytest.mark.parametrize(("loss", "kept"), [("max-pooling", set()), ("hard-em", {"set_ece"})])
+def test_bins_are_kept_of_what_a_loss_defines(loss: str, kept: set[str]) -> None:
+    predictions = evaluated(loss).predictions
+    assert predictions is not None
+    assert set(reliability(predictions["test"])) == kept
+
+
+BINS_OF_PRESENCE = {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]}
 
 
 def test_bins_are_written_and_read(tmp_path: Path) -> None:
-    path, bins = (
-        tmp_path / "reliability.json",
-        {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]},
-    )
-    save_reliability(path, bins)
-    assert load_reliability(path) == bins
+    path = tmp_path / "reliability.json"
+    save_reliability(path, BINS_OF_PRESENCE)
+    assert load_reliability(path) == BINS_OF_PRESENCE
+
+
+def test_a_damaged_file_of_bins_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "reliability.json"
+    save_reliability(path, BINS_OF_PRESENCE)
     path.write_text(path.read_text()[1:])
     with pytest.raises(UsageError, match=r"reliability .*reliability\.json cannot be read"):
         load_reliability(path)

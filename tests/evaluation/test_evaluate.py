@@ -8,103 +8,164 @@ import pytest
 import torch
 
 from milbench import Bags, EvalSplit, Origin, Scores, Truth, evaluate_bags, label_matrix
+from milbench.contracts.outcomes import Outcomes
+from milbench.contracts.predictions import Predictions
 from milbench.evaluation.evaluate import update_digest
 from milbench.evaluation.metrics import outcomes
 
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
+    """Return batches of so many bags of 4 instances, of two classes and background."""
     rng = torch.Generator().manual_seed(seed)
     batches = []
     for size in sizes:
         classes = torch.randint(-1, 2, (size, 4), generator=rng)
         truth = Truth(classes, position_classes=classes.masked_fill(classes < 0, 2))
-        batches.append(
-            Bags(torch.randn(size, 4, 2, generator=rng), label_matrix(classes, 2), truth=truth)
-        )
+        instances = torch.randn(size, 4, 2, generator=rng)
+        batches.append(Bags(instances, label_matrix(classes, 2), truth=truth))
     return batches
 
 
 def score(bags: Bags) -> Scores:
-    probs = (
-        torch.cat([bags.instances, bags.instances[..., :1].neg()], dim=2)
-        .softmax(dim=2)
-        .transpose(1, 2)
-    )
+    """Return scores whose probabilities are a softmax of the instances."""
+    background = bags.instances[..., :1].neg()
+    logits = torch.cat([bags.instances, background], dim=2)
+    probs = logits.softmax(dim=2).transpose(1, 2)
     highest = probs[:, :-1].amax(dim=2)
     return Scores(highest, highest, probs)
 
 
-def joined(batches: list[Bags], count: int) -> list[Bags]:
-    return [one for bags in batches for one in bags.parts(1)][:count]
+def one_by_one(batches: list[Bags]) -> list[Bags]:
+    """Return batches of one bag each."""
+    return [bag for bags in batches for bag in bags.parts(1)]
 
 
 @pytest.mark.parametrize("limit", [1, 6, 40])
 def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
-    single_instances, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
-    found = evaluate_bags(
+    single_instances = made([4, 9], 0)
+    bags = made([6, 5, 4], 1)
+    calibration = made([3, 8], 2)
+    limited = evaluate_bags(
         score, {"test": EvalSplit(single_instances, bags)}, calibration, limit=limit
-    ).metrics
-    by_hand = EvalSplit(joined(single_instances, limit), joined(bags, limit))
-    assert found == evaluate_bags(score, {"test": by_hand}, joined(calibration, limit)).metrics
+    )
+    first = EvalSplit(one_by_one(single_instances)[:limit], one_by_one(bags)[:limit])
+    by_hand = evaluate_bags(score, {"test": first}, one_by_one(calibration)[:limit])
+    assert limited.metrics == by_hand.metrics
 
 
-def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
-    """The map calls the first instance class 0; the evidence for class 0 is strongest at the second one."""
-    truth = Truth(torch.tensor([[0]]), position_classes=torch.tensor([[1, 0]]))
-    bags = Bags(torch.zeros(1, 2, 1), torch.tensor([[True]]), truth=truth)
-    probs, presence = torch.tensor([[[0.9, 0.6], [0.1, 0.4]]]), torch.tensor([[1.0]])
-    judged = Scores(presence, presence, probs)
-    for scores, hit_rate in (
-        (judged, 0),
-        (replace(judged, evidence=torch.tensor([[[2.0, 3.0]]])), 1),
-    ):
-        values = evaluate_bags(
-            lambda _, scores=scores: scores,  # type: ignore[misc]
-            {"test": EvalSplit((), [bags])},
-            [bags],
-        ).metrics
-        assert (values["test/hit_rate"], values["test/posterior_error"]) == (hit_rate, 1 / 2)
+TWO_INSTANCES = Bags(
+    torch.zeros(1, 2, 1),
+    torch.tensor([[True]]),
+    truth=Truth(torch.tensor([[0]]), position_classes=torch.tensor([[1, 0]])),
+)
+"""A bag of background and an instance of class 0, in this order."""
+
+FIRST_IS_STRONGER = Scores(
+    torch.tensor([[1.0]]), torch.tensor([[1.0]]), torch.tensor([[[0.9, 0.6], [0.1, 0.4]]])
+)
+"""The map calls both instances class 0, and is surer of the first."""
+
+EVIDENCE_FOR_THE_SECOND = replace(FIRST_IS_STRONGER, evidence=torch.tensor([[[2.0, 3.0]]]))
 
 
-def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
-    single_instances, bags = made([4, 9], 0), made([6, 5, 4], 1)
+@pytest.mark.parametrize(
+    ("scores", "hit_rate"),
+    [
+        pytest.param(FIRST_IS_STRONGER, 0, id="by the map where there is no evidence"),
+        pytest.param(EVIDENCE_FOR_THE_SECOND, 1, id="by the evidence"),
+    ],
+)
+def test_hits_are_judged_by_the_evidence(scores: Scores, hit_rate: float) -> None:
+    found = evaluate_bags(
+        lambda _: scores, {"test": EvalSplit((), [TWO_INSTANCES])}, [TWO_INSTANCES]
+    )
+    assert found.metrics["test/hit_rate"] == hit_rate
+
+
+@pytest.mark.parametrize("scores", [FIRST_IS_STRONGER, EVIDENCE_FOR_THE_SECOND])
+def test_instances_are_judged_by_the_map(scores: Scores) -> None:
+    found = evaluate_bags(
+        lambda _: scores, {"test": EvalSplit((), [TWO_INSTANCES])}, [TWO_INSTANCES]
+    )
+    assert found.metrics["test/posterior_error"] == 1 / 2
+
+
+Term = tuple[float, float]
+"""What one test item adds to the two sums of a metric."""
+
+
+def terms_of_bag(bag: Bags, threshold: float, by_labels: float) -> dict[str, Term]:
+    """Return what a bag adds to each metric, by the thresholds for sets and for labels."""
+    assert bag.truth is not None
+    assert bag.truth.position_classes is not None
+    scores = score(bag)
+    known = bag.truth.position_classes[0].tolist()
+    present = set(known) - {2}
+    presence = scores.presence[0].tolist()
+    predicted = {c for c in range(2) if presence[c] >= threshold}
+    own = {c for c in range(2) if presence[c] >= by_labels}
+    hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
+    wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
+    return {
+        "set_error": (int(predicted != present), 1),
+        "label_error": (len(predicted ^ present), 2),
+        "own_label_error": (len(own ^ present), 2),
+        "hit_rate": (sum(hits), len(hits)),
+        "posterior_error": (sum(wrong), 4),
+    }
+
+
+def terms_of_instance(bag: Bags) -> Term:
+    """Return what a bag of one instance adds to the one-instance error."""
+    named = int(score(bag).classes[0].argmax())
+    return int(named != int(bag.labels[0].int().argmax())), 1
+
+
+@pytest.fixture(scope="module")
+def outcomes_and_loop() -> tuple[dict[str, Outcomes], dict[str, list[Term]]]:
+    """Return the outcomes of each metric, and what a loop over the bags finds for it."""
+    single_instances = made([4, 9], 0)
+    bags = made([6, 5, 4], 1)
     splits = {
         "validation": EvalSplit((), bags[:1]),
         "test": EvalSplit(single_instances, bags),
     }
     found = evaluate_bags(score, splits)  # type: ignore[arg-type]
-    threshold = found.metrics["chosen/threshold"]
-    by_labels = found.metrics["chosen/label_threshold"]
-    expected: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for one in joined(bags, 40):
-        scores, truth = score(one), one.truth
-        assert truth is not None
-        assert truth.position_classes is not None
-        known = truth.position_classes[0].tolist()
-        present = set(known) - {2}
-        presence = scores.presence[0].tolist()
-        predicted = {c for c in range(2) if presence[c] >= threshold}
-        own = {c for c in range(2) if presence[c] >= by_labels}
-        hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
-        wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
-        expected["set_error"].append((int(predicted != present), 1))
-        expected["label_error"].append((len(predicted ^ present), 2))
-        expected["own_label_error"].append((len(own ^ present), 2))
-        expected["hit_rate"].append((sum(hits), len(hits)))
-        expected["posterior_error"].append((sum(wrong), 4))
-    for one in joined(single_instances, 40):
-        named = score(one).classes[0].argmax()
-        expected["instance_error"].append((int(named != one.labels[0].int().argmax()), 1))
+    thresholds = (found.metrics["chosen/threshold"], found.metrics["chosen/label_threshold"])
+    expected: defaultdict[str, list[Term]] = defaultdict(list)
+    for bag in one_by_one(bags):
+        for name, term in terms_of_bag(bag, *thresholds).items():
+            expected[name].append(term)
+    for bag in one_by_one(single_instances):
+        expected["instance_error"].append(terms_of_instance(bag))
     assert found.predictions is not None
-    by_metric = outcomes(found.predictions)
-    for name, terms in expected.items():
-        sums, weights = by_metric[name].sums.tolist(), by_metric[name].weights.tolist()
-        assert [*zip(sums, weights, strict=True)] == terms
-        assert sum(term for term, _ in terms) > 0
+    return outcomes(found.predictions), expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "set_error",
+        "label_error",
+        "own_label_error",
+        "hit_rate",
+        "posterior_error",
+        "instance_error",
+    ],
+)
+def test_outcomes_are_those_of_a_loop_over_the_bags(
+    outcomes_and_loop: tuple[dict[str, Outcomes], dict[str, list[Term]]], name: str
+) -> None:
+    by_metric, by_loop = outcomes_and_loop
+    sums = by_metric[name].sums.tolist()
+    weights = by_metric[name].weights.tolist()
+    assert list(zip(sums, weights, strict=True)) == by_loop[name]
+    # All zeros would not tell one metric from another.
+    assert sum(sums) > 0
 
 
 @pytest.mark.parametrize("field", ["presence", "classes", "evidence", "instances"])
-def test_a_score_that_is_nan_is_an_error_with_its_bag(field: str) -> None:
+def test_a_score_of_nan_is_an_error_with_its_bag(field: str) -> None:
     first, second = made([3, 4], 5)
 
     def broken(bags: Bags) -> Scores:
@@ -120,41 +181,39 @@ def test_a_score_that_is_nan_is_an_error_with_its_bag(field: str) -> None:
         evaluate_bags(broken, {"validation": EvalSplit((), [first, second])})
 
 
-def test_what_bags_are_made_of_is_kept() -> None:
-    """Batches whose bags are made of different numbers of items are joined; others are numbered."""
+@pytest.fixture(scope="module")
+def predictions() -> Predictions:
+    """Return predictions of test bags with an origin, and of the same bags without one, as validation bags."""
     first, second = made([2, 1], 3)
-    items = (torch.tensor([[4, 5], [5, -1]]), torch.tensor([[7, 8, 9]]))
-    known = [
-        replace(first, origin=Origin(torch.tensor([10, 11]), torch.tensor([0, 1]), items[0])),
-        replace(second, origin=Origin(torch.tensor([12]), torch.tensor([1]), items[1])),
-    ]
+    # The batches have 2 and 3 as their largest number of items in a bag.
+    of_first = Origin(torch.tensor([10, 11]), torch.tensor([0, 1]), torch.tensor([[4, 5], [5, -1]]))
+    of_second = Origin(torch.tensor([12]), torch.tensor([1]), torch.tensor([[7, 8, 9]]))
+    known = [replace(first, origin=of_first), replace(second, origin=of_second)]
     splits = {"validation": EvalSplit((), [first, second]), "test": EvalSplit((), known)}
-    predictions = evaluate_bags(score, splits).predictions  # type: ignore[arg-type]
-    assert predictions is not None
-    test = predictions["test"]
-    assert test.bag.tolist() == [10, 11, 12]
-    assert test.group is not None
-    assert test.group.tolist() == [0, 1, 1]
-    assert test.items is not None
-    assert test.items.tolist() == [[4, 5, -1], [5, -1, -1], [7, 8, 9]]
+    found = evaluate_bags(score, splits).predictions  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_the_numbers_of_bags_are_kept(predictions: Predictions) -> None:
+    assert predictions["test"].bag.tolist() == [10, 11, 12]
+
+
+def test_the_groups_of_bags_are_kept(predictions: Predictions) -> None:
+    groups = predictions["test"].group
+    assert groups is not None
+    assert groups.tolist() == [0, 1, 1]
+
+
+def test_the_items_of_bags_of_all_batches_are_kept(predictions: Predictions) -> None:
+    items = predictions["test"].items
+    assert items is not None
+    assert items.tolist() == [[4, 5, -1], [5, -1, -1], [7, 8, 9]]
+
+
+def test_bags_of_unknown_origin_are_numbered(predictions: Predictions) -> None:
     assert predictions["validation"].bag.tolist() == [0, 1, 2]
     assert predictions["validation"].items is None
-
-
-def test_items_are_known_by_their_labels_truth_and_shape() -> None:
-    bags, other = made([6], 1)[0], made([6], 2)[0]
-    others = [
-        replace(bags, instances=bags.instances[:, :, :1]),
-        replace(bags, labels=~bags.labels),
-        replace(bags, mask=torch.ones(6, 4, dtype=torch.bool)),
-        replace(bags, truth=other.truth),
-        bags.parts(5)[0],
-    ]
-    digests = {digest_of(one) for one in (bags, *others)}
-    assert len(digests) == 6
-    assert digest_of(replace(bags, instances=bags.instances + 1)) in digests
-    first, second = bags.parts(3)
-    assert digest_of(first, second) != digest_of(second, first)
 
 
 def digest_of(*batches: Bags) -> str:
@@ -162,3 +221,29 @@ def digest_of(*batches: Bags) -> str:
     for bags in batches:
         update_digest(digest, bags)
     return digest.hexdigest()
+
+
+BAGS = made([6], 1)[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(replace(BAGS, instances=BAGS.instances[:, :, :1]), id="shape"),
+        pytest.param(replace(BAGS, labels=~BAGS.labels), id="labels"),
+        pytest.param(replace(BAGS, mask=torch.ones(6, 4, dtype=torch.bool)), id="mask"),
+        pytest.param(replace(BAGS, truth=made([6], 2)[0].truth), id="truth"),
+        pytest.param(BAGS.parts(5)[0], id="fewer bags"),
+    ],
+)
+def test_the_digest_of_items_tells_other_bags_apart(other: Bags) -> None:
+    assert digest_of(other) != digest_of(BAGS)
+
+
+def test_the_digest_of_items_leaves_out_what_instances_hold() -> None:
+    assert digest_of(replace(BAGS, instances=BAGS.instances + 1)) == digest_of(BAGS)
+
+
+def test_the_digest_of_items_depends_on_their_order() -> None:
+    first, second = BAGS.parts(3)
+    assert digest_of(first, second) != digest_of(second, first)

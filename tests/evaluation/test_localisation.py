@@ -1,6 +1,7 @@
 """Boxes, overlaps and average precision by hand and by torchvision."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,71 +25,127 @@ from milbench.evaluation.reading.components import Components, find_components
 from tests._helpers.label_maps import draw
 
 
-def found(
-    *cases: tuple[int, int, float, tuple[float, float, float, float]],
-) -> tuple[Components, Tensor]:
-    """Components of an image, a class and a mass, and their boxes."""
-    image, cls, mass, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())
-    known, nowhere = (
-        (np.array(image, np.int64), np.array(cls, np.int64), np.array(mass, float)),
-        np.zeros(len(cases)),
+class Detection(NamedTuple):
+    """A component as a box (left, top, right, bottom) of a class in an image, with a mass as its score."""
+
+    image: int
+    cls: int
+    mass: float
+    box: tuple[float, float, float, float]
+
+
+class Detections(NamedTuple):
+    """What the functions of localisation take of detections."""
+
+    components: Components
+    boxes: Tensor
+
+
+def detections(*found: Detection) -> Detections:
+    # Where a component lies in the map plays no part: its box is given.
+    middle = np.zeros(len(found))
+    side = np.zeros(len(found), np.int64)
+    components = Components(
+        image=np.array([one.image for one in found], np.int64),
+        cls=np.array([one.cls for one in found], np.int64),
+        mass=np.array([one.mass for one in found], float),
+        y=middle,
+        x=middle,
+        top=side,
+        left=side,
+        bottom=side,
+        right=side,
     )
-    where = (nowhere.astype(np.int64),) * 4
-    return Components(*known, nowhere, nowhere, *where), torch.tensor(
-        boxes, dtype=torch.float64
-    ).view(-1, 4)
+    boxes = torch.tensor([one.box for one in found], dtype=torch.float64)
+    return Detections(components, boxes.view(-1, 4))
 
 
-A, B = [0.0, 0, 10, 10], [20.0, 0, 30, 10]
+A = [0.0, 0, 10, 10]
+B = [20.0, 0, 30, 10]
+PADDING = [0.0, 0, 9, 9]
 TRUTH = Truth(
     classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]),
-    boxes=torch.tensor([[A, B], [A, A], [[0.0, 0, 9, 9], [0.0] * 4]]),
+    boxes=torch.tensor([[A, B], [A, A], [PADDING, [0.0] * 4]]),
 )
+"""Of three images the first has class 0 twice, the second classes 0 and 1 at one place, the third nothing."""
+
+NO_INSTANCES = Truth(torch.tensor([[-1], [-1], [-1]]), torch.zeros(3, 1, 4))
+
+ROWS = torch.tensor([3.0, 5, 7])
+COLUMNS = torch.tensor([2.0, 6, 10, 14])
 
 
-def test_boxes_of_components_by_hand() -> None:
-    centres = torch.tensor([3.0, 5, 7]), torch.tensor([2.0, 6, 10, 14])  # steps of 2 and 4 pixels
-    boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), centres)
+def test_the_box_of_a_component_ends_between_positions() -> None:
+    # Positions are 2 pixels apart downwards and 4 across: a box reaches 1 and 2 pixels beyond its outer positions.
+    boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), (ROWS, COLUMNS))
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
+
+
+def test_a_single_row_is_as_high_as_columns_are_wide() -> None:
+    boxes = boxes_of(find_components(draw("1..2")), (torch.tensor([9.0]), COLUMNS))
+    assert boxes.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
+
+
+def test_one_position_alone_has_a_box_of_one_pixel() -> None:
+    boxes = boxes_of(find_components(draw("1")), (torch.tensor([9.0]), torch.tensor([2.0])))
+    assert boxes.tolist() == [[1.5, 8.5, 2.5, 9.5]]
+
+
+def test_a_margin_is_added_on_both_sides() -> None:
+    boxes = torch.tensor([[0.0, 2, 8, 6], [12, 6, 16, 8]], dtype=torch.float64)
     assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
-    row, column = torch.tensor([9.0]), torch.tensor([2.0])  # the step of the other axis, or 1
-    assert boxes_of(find_components(draw("1..2")), (row, centres[1])).tolist() == [
-        [0, 7, 4, 11],
-        [12, 7, 16, 11],
-    ]
-    assert boxes_of(find_components(draw("1")), (row, column)).tolist() == [[1.5, 8.5, 2.5, 9.5]]
 
 
 def test_iou_is_that_of_torchvision() -> None:
-    corner, size = torch.randint(0, 8, (60, 2)).double(), torch.randint(1, 9, (60, 2)).double()
+    corner = torch.randint(0, 8, (60, 2)).double()
+    size = torch.randint(1, 9, (60, 2)).double()
     boxes = torch.cat([corner, corner + size], dim=1)
     expected = box_iou(boxes, boxes)
     assert_close(iou(boxes.unsqueeze(1), boxes), expected)
+    # Some of these boxes overlap and some do not.
     assert 0 < (expected == 0).double().mean() < 1
-    assert iou(boxes.new_zeros(4), boxes.new_zeros(4)) == 0
-    assert iou(torch.tensor([0.0, 0, 10, 10]), torch.tensor([5.0, 0, 15, 10])) == pytest.approx(
-        1 / 3
-    )
 
 
-def test_mean_iou_by_hand() -> None:
-    some = found(
-        (0, 0, 1.0, (0, 0, 10, 10)),  # exact
-        (0, 0, 2.0, (0, 0, 5, 10)),  # half of the same
-        (0, 1, 9.0, (20, 0, 30, 10)),  # the wrong class
-        (1, 1, 1.0, (5, 0, 15, 10)),  # a third of the 1; the 0 has none
-        (2, 0, 1.0, (0, 0, 9, 9)),  # on padding, which is no instance
-    )
-    assert mean_iou(*some, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
-    assert mean_iou(*found(), TRUTH) == 0
-    assert math.isnan(mean_iou(*found(), Truth(torch.tensor([[-1]]), torch.zeros(1, 1, 4))))
+def test_iou_by_hand() -> None:
+    first = torch.tensor([0.0, 0, 10, 10])
+    second = torch.tensor([5.0, 0, 15, 10])
+    assert iou(first, second) == pytest.approx(50 / 150)
+
+
+def test_empty_boxes_do_not_overlap() -> None:
+    assert iou(torch.zeros(4), torch.zeros(4)) == 0
+
+
+SOME = detections(
+    Detection(0, 0, 1.0, (0, 0, 10, 10)),  # exactly A
+    Detection(0, 0, 2.0, (0, 0, 5, 10)),  # half of A
+    Detection(0, 1, 9.0, (20, 0, 30, 10)),  # B, by the wrong class
+    Detection(1, 1, 1.0, (5, 0, 15, 10)),  # a third of the instance of class 1
+    Detection(2, 0, 1.0, (0, 0, 9, 9)),  # padding, which is no instance
+)
+
+
+def test_mean_iou_takes_the_best_detection_of_each_instance() -> None:
+    # In the first image A is found and B is not; in the second class 0 is not found.
+    assert mean_iou(*SOME, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
+
+
+def test_mean_iou_without_detections_is_zero() -> None:
+    assert mean_iou(*detections(), TRUTH) == 0
+
+
+def test_mean_iou_without_instances_is_undefined() -> None:
+    assert math.isnan(mean_iou(*SOME, NO_INSTANCES))
+
+
+def test_mean_iou_needs_boxes() -> None:
     with pytest.raises(ValueError, match="boxes"):
-        mean_iou(*some, Truth(TRUTH.classes))
+        mean_iou(*SOME, Truth(TRUTH.classes))
 
 
-def average_precision(some: tuple[Components, Tensor], truth: Truth) -> float:
-    """The average precision of what is kept of components, boxes and truth."""
-    components, boxes = some
+def average_precision(found: Detections, truth: Truth) -> float:
+    """Return the average precision from what is kept of detections and truth."""
+    components, boxes = found
     unread = np.full((len(truth.classes), 0), -1, np.int8)
     return box_average_precision(
         Reading(
@@ -105,37 +162,63 @@ def average_precision(some: tuple[Components, Tensor], truth: Truth) -> float:
     )
 
 
-def test_average_precision_by_hand() -> None:
-    """Class 0 has three instances; by falling score its detections are right, twice the same, wrong, right, wrong."""
-    some = found(
-        (0, 0, 0.5, (2, 0, 12, 10)),  # the first instance again
-        (1, 0, 0.2, (0, 0, 10, 10)),  # right
-        (0, 0, 0.9, (0, 0, 10, 10)),  # right
-        (0, 0, 0.4, (24, 0, 34, 10)),  # IoU 6 / 14 with the second instance
-        (2, 0, 0.1, (0, 0, 9, 9)),  # nothing is there
-        (1, 1, 0.3, (0, 0, 10, 5)),  # IoU 1/2, right
+def test_average_precision_is_the_mean_over_the_classes() -> None:
+    found = detections(
+        # Three instances are of class 0. Its detections stand here in another order than that of their scores.
+        Detection(0, 0, 0.5, (2, 0, 12, 10)),  # A again, which the second one has found
+        Detection(0, 0, 0.9, (0, 0, 10, 10)),  # right
+        Detection(0, 0, 0.4, (24, 0, 34, 10)),  # wrong: its IoU with B is 6 / 14
+        Detection(1, 0, 0.2, (0, 0, 10, 10)),  # right
+        Detection(2, 0, 0.1, (0, 0, 9, 9)),  # nothing is there
+        # One instance is of class 1.
+        Detection(1, 1, 0.3, (0, 0, 10, 5)),  # an IoU of 1/2 is right
     )
-    # Precision 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated 1 up to 1/3, 1/2 up to 2/3.
-    zero = (1 + 1 / 2) / 3
-    assert average_precision(some, TRUTH) == pytest.approx((zero + 1) / 2)
-    nothing = Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4))
-    assert average_precision(found(), TRUTH) == 0
-    assert math.isnan(average_precision(some, nothing))
+    # Of class 0 the precision is 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3:
+    # interpolated it is 1 up to a recall of 1/3, 1/2 up to 2/3, and 0 beyond.
+    class_0 = (1 + 1 / 2 + 0) / 3
+    class_1 = 1
+    assert average_precision(found, TRUTH) == pytest.approx((class_0 + class_1) / 2)
+
+
+def test_average_precision_without_detections_is_zero() -> None:
+    assert average_precision(detections(), TRUTH) == 0
+
+
+def test_average_precision_without_instances_is_undefined() -> None:
+    assert math.isnan(average_precision(SOME, NO_INSTANCES))
 
 
 def test_a_later_right_detection_lifts_the_precision_before_it() -> None:
-    """The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4."""
-    late = found((2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
-                 (1, 0, 1.0, (0, 0, 10, 10)))  # fmt: skip
+    found = detections(
+        Detection(2, 0, 9.0, (0, 0, 9, 9)),  # nothing is there
+        Detection(0, 0, 3.0, (0, 0, 10, 10)),
+        Detection(0, 0, 2.0, (20, 0, 30, 10)),
+        Detection(1, 0, 1.0, (0, 0, 10, 10)),
+    )
+    # The padding of the third image counts as an instance here.
     truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
-    assert average_precision(late, truth) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4) / 4)
+    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4.
+    assert average_precision(found, truth) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4 + 0) / 4)
+
+
+SMALL = detections(
+    Detection(0, 0, 1.0, (8, 14, 10, 16)),
+    Detection(1, 0, 1.0, (38, 24, 40, 26)),
+)
+LARGER_BY_4_AND_8 = Truth(
+    torch.tensor([[0], [0]]),
+    torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]]),
+)
 
 
 def test_the_margin_is_the_one_that_fits() -> None:
-    small = found((0, 0, 1.0, (8, 14, 10, 16)), (1, 0, 1.0, (38, 24, 40, 26)))
-    truth = Truth(
-        torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]])
-    )
-    assert fit_margin(*small, truth) == (4.0, 8.0)
-    assert mean_iou(small[0], with_margin(small[1], (4.0, 8.0)), truth) == 1
-    assert fit_margin(*found(), truth) == (0.0, 0.0)
+    assert fit_margin(*SMALL, LARGER_BY_4_AND_8) == (4.0, 8.0)
+
+
+def test_boxes_with_the_margin_are_those_of_the_truth() -> None:
+    boxes = with_margin(SMALL.boxes, (4.0, 8.0))
+    assert mean_iou(SMALL.components, boxes, LARGER_BY_4_AND_8) == 1
+
+
+def test_without_detections_there_is_no_margin() -> None:
+    assert fit_margin(*detections(), LARGER_BY_4_AND_8) == (0.0, 0.0)

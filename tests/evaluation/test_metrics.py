@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from milbench.contracts.bags import Bags, Truth
 from milbench.contracts.metric_info import METRICS
 from milbench.contracts.predictions import Predictions, SplitPredictions, TrainingLabels
-from milbench.contracts.problem import EvalSplit
+from milbench.contracts.problem import EvalSplit, Split
 from milbench.contracts.registry import tasks
 from milbench.contracts.scores import Scores
 from milbench.errors import UsageError
@@ -44,25 +45,41 @@ def test_bags_for_which_nothing_is_named_are_errors() -> None:
     assert wrong.tolist() == [False, True, True, False]
 
 
-def test_ranking_metrics_agree_with_scikit_learn() -> None:
+@pytest.fixture
+def ranked() -> tuple[Array, Array]:
+    """Return presence scores and labels of 60 bags; classes 1 and 2 are in all bags and in none."""
     rng = np.random.default_rng(3)
     labels = rng.random((60, 5)) < 0.3
-    labels[:, 1] = True  # there is no ranking to judge: these two are left out of the mean
+    labels[:, 1] = True
     labels[:, 2] = False
+    # Rounding makes ties.
     presence = np.round(2 * (labels + rng.normal(size=labels.shape)))
-    judged = (0, 3, 4)
-    expected = {
-        "average_precision": np.mean(
-            [average_precision_score(labels[:, c], presence[:, c]) for c in judged]
-        ),
-        "auroc": np.mean([roc_auc_score(labels[:, c], presence[:, c]) for c in judged]),
-    }
+    return presence, labels
+
+
+def ranked_by_scikit_learn(presence: Array, labels: Array) -> dict[str, Any]:
+    """Return the means over the classes 0, 3 and 4, whose bags can be ranked."""
+    precisions = []
+    areas = []
+    for c in (0, 3, 4):
+        precisions.append(average_precision_score(labels[:, c], presence[:, c]))
+        areas.append(roc_auc_score(labels[:, c], presence[:, c]))
+    return {"average_precision": np.mean(precisions), "auroc": np.mean(areas)}
+
+
+def test_ranking_metrics_agree_with_scikit_learn(ranked: tuple[Array, Array]) -> None:
+    presence, labels = ranked
+    expected = ranked_by_scikit_learn(presence, labels)
     assert metrics.ranking_metrics(presence, labels) == pytest.approx(expected)
-    # The lowest scores may be -inf, which scikit-learn does not take.
-    lowest = presence == presence.min(axis=0)
-    assert metrics.ranking_metrics(np.where(lowest, -INF, presence), labels) == pytest.approx(
-        expected
-    )
+
+
+def test_the_lowest_scores_may_be_minus_infinity(ranked: tuple[Array, Array]) -> None:
+    presence, labels = ranked
+    # scikit-learn does not take -inf. The ranking stays the same.
+    expected = ranked_by_scikit_learn(presence, labels)
+    is_lowest = presence == presence.min(axis=0)
+    with_infinity = np.where(is_lowest, -INF, presence)
+    assert metrics.ranking_metrics(with_infinity, labels) == pytest.approx(expected)
 
 
 def test_without_a_class_to_rank_ranking_metrics_are_undefined() -> None:
@@ -85,50 +102,87 @@ def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
     return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
 
 
-def test_test_bags_are_judged_by_the_threshold_of_validation_bags() -> None:
-    single = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]))
-    validation = sets([[0, 2], [1, 2]], [[True, False], [False, True]])
-    test = sets([[0, 2], [2, 1]], [[True, False], [False, True]])
-    presence = {id(validation): [[0.6, 0.1], [0.2, 0.7]], id(test): [[0.9, 0.45], [0.1, 0.55]]}
+@pytest.fixture(scope="module")
+def of_two_splits() -> dict[str, float]:
+    """Return the metrics of two validation and two test bags whose scores are given."""
+    one_of_each = [[True, False], [False, True]]
+    single = Bags(torch.zeros(2, 1, 1), torch.tensor(one_of_each))
+    validation = sets([[0, 2], [1, 2]], one_of_each)
+    test = sets([[0, 2], [2, 1]], one_of_each)
 
     def score(bags: Bags) -> Scores:
-        known = torch.tensor(presence.get(id(bags), [[1.0, 0.0], [1.0, 0.0]]))
+        if bags is validation:
+            presence = [[0.6, 0.1], [0.2, 0.7]]
+        elif bags is test:
+            presence = [[0.9, 0.45], [0.1, 0.55]]
+        else:
+            presence = [[1.0, 0.0], [1.0, 0.0]]
+        # Every instance is taken for class 0.
         instances = torch.zeros(len(bags), 3, bags.instances.shape[1])
         instances[:, 0] = 1
-        return Scores(known, known, instances)
+        return Scores(torch.tensor(presence), torch.tensor(presence), instances)
 
-    values = evaluate_bags(
-        score,
-        {
-            "validation": EvalSplit([single], [validation]),
-            "test": EvalSplit([single, single], [test]),
-        },
-    ).metrics
-    assert values["validation/set_error"] == 0
-    # Above 0.2 and up to 0.6 both validation bags are right; the first test bag has a score of 0.45 between.
-    assert values["chosen/threshold"] == pytest.approx(0.4)
-    assert values["test/set_error"] == 0.5
-    assert values["validation/instance_error"] == values["test/instance_error"] == 0.5
-    assert values["validation/posterior_error"] == 3 / 4
-    assert values["test/hit_rate"] == 0.5
-    assert values["chosen/bags"] == 2
-    assert {name.split("/")[1] for name in values} <= set(METRICS)
+    splits: dict[Split, EvalSplit] = {
+        "validation": EvalSplit([single], [validation]),
+        "test": EvalSplit([single, single], [test]),
+    }
+    return evaluate_bags(score, splits).metrics
 
 
-def test_without_instance_truth_the_metrics_of_label_sets_are_the_same() -> None:
+def test_the_threshold_is_chosen_on_validation_bags(of_two_splits: dict[str, float]) -> None:
+    # Above 0.2 and up to 0.6 both validation bags are right; 0.4 is the middle.
+    assert of_two_splits["chosen/threshold"] == pytest.approx(0.4)
+    assert of_two_splits["chosen/bags"] == 2
+    assert of_two_splits["validation/set_error"] == 0
+
+
+def test_test_bags_are_judged_by_the_chosen_threshold(of_two_splits: dict[str, float]) -> None:
+    # The first test bag has 0.45 for a class that is not in it.
+    assert of_two_splits["test/set_error"] == 0.5
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_bags_of_one_instance_are_judged_in_each_split(
+    of_two_splits: dict[str, float], split: str
+) -> None:
+    assert of_two_splits[f"{split}/instance_error"] == 0.5
+
+
+def test_instances_are_judged_by_their_known_classes(of_two_splits: dict[str, float]) -> None:
+    # Of the instances 0, 2, 1 and 2 only the first is what all are taken for.
+    assert of_two_splits["validation/posterior_error"] == 3 / 4
+    # All places are equally strong, so that the first is taken: right in the first test bag alone.
+    assert of_two_splits["test/hit_rate"] == 0.5
+
+
+def test_every_metric_has_a_definition(of_two_splits: dict[str, float]) -> None:
+    names = {name.split("/")[1] for name in of_two_splits}
+    assert names <= set(METRICS)
+
+
+def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
+    """Return the metrics of three bags with instance truth, and those of the same bags without."""
     known = [sets([[0, 2], [0, 1]], [[True, False], [True, True]]), sets([[1, 2]], [[False, True]])]
-    without = [replace(bags, truth=None) for bags in known]
+    unknown = [replace(bags, truth=None) for bags in known]
 
     def score(bags: Bags) -> Scores:
-        # It misses the second class in one bag of two.
+        # The second class has so low a score that it is missed in one bag of two.
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])
         return Scores(presence, presence, torch.full((len(bags), 3, 2), 1 / 3))
 
-    with_truth = evaluate_bags(score, {"test": EvalSplit((), known)}, known).metrics
-    found = evaluate_bags(score, {"test": EvalSplit((), without)}, without).metrics
-    of_instances = {"test/hit_rate", "test/posterior_error"}
-    assert with_truth.keys() - found.keys() == of_instances
-    assert found.items() <= with_truth.items()
+    of_known = evaluate_bags(score, {"test": EvalSplit((), known)}, known).metrics
+    of_unknown = evaluate_bags(score, {"test": EvalSplit((), unknown)}, unknown).metrics
+    return of_known, of_unknown
+
+
+def test_without_instance_truth_metrics_of_instances_are_left_out() -> None:
+    of_known, of_unknown = with_and_without_truth()
+    assert of_known.keys() - of_unknown.keys() == {"test/hit_rate", "test/posterior_error"}
+
+
+def test_without_instance_truth_the_other_metrics_stay_the_same() -> None:
+    of_known, of_unknown = with_and_without_truth()
+    assert of_unknown.items() <= of_known.items()
 
 
 def test_some_batches_with_truth_and_some_without_are_refused() -> None:
@@ -144,11 +198,16 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
 
 
 def no_skill(training: Array, labels: Array, **known: Any) -> dict[str, float]:
-    """The errors of the best constant answer for training label sets, on other ones."""
+    """Return the errors of the best constant answer for training label sets, on other ones.
+
+    `alone` are the labels of bags of one instance; what else is known is that of the other ones.
+    """
     about = about_training(torch.from_numpy(training))
     assert about is not None
-    alone = known.pop("alone", None)
-    of_alone = None if alone is None else split_of(alone, alone)
+    of_alone = None
+    if "alone" in known:
+        alone = known.pop("alone")
+        of_alone = split_of(alone, alone)
     return metrics.no_skill_errors(about, split_of(labels, labels, **known), of_alone)
 
 
@@ -156,42 +215,46 @@ def no_skill(training: Array, labels: Array, **known: Any) -> dict[str, float]:
 def test_no_constant_answer_is_better_on_the_training_bags(seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = rng.random((31, 4)) < np.array([0.8, 0.6, 0.3, 0.1])
-    wrong = [labels != np.array(answer) for answer in itertools.product([False, True], repeat=4)]
-    assert no_skill(labels, labels) == pytest.approx({
-        "no_skill_set_error": min(errors.any(axis=1).mean() for errors in wrong),
-        "no_skill_label_error": min(errors.mean() for errors in wrong),
-    })  # fmt: skip
+    set_errors = []
+    label_errors = []
+    for answer in itertools.product([False, True], repeat=4):
+        is_wrong = labels != np.array(answer)
+        set_errors.append(is_wrong.any(axis=1).mean())
+        label_errors.append(is_wrong.mean())
+    found = no_skill(labels, labels)
+    assert found["no_skill_set_error"] == pytest.approx(min(set_errors))
+    assert found["no_skill_label_error"] == pytest.approx(min(label_errors))
 
 
 def test_no_constant_class_is_better_for_instances() -> None:
     rng = np.random.default_rng(9)
     alone = np.eye(4, dtype=bool)[rng.integers(4, size=31)]
     classes = rng.integers(5, size=50)
+    instance_errors = [(~alone[:, c]).mean() for c in range(4)]
+    posterior_errors = [(classes != c).mean() for c in range(5)]
     found = no_skill(alone, alone, alone=alone, instance_classes=np.bincount(classes, minlength=5))
-    assert found["no_skill_instance_error"] == pytest.approx(
-        min((~alone[:, c]).mean() for c in range(4))
-    )
-    assert found["no_skill_posterior_error"] == pytest.approx(
-        min((classes != c).mean() for c in range(5))
-    )
+    assert found["no_skill_instance_error"] == pytest.approx(min(instance_errors))
+    assert found["no_skill_posterior_error"] == pytest.approx(min(posterior_errors))
 
 
-def test_the_answer_is_chosen_on_training_bags_and_judged_on_others() -> None:
+def test_the_answer_is_chosen_on_training_bags_and_judged_elsewhere() -> None:
     training = np.array([[True, False], [True, False], [False, True]])
     other = np.array([[False, True], [False, True], [True, True], [True, False]])
-    assert no_skill(training, other, alone=other[:2]) == {
-        "no_skill_set_error": 3 / 4, "no_skill_label_error": 5 / 8, "no_skill_instance_error": 1.0,
-    }  # fmt: skip
+    found = no_skill(training, other, alone=other[:2])
+    # The answer is the first class alone, which is the fourth bag and in none of the first two.
+    assert found["no_skill_set_error"] == 3 / 4
+    assert found["no_skill_label_error"] == 5 / 8
+    assert found["no_skill_instance_error"] == 1
 
 
 def test_counts_by_class_by_hand() -> None:
-    """Of three bags the first is right, the second has 1 in place of 0, the third 1 in place of 2."""
-    predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]]) * 2.0 - 1
     labels = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 1]]) > 0
-    right = split_of(labels * 2.0 - 1, labels)  # by which a threshold between -1 and 1 is chosen
-    found = metrics.class_counts(
-        Predictions({"validation": right, "test": split_of(predicted, labels)})
-    )
+    # The first bag is right, the second has 1 in place of 0, the third 1 in place of 2.
+    named = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]]) > 0
+    # The threshold is between -1 and 1, since validation bags are right there.
+    validation = split_of(np.where(labels, 1.0, -1.0), labels)
+    test = split_of(np.where(named, 1.0, -1.0), labels)
+    found = metrics.class_counts(Predictions({"validation": validation, "test": test}))
     assert found.tolist() == [[3, 2, 2, 0, 1, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0, 0, 1, 0]]
 
 
@@ -200,23 +263,30 @@ def test_no_more_batches_are_drawn_than_are_needed() -> None:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
-    assert len(label_sets(endless())) == 1200 >= MOST_BAGS
+    # Four batches of 300 bags are the fewest that hold as many as are looked at.
+    assert 900 < MOST_BAGS <= 1200
+    assert len(label_sets(endless())) == 1200
 
 
-def test_an_evaluation_has_the_line_of_the_training_bags_of_its_task() -> None:
+def test_no_skill_of_an_evaluation_comes_from_training_bags() -> None:
     task = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
     problem = task.load(limit=200)
-    state = torch.get_rng_state()
     found = problem.evaluate(untrained_scores(task, problem)).metrics
-    assert torch.equal(torch.get_rng_state(), state)
     batches = problem.train_batches(3, torch.Generator().manual_seed(1))
-    labels = torch.cat([bags.labels for bags in batches])
-    label_tuples = [tuple(row) for row in labels.tolist()]
-    most = torch.tensor(max(set(label_tuples), key=label_tuples.count))
+    counts = Counter(tuple(row) for bags in batches for row in bags.labels.tolist())
+    most_common = torch.tensor(counts.most_common(1)[0][0])
     for split in ("validation", "test"):
-        of_split = torch.cat([bags.labels for bags in problem.splits[split].bags])
-        expected = float((of_split != most).any(dim=1).double().mean())
+        labels = torch.cat([bags.labels for bags in problem.splits[split].bags])
+        expected = float((labels != most_common).any(dim=1).double().mean())
         assert found[f"{split}/no_skill_set_error"] == pytest.approx(expected)
+
+
+def test_an_evaluation_draws_nothing_from_the_generator_of_torch() -> None:
+    task = tasks().create("synthetic-bags", {"training_bags": 60})
+    problem = task.load(limit=200)
+    state = torch.get_rng_state()
+    problem.evaluate(untrained_scores(task, problem))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_of_training_labels_the_first_of_equally_common_sets_counts() -> None:

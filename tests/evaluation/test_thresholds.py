@@ -146,9 +146,7 @@ def test_a_score_of_minus_infinity_names_no_class() -> None:
 
 
 @pytest.mark.parametrize(("near", "expected"), [(2.5, 2.5), (0.0, 2.0), (9.0, 2.0)])
-def test_within_a_gap_the_preferred_value_or_the_middle_is_taken(
-    near: float, expected: float
-) -> None:
+def test_a_gap_gives_the_preferred_value_or_its_middle(near: float, expected: float) -> None:
     labels = np.array([[True, False]] * 20)
     presence = np.array([[3.0, 1.0]] * 20)
     assert choose_threshold(presence, labels, by="sets", near=near) == expected

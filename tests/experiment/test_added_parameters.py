@@ -225,7 +225,7 @@ def small_network(inputs: int, num_classes: int, seed: int, width: int = 9) -> N
     return InstanceMLP(inputs, num_classes, seed, hidden=width)
 
 
-def test_a_later_parameter_of_a_function_of_networks_is_filled_in(
+def test_a_later_parameter_of_a_network_function_is_filled_in(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(Before)

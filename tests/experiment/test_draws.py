@@ -141,7 +141,7 @@ def test_losses_share_the_rates_whatever_they_have_of_their_own() -> None:
     assert rates(wanted, "log-sum-exp") == plain
 
 
-def test_a_range_of_a_loss_changes_no_rate_of_a_search() -> None:
+def test_a_range_of_a_loss_changes_no_rate() -> None:
     before = search(draws=5, recipe={"lr": LR})
     after = search(draws=5, recipe={"lr": LR}, loss={"exact": {"weight": DECAY}})
     assert rates(before, "noisy-or") == rates(after, "exact")
@@ -154,7 +154,7 @@ def test_draws_are_numbered_point_by_point() -> None:
     assert [draw.point for draw in draws] == [0, 0, 1, 1]
 
 
-def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:
+def test_settings_of_one_task_join_those_of_all() -> None:
     wanted = search(recipe={"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}})
     assert for_task(wanted.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
     assert for_task(wanted.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}

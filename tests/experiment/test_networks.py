@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
+from milbench.experiment.cell import Cell
 from milbench.experiment.flags import apply_assignment
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.plan import Plan
@@ -23,64 +24,128 @@ def planned(*settings: str, **values: Any) -> Plan:
     return make_plan(make_spec(fields))
 
 
-def test_every_loss_is_trained_with_every_network_and_a_loss_may_have_its_own() -> None:
-    plan = planned(
-        networks=["mlp", "linear"], loss={"one-vs-rest": {"networks": ["gated-attention"]}}
-    )
-    pairs = [("exact", "mlp"), ("exact", "linear"), ("one-vs-rest", "gated-attention")]
-    assert [(cell.loss.name, cell.network.name) for cell in plan.cells] == pairs
-    assert len({cell.id for cell in plan.cells}) == 3
+def pairs_of(plan: Plan) -> list[tuple[str, str]]:
+    """Return loss and network of every cell."""
+    return [(cell.loss.name, cell.network.name) for cell in plan.cells]
+
+
+def ids_of(plan: Plan) -> list[str]:
+    return [cell.id for cell in plan.cells]
+
+
+def test_every_loss_is_trained_with_every_network() -> None:
+    plan = planned(networks=["mlp", "linear"])
+    assert pairs_of(plan) == [
+        ("exact", "mlp"),
+        ("exact", "linear"),
+        ("one-vs-rest", "mlp"),
+        ("one-vs-rest", "linear"),
+    ]
+    assert len(set(ids_of(plan))) == 4
+
+
+def test_a_loss_may_have_networks_of_its_own() -> None:
+    own = {"one-vs-rest": {"networks": ["gated-attention"]}}
+    plan = planned(networks=["mlp", "linear"], loss=own)
+    assert pairs_of(plan) == [
+        ("exact", "mlp"),
+        ("exact", "linear"),
+        ("one-vs-rest", "gated-attention"),
+    ]
     assert [label.variant for label in plan.labels.values()] == [
-        f"{loss} with {network}" for loss, network in pairs
+        "exact with mlp",
+        "exact with linear",
+        "one-vs-rest with gated-attention",
     ]
-    again = planned("loss.one-vs-rest.networks=gated-attention", networks=["mlp", "linear"])
-    assert [cell.id for cell in again.cells] == [cell.id for cell in plan.cells]
-    default, by_name = planned(losses=["exact"]), planned(losses=["exact"], networks=["mlp"])
-    assert (
-        [cell.id for cell in default.cells]
-        == [cell.id for cell in by_name.cells]
-        == [plan.cells[0].id]
-    )
 
 
-def test_settings_reach_the_networks_that_have_such_a_parameter_and_tell_cells_apart() -> None:
-    names = ["mlp", "linear", "gated-attention"]
-    plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=names)
-    params = [(cell.network.name, cell.network.params) for cell in plan.cells]
-    assert params == [(n, {"hidden": h}) for n in ("mlp",) for h in (7, 9)] + [("linear", {})] + [
-        ("gated-attention", {"hidden": h}) for h in (7, 9)
+def test_an_assignment_gives_a_loss_networks_of_its_own() -> None:
+    by_spec = planned(networks=["mlp"], loss={"one-vs-rest": {"networks": ["gated-attention"]}})
+    by_flag = planned("loss.one-vs-rest.networks=gated-attention", networks=["mlp"])
+    assert ids_of(by_flag) == ids_of(by_spec)
+
+
+def test_the_default_network_is_the_first_one_by_name() -> None:
+    by_name = planned(losses=["exact"], networks=["mlp"])
+    assert ids_of(planned(losses=["exact"])) == ids_of(by_name)
+
+
+SEVERAL = ["mlp", "linear", "gated-attention"]
+
+
+def test_an_axis_reaches_the_networks_that_have_such_a_parameter() -> None:
+    plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=SEVERAL)
+    assert [(cell.network.name, cell.network.params) for cell in plan.cells] == [
+        ("mlp", {"hidden": 7}),
+        ("mlp", {"hidden": 9}),
+        ("linear", {}),
+        ("gated-attention", {"hidden": 7}),
+        ("gated-attention", {"hidden": 9}),
     ]
-    plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=names)
+
+
+def test_a_setting_may_be_for_one_network_alone() -> None:
+    plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=SEVERAL)
     assert [cell.network.params.get("hidden") for cell in plan.cells] == [7, None, 128]
     assert plan.cells[0].params()["network.hidden"] == 7
-    ids = [planned(f"network.mlp.hidden={h}", losses=["exact"]).cells[0].id for h in (7, 9)]
-    assert ids[0] != ids[1]
-    for task, key, of_tiny in (("synthetic-bags", "hidden", 16), ("sound-events", "stride", None)):
-        several = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
-        assert [(c.task.name, c.network.params.get(key)) for c in several.cells] == [
-            (task, 16),
-            ("tiny", of_tiny),
-        ]
 
 
-def test_a_network_in_a_file_counts_by_what_is_in_it_and_is_refused_when_it_was_edited(
-    tmp_path: Path,
+def test_another_parameter_of_a_network_is_another_cell() -> None:
+    narrow = planned("network.mlp.hidden=7", losses=["exact"])
+    wide = planned("network.mlp.hidden=9", losses=["exact"])
+    assert ids_of(narrow) != ids_of(wide)
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "of_tiny"),
+    [
+        pytest.param("synthetic-bags", "hidden", 16, id="of-both-tasks"),
+        pytest.param("sound-events", "stride", None, id="of-one-task"),
+    ],
+)
+def test_a_setting_reaches_networks_of_several_tasks(
+    task: str, key: str, of_tiny: int | None
 ) -> None:
-    file = Path(normed_network(tmp_path))
-    cell = small_cell(networks=[str(file)])
-    assert (cell.network.name, cell.network.source) == ("normed", str(file))
-    train(cell, tmp_path / "c")
-    (tmp_path / "elsewhere").mkdir()
-    copy = file.rename(tmp_path / "elsewhere" / "copy.py")
-    networks.cache_clear()  # as in another process
-    assert small_cell(networks=[str(copy)]).id == cell.id
-    copy.write_text(copy.read_text() + "\n# edited\n")
+    plan = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
+    values = {cell.task.name: cell.network.params.get(key) for cell in plan.cells}
+    assert values == {task: 16, "tiny": of_tiny}
+
+
+def cell_of_file(file: Path) -> Cell:
+    """Return a cell with the network in a file, which is read as by another process."""
     networks.cache_clear()
-    assert small_cell(networks=[str(copy)]).id != cell.id
-    file.write_text(copy.read_text())
+    return small_cell(networks=[str(file)])
+
+
+def test_a_network_in_a_file_is_named_by_its_class(tmp_path: Path) -> None:
+    file = Path(normed_network(tmp_path))
+    cell = cell_of_file(file)
+    assert cell.network.name == "normed"
+    assert cell.network.source == str(file)
+
+
+def test_a_network_in_another_place_is_the_same_cell(tmp_path: Path) -> None:
+    file = Path(normed_network(tmp_path))
+    before = cell_of_file(file)
+    moved = file.rename(tmp_path / "moved.py")
+    assert cell_of_file(moved).id == before.id
+
+
+def test_a_network_that_was_edited_is_another_cell(tmp_path: Path) -> None:
+    file = Path(normed_network(tmp_path))
+    before = cell_of_file(file)
+    file.write_text(file.read_text() + "\n# edited\n")
+    assert cell_of_file(file).id != before.id
+
+
+def test_a_network_edited_after_planning_is_not_trained(tmp_path: Path) -> None:
+    file = Path(normed_network(tmp_path))
+    cell = cell_of_file(file)
+    train(cell, tmp_path / "before")
+    file.write_text(file.read_text() + "\n# edited\n")
     networks.cache_clear()
     with pytest.raises(UsageError, match=r"normed\.py was changed after the cell was planned"):
-        train(cell, tmp_path / "d")
+        train(cell, tmp_path / "after")
 
 
 @pytest.mark.parametrize(

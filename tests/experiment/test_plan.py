@@ -71,7 +71,7 @@ def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
     assert {cell.id for cell in plan.cells} <= ids
 
 
-def test_a_cell_that_does_not_say_its_format_has_that_of_before() -> None:
+def test_a_cell_without_a_format_has_that_of_before() -> None:
     record = cell().to_record()
     del record["format"]
     assert Cell.from_record(record).id == replace(cell(), format=FORMAT_OF_BEFORE).id

@@ -65,7 +65,7 @@ def tuned(values: Spec, draws: Plan) -> Plan:
     return comparison_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
 
 
-def test_every_loss_has_the_same_number_of_draws_and_the_same_rates() -> None:
+def test_every_loss_has_as_many_draws_with_equal_rates() -> None:
     plan = search_plan(spec())
     cells = drawn(plan)
     assert [*cells] == ARMS
@@ -95,7 +95,7 @@ def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
     )
 
 
-def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
+def test_losses_are_compared_by_best_draws_and_fresh_seeds() -> None:
     plan = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     assert searched(plan).chosen == {
         arm.key: best for arm, best in zip(ARMS, (3, 2, 4), strict=True)
@@ -136,7 +136,7 @@ def test_the_mean_over_seeds_chooses() -> None:
     assert chosen_by(spec(), errors) == 1
 
 
-def test_of_equal_means_the_draw_of_the_lowest_number_is_chosen() -> None:
+def test_of_equal_means_the_lowest_number_is_chosen() -> None:
     # The sums of 1 and 2 differ by their order, but only after the 15th digit.
     errors: Errors = {0: (0.4, 0.4), 1: (0.1, 0.2), 2: (0.2, 0.1), 3: (0.15, 0.15), 4: (0.5, 0.5)}
     assert chosen_by(spec(), errors) == 1
@@ -271,7 +271,7 @@ def test_a_loss_that_is_searched_later_is_searching_again() -> None:
     assert only_exact.joined(before).is_searching
 
 
-def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None:
+def test_a_loss_tuned_alone_joins_those_tuned_before() -> None:
     both = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     joined = tuned(spec(losses=["exact"]), search_plan(spec(losses=["exact"]))).joined(both)
     assert searched(joined).chosen == {
@@ -331,14 +331,12 @@ def test_searches_with_two_networks_join_as_two() -> None:
         ({"tune": {"draws": 0}}, "greater than or equal to 1"),
     ],
 )  # fmt: skip
-def test_a_search_that_makes_no_sense_is_refused_in_one_line(
-    changes: dict[str, Any], complaint: str
-) -> None:
+def test_a_senseless_search_is_refused_in_one_line(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         search_plan(spec(**changes))
 
 
-def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_out(
+def test_a_search_uses_folds_that_the_comparison_leaves_out(
     tmp_path: Path,
 ) -> None:
     rows = [f"b{bag},{'up' if bag % 2 else ''},{bag}.5,{bag % 3}" for bag in range(40)]
@@ -361,7 +359,7 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
         search_plan(spec(**{**folded, "tune": {**SPACE, "seeds": "5"}}, seeds="0-3"))
 
 
-def test_changes_for_the_search_that_make_two_variants_one_are_refused() -> None:
+def test_search_changes_that_make_two_variants_one_are_refused() -> None:
     values = {
         "name": "t",
         "losses": ["exact"],
@@ -377,7 +375,7 @@ def test_changes_for_the_search_that_make_two_variants_one_are_refused() -> None
 
 
 @pytest.mark.parametrize("table", ["draw_task", "draw_recipe"])
-def test_a_task_that_does_not_exist_in_changes_for_the_search_is_named(table: str) -> None:
+def test_an_unknown_task_in_search_changes_is_named(table: str) -> None:
     values = {
         "name": "t",
         "losses": ["exact"],

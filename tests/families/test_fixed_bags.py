@@ -13,7 +13,7 @@ from milbench.families.image_task import single_instance_bags
 from tests._helpers.command_line import TINY
 
 
-def test_an_image_is_a_bag_of_one_instance_that_fills_it() -> None:
+def test_an_image_is_a_bag_that_one_instance_fills() -> None:
     images = LabelledImages(
         torch.arange(24).byte().view(4, 1, 2, 3), torch.arange(4) % 3, white=255
     )
@@ -37,9 +37,7 @@ def test_an_image_is_a_bag_of_one_instance_that_fills_it() -> None:
 @pytest.mark.parametrize(
     ("count", "least", "most"), [(3, 0, 1), (5, 1, 1), (12, 2, 3), (50, 10, 10)]
 )
-def test_every_bag_is_used_as_often_as_any_other_or_once_more_in_new_orders(
-    count: int, least: int, most: int
-) -> None:
+def test_every_bag_is_used_before_any_again(count: int, least: int, most: int) -> None:
     order = draw_in_rounds(5, count, generator(0)).tolist()
     used = Counter(order)
     assert all(least <= used[number] <= most for number in range(5))

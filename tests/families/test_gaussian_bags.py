@@ -16,7 +16,7 @@ from milbench.families.gaussian_bags import noisy_labels
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, independent_log_prob
 
 
-def test_label_sets_of_independent_instances_are_the_alternating_sum_in_exact_arithmetic() -> None:
+def test_independent_label_sets_are_the_exact_alternating_sum() -> None:
     """With a rare class: q is down to 1e-16, where the alternating sum in floating point has no digit left."""
     rates = [Fraction(1, 4), Fraction(1, 10**8), Fraction(1, 10**8)]
     rates.append(1 - sum(rates, Fraction(0)))
@@ -42,7 +42,7 @@ def test_the_ends_of_the_interval_draw_what_can_be(edge: float) -> None:
         assert 1 <= len({*row} - {3}) <= labels
 
 
-def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None:
+def test_a_label_set_too_rare_for_floats_has_a_posterior() -> None:
     """The empty set, in 3,000 instances each of which is background with probability 1e-200."""
     count, rare = 3000, 1e-200
     log_joint = (
@@ -55,7 +55,7 @@ def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None
     assert (found.log_instances[:, 1] == 0).all()
 
 
-def test_no_bag_gets_more_labels_than_instances_and_chance_decides_which() -> None:
+def test_chance_decides_which_labels_a_small_bag_gets() -> None:
     labels = torch.zeros(9000, 3, dtype=torch.bool)
     labels[:3000, 1] = True
     sizes = torch.tensor([1, 1, 2]).repeat_interleave(3000)

@@ -49,7 +49,7 @@ def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
         assert bags.truth.boxes[n, :count].tolist() == crops.boxes[n, :count].tolist()
 
 
-def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path) -> None:
+def test_an_epoch_has_every_training_crop_once(root: Path) -> None:
     problem = make(root, augmentation=False)
     batches = list(problem.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 18]
@@ -99,7 +99,7 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
         )
 
 
-def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: Path) -> None:
+def test_by_the_published_protocol_batches_are_blocks_of_one_order(root: Path) -> None:
     params: dict[str, Any] = {
         "validation": 0,
         "augmentation": False,

@@ -1,5 +1,6 @@
 """Pictures of where classes are in bags, against the probabilities and places that they are drawn from."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,94 +17,182 @@ NAME = "a recording with a name of many words, as they are made by devices in th
 
 
 def found_in(
-    probs: Any, labels: list[int], instances: Any = None, files: Any = (), **places: Any
+    cat: Any,
+    dog: Any,
+    named: str = "",
+    *,
+    places: Mapping[str, Any],
+    instances: Any = None,
+    files: Sequence[Path] = (),
 ) -> BagPredictions:
-    """Return what was found in one bag, of classes cat and dog, whose background has the rest of the probability."""
-    values = torch.tensor(np.array(probs))
-    probs = torch.cat([values, 1 - values.sum(dim=0, keepdim=True)]).unsqueeze(0)
-    given = (
-        torch.zeros(1, values[0].numel(), 1)
-        if instances is None
-        else torch.tensor(instances).unsqueeze(0)
-    )
-    at = {name: torch.tensor(place).double().unsqueeze(0) for name, place in places.items()}
-    batch = NamedBags("bag", [NAME], Bags(given, torch.zeros(1, 2)), at, files)
-    label_set = torch.tensor([[c in labels for c in range(2)]])
-    mask = torch.ones_like(probs[:, 0], dtype=torch.bool)
+    """Return what was found in one bag: the probabilities of cat and of dog at each place.
+
+    `named` are the classes of the label set, such as "cat dog".
+    """
+    cat = torch.tensor(cat)
+    dog = torch.tensor(dog)
+    background = 1 - cat - dog
+    probs = torch.stack([cat, dog, background]).unsqueeze(0)
+    if instances is None:
+        instances = np.zeros((cat.numel(), 1))
+    bags = Bags(torch.tensor(instances).unsqueeze(0), torch.zeros(1, 2))
+    placed = {name: torch.tensor(values).double().unsqueeze(0) for name, values in places.items()}
     return BagPredictions(
-        batch,
+        NamedBags("bag", [NAME], bags, placed, files),
         ["cat", "dog"],
-        label_set,
+        torch.tensor([["cat" in named, "dog" in named]]),
         torch.zeros(1),
         torch.zeros(1, 2),
         probs,
         probs[:, :-1],
-        mask,
+        torch.ones_like(probs[:, 0], dtype=torch.bool),
     )
 
 
 def drawn(found: BagPredictions) -> Any:
-    """Return the picture of a bag, whose title is whole."""
     figure = draw(found, 0)
     assert figure is not None
     figure.draw_without_rendering()
-    assert NAME in (title := figure.get_suptitle().replace("\n", " ")), title
-    box = next(t for t in figure.texts if t.get_text() == figure.get_suptitle()).get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
     return figure
 
 
-def test_instances_in_the_plane_have_a_scale_from_the_smallest_to_the_largest() -> None:
-    places = {"instance": [0, 1, 2], "x": [10.0, 0, 5], "y": [3.0, 8, 4]}
-    figure = drawn(found_in([[0.31, 0.30, 0.32], [1e-4, 2e-4, 3e-4]], [0, 1], **places))
-    for axes, values in zip(figure.axes, ([0.31, 0.30, 0.32], [1e-4, 2e-4, 3e-4]), strict=False):
-        (dots,) = axes.collections
-        shown = {
-            tuple(at): value for at, value in zip(dots.get_offsets(), dots.get_array(), strict=True)
-        }
-        assert shown == pytest.approx(dict(zip([(10, 3), (0, 8), (5, 4)], values, strict=True)))
-        assert dots.get_clim() == pytest.approx((min(values), max(values)))
-        assert axes.get_ylim()[0] > axes.get_ylim()[1], "y grows downwards, as in pictures"
-    assert [axes.get_title() for axes in figure.axes[:2]] == ["P(cat)", "P(dog)"]
+def title_of(figure: Any) -> str:
+    """Return the title as one line."""
+    return str(figure.get_suptitle()).replace("\n", " ")
 
 
-def test_classes_lie_over_the_image_where_its_positions_are(tmp_path: Path) -> None:
-    """The outer rows are in the margin of a square, and clipped to the image."""
-    Image.new("RGB", (200, 100), (200, 0, 0)).save(tmp_path / "wide.png")
-    cat = np.array([[0.9] * 4, [0.0, 0.2, 0.4, 0.1], [0.0] * 4, [0.9] * 4])
+CAT = [0.31, 0.30, 0.32]
+DOG = [1e-4, 2e-4, 3e-4]
+IN_THE_PLANE = {"instance": [0, 1, 2], "x": [10.0, 0, 5], "y": [3.0, 8, 4]}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Any:
+    """Return the picture of three instances in the plane."""
+    return drawn(found_in(CAT, DOG, "cat dog", places=IN_THE_PLANE))
+
+
+def test_a_long_title_is_whole_and_inside_the_picture(plane: Any) -> None:
+    assert NAME in title_of(plane)
+    (title,) = (text for text in plane.texts if text.get_text() == plane.get_suptitle())
+    box = title.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= plane.bbox.x1
+
+
+def test_every_class_found_has_a_plane_of_its_own(plane: Any) -> None:
+    assert [axes.get_title() for axes in plane.axes[:2]] == ["P(cat)", "P(dog)"]
+
+
+@pytest.mark.parametrize(("number", "probs"), [(0, CAT), (1, DOG)], ids=["cat", "dog"])
+def test_instances_in_the_plane_have_their_probabilities(
+    plane: Any, number: int, probs: list[float]
+) -> None:
+    (dots,) = plane.axes[number].collections
+    places = [tuple(place) for place in dots.get_offsets()]
+    shown = dict(zip(places, dots.get_array(), strict=True))
+    first, second, third = probs
+    assert shown == pytest.approx({(10, 3): first, (0, 8): second, (5, 4): third})
+
+
+@pytest.mark.parametrize(("number", "probs"), [(0, CAT), (1, DOG)], ids=["cat", "dog"])
+def test_the_scale_reaches_from_the_smallest_to_the_largest(
+    plane: Any, number: int, probs: list[float]
+) -> None:
+    (dots,) = plane.axes[number].collections
+    assert dots.get_clim() == pytest.approx((min(probs), max(probs)))
+
+
+def test_y_grows_downwards_as_in_pictures(plane: Any) -> None:
+    for axes in plane.axes[:2]:
+        bottom, top = axes.get_ylim()
+        assert bottom > top
+
+
+OVER_AN_IMAGE = np.array([[0.9] * 4, [0.0, 0.2, 0.4, 0.1], [0.0] * 4, [0.9] * 4])
+"""The outer rows are in the margin of a square that a wide image was fitted into."""
+
+
+@pytest.fixture
+def over_image(tmp_path: Path) -> tuple[Any, Any]:
+    """Return an image as it is drawn, and the shades over it."""
+    file = tmp_path / "wide.png"
+    Image.new("RGB", (200, 100), (200, 0, 0)).save(file)
     x, y = np.meshgrid([25.0, 75, 125, 175], [0.0, 25, 75, 100])
-    files = [tmp_path / "wide.png"]
-    figure = drawn(found_in([cat, np.zeros((4, 4))], [0], np.zeros((3, 8, 8)), files, x=x, y=y))
-    picture, shades = figure.axes[0].get_images()
-    assert tuple(picture.get_extent()) == tuple(shades.get_extent()) == (0, 200, 100, 0)
-    assert np.array_equal(shades.get_array(), cat[1:3])
-    opacity = np.array(shades.to_rgba(cat[1:3]))[..., 3]
-    assert opacity.argmax() == 2
-    assert opacity[cat[1:3] == 0].max() == 0, "the image is seen where nothing was found"
+    found = found_in(
+        OVER_AN_IMAGE,
+        np.zeros((4, 4)),
+        "cat",
+        places={"x": x, "y": y},
+        instances=np.zeros((3, 8, 8)),
+        files=[file],
+    )
+    picture, shades = drawn(found).axes[0].get_images()
+    return picture, shades
 
 
-def test_classes_have_their_time_below_the_frames_of_a_sequence() -> None:
-    frames = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
-    frames[:, 6:] = np.nan  # padding
+def test_classes_lie_over_the_image_where_its_positions_are(over_image: tuple[Any, Any]) -> None:
+    picture, shades = over_image
+    assert tuple(picture.get_extent()) == (0, 200, 100, 0)
+    assert tuple(shades.get_extent()) == (0, 200, 100, 0)
+
+
+def test_positions_outside_the_image_are_not_drawn(over_image: tuple[Any, Any]) -> None:
+    _, shades = over_image
+    assert np.array_equal(shades.get_array(), OVER_AN_IMAGE[1:3])
+
+
+def test_shades_are_densest_where_a_class_is_likeliest(over_image: tuple[Any, Any]) -> None:
+    _, shades = over_image
+    inside = OVER_AN_IMAGE[1:3]
+    opacity = np.array(shades.to_rgba(inside))[..., 3]
+    assert opacity.argmax() == inside.argmax()
+    # The image is seen where nothing was found.
+    assert opacity[inside == 0].max() == 0
+
+
+FRAMES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
+FRAMES[:, 6:] = np.nan  # padding
+CAT_IN_TIME = [0.1, 0.2, 0.7]
+DOG_IN_TIME = [0.3, 0.1, 0.1]
+
+
+@pytest.fixture(scope="module")
+def sequence() -> Any:
+    """Return the picture of six frames in one and a half seconds, with three positions."""
     times = {"start": [0, 0.5, 1.0], "end": [0.5, 1.0, 1.5]}
-    figure = drawn(found_in([[0.1, 0.2, 0.7], [0.3, 0.1, 0.1]], [0, 1], frames, **times))
-    above, below = figure.axes
-    assert np.array_equal(above.get_images()[0].get_array(), frames[:, :6])
-    assert tuple(above.get_images()[0].get_extent()) == (0, 1.5, 0, 3)
-    assert {text.get_text(): text.get_position()[0] for text in above.texts} == {
-        "cat": 1.25,
-        "dog": 0.25,
-    }
-    for curve, values in zip(below.patches, ([0.1, 0.2, 0.7], [0.3, 0.1, 0.1]), strict=True):
-        assert curve.get_data().values == pytest.approx(values)
+    found = found_in(CAT_IN_TIME, DOG_IN_TIME, "cat dog", places=times, instances=FRAMES)
+    return drawn(found)
+
+
+def test_a_sequence_shows_its_frames_without_padding(sequence: Any) -> None:
+    above, _ = sequence.axes
+    (image,) = above.get_images()
+    assert np.array_equal(image.get_array(), FRAMES[:, :6])
+    assert tuple(image.get_extent()) == (0, 1.5, 0, 3)
+
+
+def test_classes_of_a_sequence_are_named_where_they_are_likeliest(sequence: Any) -> None:
+    above, _ = sequence.axes
+    middles = {text.get_text(): text.get_position()[0] for text in above.texts}
+    assert middles == {"cat": 1.25, "dog": 0.25}
+
+
+def test_classes_have_their_time_below_the_frames(sequence: Any) -> None:
+    _, below = sequence.axes
+    for curve, probs in zip(below.patches, (CAT_IN_TIME, DOG_IN_TIME), strict=True):
+        assert curve.get_data().values == pytest.approx(probs)
         assert curve.get_data().edges == pytest.approx([0, 0.5, 1, 1.5])
 
 
 def test_where_nothing_is_found_the_likeliest_class_is_drawn() -> None:
     places = {"instance": [0, 1], "x": [0.0, 1], "y": [0.0, 1]}
-    figure = drawn(found_in([[0.0, 0.0], [0.0, 1e-30]], [], **places))
+    figure = drawn(found_in([0.0, 0.0], [0.0, 1e-30], places=places))
     assert figure.axes[0].get_title() == "P(dog)"
-    assert "{}, the likeliest is dog" in figure.get_suptitle().replace("\n", " ")
-    assert figure.axes[0].collections[0].get_clim() == (0, 1e-6), "both round to nothing"
-    assert draw(found_in([[0.5], [0.1]], [0], instance=[0]), 0) is None
+    assert "{}, the likeliest is dog" in title_of(figure)
+    # Both probabilities round to nothing, and the scale needs some length.
+    assert figure.axes[0].collections[0].get_clim() == (0, 1e-6)
+
+
+def test_a_bag_without_places_has_no_picture() -> None:
+    assert draw(found_in([0.5], [0.1], "cat", places={"instance": [0]}), 0) is None

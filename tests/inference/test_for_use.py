@@ -1,6 +1,7 @@
 """Networks for use: trained on all bags, evaluated on none, and averaged over their seeds."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,87 +13,140 @@ from PIL import Image
 from milbench import UsageError, load_task
 from tests._helpers.command_line import Milbench
 
+NUM_BAGS = 12
 PARTS = ["train", "validation", "test"]
-
-
-def features(number: int) -> str:
-    return f"{number / 7},{number % 5}"
-
-
-def image(number: int) -> None:
-    Image.fromarray(np.random.default_rng(number).integers(0, 255, (20, 20, 3), np.uint8)).save(
-        f"{number}.png"
-    )
-
-
-def frames(number: int) -> None:
-    np.save(f"{number}.npy", np.random.default_rng(number).normal(size=(12 + number % 3, 2)))
-
-
-@pytest.mark.parametrize(
-    ("task", "columns", "ending", "make"),
-    [
-        ("feature-bags", "bag,labels,split,f0,f1", "", features),
-        ("image-bags", "image,labels,split", ".png", image),
-        ("sequence-bags", "file,labels,split", ".npy", frames),
-    ],
+REMARK = (
+    "mine: networks for use by milbench predict, trained on all bags: no errors of theirs are known"
 )
-def test_all_bags_are_trained_on_and_none_is_evaluated(
-    milbench: Milbench, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    task: str, columns: str, ending: str, make: Callable[[int], str | None],
-) -> None:  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task that reads bags from a table, and how its bags are written."""
+
+    task: str
+    columns: str
+    row: Callable[[int], str]
+    """Writes the file of a bag, if it has one, and returns its row."""
+    has_pictures: bool = True
+    settings: tuple[str, ...] = ()
+
+
+def labels_and_part(number: int) -> str:
+    return f"{'ab'[number % 2]},{PARTS[number % 3]}"
+
+
+def row_of_features(number: int) -> str:
+    return f"{number},{labels_and_part(number)},{number / 7},{number % 5}"
+
+
+def row_of_an_image(number: int) -> str:
+    pixels = np.random.default_rng(number).integers(0, 255, (20, 20, 3), np.uint8)
+    Image.fromarray(pixels).save(f"{number}.png")
+    return f"{number}.png,{labels_and_part(number)}"
+
+
+def row_of_frames(number: int) -> str:
+    frames = np.random.default_rng(number).normal(size=(12 + number % 3, 2))
+    np.save(f"{number}.npy", frames)
+    return f"{number}.npy,{labels_and_part(number)}"
+
+
+FEATURES = Kind("feature-bags", "bag,labels,split,f0,f1", row_of_features, has_pictures=False)
+IMAGES = Kind("image-bags", "image,labels,split", row_of_an_image, settings=("-p", "task.size=32"))
+SEQUENCES = Kind("sequence-bags", "file,labels,split", row_of_frames)
+KINDS = [pytest.param(kind, id=kind.task) for kind in (FEATURES, IMAGES, SEQUENCES)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [
-        ",".join(filter(None, [f"{n}{ending},{'ab'[n % 2]},{PARTS[n % 3]}", make(n)]))
-        for n in range(12)
-    ]
-    Path("mine.csv").write_text("\n".join([columns, *rows]))
-    problem = load_task(task, table=str(tmp_path / "mine.csv"), test=0).load()
-    seen = sum(len(bags) for bags in problem.train_batches(0, torch.Generator()))
-    assert (seen, problem.splits) == (12, {})
+
+
+def write_table(kind: Kind, name: str = "mine.csv", bags: int = NUM_BAGS) -> Path:
+    """Write a table and its files into this folder; return its whole path."""
+    table = Path(name).absolute()
+    table.write_text("\n".join([kind.columns, *(kind.row(number) for number in range(bags))]))
+    return table
+
+
+def train_two_seeds(milbench: Milbench, kind: Kind) -> str:
+    """Train networks for use; return what was said."""
+    table = write_table(kind)
+    words = ["--loss", "exact", "--task", kind.task, "--seeds", "0-1", "--name", "use"]
+    settings = ["-p", f"task.table={table}", "-p", "task.test=0", "-p", "recipe.epochs=1"]
+    return milbench("run", *words, *settings, *kind.settings).done()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_bags_are_trained_on_and_none_is_evaluated(kind: Kind) -> None:
+    problem = load_task(kind.task, table=str(write_table(kind)), test=0).load()
+    trained_on = sum(len(bags) for bags in problem.train_batches(0, torch.Generator()))
+    assert trained_on == NUM_BAGS
+    assert problem.splits == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folds_need_bags_to_test_on(kind: Kind) -> None:
+    table = write_table(kind)
     with pytest.raises(
         UsageError, match=r"task\.folds=3 are tested on, and task\.test=0 tests on no bag"
     ):
-        load_task(task, table="mine.csv", test=0, folds=3)
-    settings = [f"task.table={tmp_path / 'mine.csv'}", "task.test=0", "recipe.epochs=1"]
-    words = [word for setting in settings for word in ("-p", setting)]
-    launch = ("--task", task, *words, "--seeds", "0-1", "--name", "use")
-    ran = milbench("run", "--loss", "exact", *launch).done()
-    last = ran.splitlines()[-1].split()
-    assert last[:5] == ["next:", "milbench", "predict", "FILES", "--cell"]
-    cells = last[5].split(",")
+        load_task(kind.task, table=str(table), test=0, folds=3)
+
+
+def test_every_command_says_that_no_errors_are_known(milbench: Milbench, root: Path) -> None:
+    assert REMARK in train_two_seeds(milbench, FEATURES)
+    assert REMARK in milbench("status", "use").out
+    assert REMARK in milbench("report", "use").out
+    assert REMARK in (root / "reports" / "use" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_that_a_launch_names_averages_its_networks(
+    milbench: Milbench, kind: Kind
+) -> None:
+    said = train_two_seeds(milbench, kind)
+    assert REMARK in said
+    words = said.splitlines()[-1].split()
+    assert words[:5] == ["next:", "milbench", "predict", "FILES", "--cell"]
+    cells = words[5].split(",")
     assert len(cells) == 2
-    line = "mine: networks for use by milbench predict, trained on all bags: no errors of theirs are known"
-    for said in (ran, milbench("status", "use").out, milbench("report", "use").out):
-        assert line in said
-    assert line in (root / "reports" / "use" / "report.md").read_text()
-    presence = []
-    for used in (
-        ["--cell", cells[0]],
-        ["--cell", cells[1]],
-        last[4:],
-    ):  # what the last line names runs
-        said = milbench(
-            "predict", "mine.csv", *used, "--positions", "--out", "found.csv", "--device", "cpu"
-        ).done()
-        assert ("drew no pictures: the table does not say where" in said) == (
-            task == "feature-bags"
-        )
-        presence.append(pd.read_csv("found.csv").filter(like="presence "))
-    np.testing.assert_allclose(presence[2], (presence[0] + presence[1]) / 2, rtol=1e-9)
-    assert len([*Path("found-maps").glob("*.png")]) == (0 if task == "feature-bags" else 12)
+    options = words[6:]
+
+    def presence(of: str) -> pd.DataFrame:
+        out = ["--out", "found.csv", "--device", "cpu"]
+        milbench("predict", "mine.csv", "--cell", of, *options, *out).done()
+        return pd.read_csv("found.csv").filter(like="presence ")
+
+    first, second = (presence(cell) for cell in cells)
+    np.testing.assert_allclose(presence(",".join(cells)), (first + second) / 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_averaged_networks_draw_a_picture_of_each_bag(milbench: Milbench, kind: Kind) -> None:
+    cells = train_two_seeds(milbench, kind).splitlines()[-1].split()[5]
+    write_table(kind, "two.csv", bags=2)
+    options = ["--positions", "--out", "found.csv", "--device", "cpu"]
+    said = milbench("predict", "two.csv", "--cell", cells, *options).done()
+    says_no_pictures = "drew no pictures: the table does not say where" in said
+    pictures = list(Path("found-maps").glob("*.png"))
+    if kind.has_pictures:
+        assert len(pictures) == 2
+        assert not says_no_pictures
+    else:
+        assert pictures == []
+        assert says_no_pictures
 
 
 @pytest.mark.parametrize("without", ["test", "validation"])
-def test_a_search_needs_validation_bags(
-    without: str, milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.csv").write_text(
-        "bag,labels,f0\n" + "\n".join(f"{n},{'ab'[n % 2]},{n}" for n in range(12))
-    )
-    Path("s.toml").write_text(
-        f'losses = ["exact"]\ntasks = ["feature-bags"]\ntask.feature-bags = {{table = "mine.csv", {without} = 0}}\n'
-        'tune = {draws = 2, seeds = "9", recipe.lr = [1e-3, 1e-2]}\n'
-    )
-    assert "a search needs validation bags" in milbench("run", "s.toml").complaint()
+def test_a_search_needs_validation_bags(milbench: Milbench, without: str) -> None:
+    rows = [f"{number},{'ab'[number % 2]},{number}" for number in range(NUM_BAGS)]
+    Path("mine.csv").write_text("\n".join(["bag,labels,f0", *rows]))
+    Path("search.toml").write_text(f"""
+losses = ["exact"]
+tasks = ["feature-bags"]
+task.feature-bags = {{table = "mine.csv", {without} = 0}}
+tune = {{draws = 2, seeds = "9", recipe.lr = [1e-3, 1e-2]}}
+""")
+    assert "a search needs validation bags" in milbench("run", "search.toml").complaint()

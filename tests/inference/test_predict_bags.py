@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from milbench import Network, UsageError, load_task
+from milbench import BagFormat, Network, Task, UsageError, load_task
+from milbench.contracts.bags import NamedBags
 from milbench.contracts.network import input_standardised
 from milbench.contracts.registry import losses
 from milbench.contracts.resolver import resolve
@@ -33,6 +34,9 @@ from tests._helpers.handmade import publish
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
+
+
+Predict = Callable[..., pd.DataFrame]
 
 
 def known_network() -> Network:
@@ -66,9 +70,7 @@ def known(store: Root) -> str:
 
 
 @pytest.fixture
-def found(
-    store: Root, known: str, tmp_path: Path, milbench: Milbench
-) -> Callable[..., pd.DataFrame]:
+def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predict:
     """Return a function that writes the predictions of a cell, and returns them by the names of bags."""
 
     def call(*words: object, of: str = known) -> pd.DataFrame:
@@ -103,210 +105,354 @@ def set_probability(probs: list[list[float]], wanted: set[int]) -> float:
     return total
 
 
-def test_a_table_gives_label_sets_with_probabilities_and_places(
-    found: Callable[..., pd.DataFrame], table: Path
-) -> None:
-    rows = found(table, "--positions")
-    assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": ""}
-    maps = {
-        "a": [softmax(9, 2), softmax(-4, 9)],
-        "b": [softmax(1, 2), softmax(1.5, 3)],
-        "c": [softmax(-8, -7)],
-    }
-    for bag, wanted in (("a", {0, 1}), ("b", {0, 1}), ("c", set())):
-        assert rows.loc[bag, "probability"] == pytest.approx(
-            set_probability(maps[bag], wanted), rel=1e-6
-        )
-        for c, name in enumerate(CLASSES):
-            presence = 1 - math.prod(1 - p[c] for p in maps[bag])
-            assert rows.loc[bag, f"presence {name}"] == pytest.approx(presence, rel=1e-6)
-    strongest = {bag: json.loads(text) for bag, text in rows["positions"].items()}
-    places = {bag: [(p["class"], p["instance"]) for p in some] for bag, some in strongest.items()}
-    assert places == {"a": [("cat", 0), ("dog", 1)], "b": [("cat", 1), ("dog", 1)], "c": []}
-    assert strongest["a"][1]["probability"] == pytest.approx(maps["a"][1][1], rel=1e-6)
+MAPS = {
+    "a": [softmax(9, 2), softmax(-4, 9)],
+    "b": [softmax(1, 2), softmax(1.5, 3)],
+    "c": [softmax(-8, -7)],
+}
+"""What the known network gives at every place of every bag of the table."""
+
+
+def presence_of(probs: list[list[float]], c: int) -> float:
+    return 1 - math.prod(1 - p[c] for p in probs)
+
+
+def test_a_table_gives_label_sets(found: Predict, table: Path) -> None:
+    assert found(table)["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": ""}
+
+
+def test_label_sets_have_their_probabilities(found: Predict, table: Path) -> None:
+    expected = {bag: set_probability(MAPS[bag], {0, 1}) for bag in "ab"}
+    expected["c"] = set_probability(MAPS["c"], set())
+    assert found(table)["probability"].to_dict() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("c", "name"), enumerate(CLASSES))
+def test_classes_have_their_presence(found: Predict, table: Path, c: int, name: str) -> None:
+    expected = {bag: presence_of(probs, c) for bag, probs in MAPS.items()}
+    assert found(table)[f"presence {name}"].to_dict() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_strongest_places_of_classes_are_listed(found: Predict, table: Path) -> None:
+    listed = {}
+    for bag, text in found(table, "--positions")["positions"].items():
+        listed[bag] = [(place["class"], place["instance"]) for place in json.loads(text)]
+    assert listed == {"a": [("cat", 0), ("dog", 1)], "b": [("cat", 1), ("dog", 1)], "c": []}
+
+
+def test_a_strongest_place_has_its_probability(found: Predict, table: Path) -> None:
+    dog = json.loads(found(table, "--positions")["positions"]["a"])[1]
+    assert dog["probability"] == pytest.approx(MAPS["a"][1][1], rel=1e-6)
+
+
+def test_every_place_has_its_probabilities_in_a_second_file(found: Predict, table: Path) -> None:
+    found(table, "--positions")
     positions = pd.read_csv(table.parent / "found-positions.csv")
-    assert positions[["bag", "instance"]].to_numpy().tolist() == [
-        ["a", 0],
-        ["a", 1],
-        ["b", 0],
-        ["b", 1],
-        ["c", 0],
-    ]
-    everywhere = positions[["P(cat)", "P(dog)", "P(background)"]].to_numpy()
-    np.testing.assert_allclose(everywhere, [p for bag in maps.values() for p in bag], rtol=1e-6)
+    assert positions["bag"].tolist() == ["a", "a", "b", "b", "c"]
+    assert positions["instance"].tolist() == [0, 1, 0, 1, 0]
+    probs = positions[["P(cat)", "P(dog)", "P(background)"]].to_numpy()
+    np.testing.assert_allclose(probs, MAPS["a"] + MAPS["b"] + MAPS["c"], rtol=1e-6)
 
 
-def test_several_seeds_are_averaged(
-    store: Root, known: str, found: Callable[..., pd.DataFrame], table: Path
-) -> None:
-    """The second network gives every class and the background a third everywhere."""
+@pytest.fixture
+def averaged(store: Root, known: str, found: Predict, table: Path) -> pd.DataFrame:
+    """Return predictions of the known network and one that gives every class and background a third everywhere."""
     even = known_network()
     with torch.no_grad():
         even.head.weight.zero_()
     second = publish(store, replace(cell(), seed=1), even, threshold=-20.0, memory=MEMORY)
-    rows = found(table, of=f"{known},{second[:9]}")
-    maps = [softmax(9, 2), softmax(-4, 9)]
-    for c, name in enumerate(CLASSES):
-        each = [1 - math.prod(1 - p[c] for p in maps), 1 - (2 / 3) ** 2]
-        assert rows.loc["a", f"presence {name}"] == pytest.approx(sum(each) / 2, rel=1e-6)
-    each = [set_probability(maps, {0, 1}), set_probability([[1 / 3] * 3] * 2, {0, 1})]
-    assert rows.loc["a", "probability"] == pytest.approx(sum(each) / 2, rel=1e-6)
-    # Log-odds of -9 at a threshold of 0, and of 0 at -20: by 5.5 above on the average, and by the first alone below.
-    assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": "cat;dog"}
+    return found(table, of=f"{known},{second[:9]}")
+
+
+@pytest.mark.parametrize(("c", "name"), enumerate(CLASSES))
+def test_the_presence_of_several_seeds_is_averaged(
+    averaged: pd.DataFrame, c: int, name: str
+) -> None:
+    of_known = presence_of(MAPS["a"], c)
+    of_even = 1 - (2 / 3) ** 2
+    found = averaged.loc["a", f"presence {name}"]
+    assert found == pytest.approx((of_known + of_even) / 2, rel=1e-6)
+
+
+def test_the_probability_of_several_seeds_is_averaged(averaged: pd.DataFrame) -> None:
+    of_known = set_probability(MAPS["a"], {0, 1})
+    of_even = set_probability([[1 / 3] * 3] * 2, {0, 1})
+    found = averaged.loc["a", "probability"]
+    assert found == pytest.approx((of_known + of_even) / 2, rel=1e-6)
+
+
+def test_the_distance_to_the_threshold_is_averaged_over_seeds(averaged: pd.DataFrame) -> None:
+    # In bag c the known network has log-odds of -9 at a threshold of 0, the other one 0 at -20:
+    # on average 5.5 above, though the known network alone names nothing.
+    assert averaged["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": "cat;dog"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_inputs() -> None:
+    """Write tables and arrays, each of which lacks something, into this folder."""
+    Path("empty").mkdir()
+    np.save("a.npy", np.zeros((2, 2)))
+    np.save("wide.npy", np.zeros((2, 3)))
+    Path("damaged.npy").write_bytes(b"no array")
+    Path("bags.csv").write_text("bags,f0,f1\na,1,2\n")
+    Path("far.csv").write_text("bag,f0,f1\na,1,2\na,1e60,2\n")
+    Path("mine.csv").write_text("bag,f0,f1\n")
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (
+        pytest.param(
             ["bags.csv"],
             "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?",
+            id="no bags",
         ),
-        (["far.csv"], "bag 'a', instance 1 (from 0): a feature is not finite"),
-        (["empty"], "the folder empty has no file .npy"),
-        (
+        pytest.param(
+            ["far.csv"], "bag 'a', instance 1 (from 0): a feature is not finite", id="infinite"
+        ),
+        pytest.param(["empty"], "the folder empty has no file .npy", id="empty folder"),
+        pytest.param(
             ["wide.npy"],
             "bag 'wide.npy' has 3 features, expected the 2 that were trained on (f0, f1)",
+            id="too many features",
         ),
-        (["a.npy", "a.npy"], "there are two bags 'a.npy'"),
-        (["damaged.npy", "a.npy", "--positions"], "1 of 2 files cannot be read: damaged.npy"),
-        (
+        pytest.param(["a.npy", "a.npy"], "there are two bags 'a.npy'", id="twice"),
+        pytest.param(
+            ["damaged.npy", "a.npy", "--positions"],
+            "1 of 2 files cannot be read: damaged.npy",
+            id="damaged",
+        ),
+        pytest.param(
             ["mine.csv", "--out", "mine.csv"],
             "mine.csv is one of the inputs and would be overwritten",
+            id="overwritten",
         ),
-        (["mine.csv", "--invert"], "--invert is for pictures: mine.csv holds bags"),
-        (["bags.csv", "--cell", "EXACT"], "needs data that its task does not remember: "),
-        (["mine.csv", "--cell", "KNOWN,EXACT"], "differ in more than their seeds"),
+        pytest.param(
+            ["mine.csv", "--invert"], "--invert is for pictures: mine.csv holds bags", id="invert"
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_and_nothing_is_written(
-    store: Root, known: str, tmp_path: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch,
-    words: list[str], complaint: str,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    Path("empty").mkdir()
-    np.save("a.npy", np.zeros((2, 2)))
-    np.save("wide.npy", np.zeros((2, 3)))
-    Path("damaged.npy").write_bytes(b"no array")
-    tables = {
-        "bags": "bags,f0,f1\na,1,2\n",
-        "far": "bag,f0,f1\na,1,2\na,1e60,2\n",
-        "mine": "bag,f0,f1\n",
-    }
-    for name, content in tables.items():
-        Path(f"{name}.csv").write_text(content)
-    remembered = None if "EXACT" in words else MEMORY
-    exact = publish(store, cell("exact"), known_network(), threshold=0.0, memory=remembered)
-    words = [
-        word.replace("KNOWN", known).replace("EXACT", exact) for word in ("--cell", known, *words)
-    ]
-    assert complaint in milbench("predict", *words, "--root", str(store.path)).complaint()
+    store: Root, known: str, here: Path, milbench: Milbench, words: list[str], complaint: str
+) -> None:
+    write_inputs()
+    ran = milbench("predict", "--cell", known, *words, "--root", str(store.path))
+    assert complaint in ran.complaint()
     assert Path("mine.csv").read_text() == "bag,f0,f1\n"
-    assert not Path("predictions").exists()
+    assert not (here / "predictions").exists()
 
 
-def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
-    """A wide image is fitted into a square with room above and below it."""
-    (tmp_path / "shots").mkdir()
-    Image.new("RGB", (200, 100), (200, 0, 0)).save(tmp_path / "shots" / "wide.png")
-    Image.new("RGB", (100, 100), (0, 200, 0)).save(tmp_path / "shots" / "even.jpg")
+@pytest.mark.usefixtures("here")
+def test_a_cell_that_remembers_nothing_needs_its_data(store: Root, milbench: Milbench) -> None:
+    write_inputs()
+    of = publish(store, cell("exact"), known_network(), threshold=0.0)
+    ran = milbench("predict", "bags.csv", "--cell", of, "--root", str(store.path))
+    assert "needs data that its task does not remember: " in ran.complaint()
+
+
+@pytest.mark.usefixtures("here")
+def test_networks_of_two_losses_are_not_averaged(
+    store: Root, known: str, milbench: Milbench
+) -> None:
+    write_inputs()
+    other = publish(store, cell("exact"), known_network(), threshold=0.0, memory=MEMORY)
+    ran = milbench("predict", "mine.csv", "--cell", f"{known},{other}", "--root", str(store.path))
+    assert "differ in more than their seeds" in ran.complaint()
+
+
+@pytest.fixture(scope="module")
+def image_task() -> tuple[Task, BagFormat, Network]:
+    """Return a task of images of 64x64 pixels, what it remembers of its bags, and a network."""
     task = load_task("image-bags", table="nowhere.csv", size=64)
     bag_format = task.format_from({"classes": ["red"], "inputs": 3})
-    network = make_network(task, bag_format, "small", {}, seed=0)
-    (batch,) = task.read_bags([tmp_path / "shots"], bag_format, network)
-    assert [Path(name).name for name in batch.names] == ["even.jpg", "wide.png"]
-    assert batch.bags.instances.shape == (2, 3, 64, 64)
-    assert batch.bags.instances[0, 1].mean() == pytest.approx(200 / 255, abs=0.02)
+    return task, bag_format, make_network(task, bag_format, "small", {}, seed=0)
+
+
+@pytest.fixture(scope="module")
+def two_images(
+    image_task: tuple[Task, BagFormat, Network], tmp_path_factory: pytest.TempPathFactory
+) -> NamedBags:
+    """Return what is read of a green square of 100x100 pixels and a red image of 200x100."""
+    task, bag_format, network = image_task
+    folder = tmp_path_factory.mktemp("shots")
+    Image.new("RGB", (200, 100), (200, 0, 0)).save(folder / "wide.png")
+    Image.new("RGB", (100, 100), (0, 200, 0)).save(folder / "even.jpg")
+    (batch,) = task.read_bags([folder], bag_format, network)
+    return batch
+
+
+def test_images_of_a_folder_are_read_by_name(two_images: NamedBags) -> None:
+    assert [Path(name).name for name in two_images.names] == ["even.jpg", "wide.png"]
+    assert two_images.bags.instances.shape == (2, 3, 64, 64)
+
+
+def test_images_keep_their_colours(two_images: NamedBags) -> None:
+    green = two_images.bags.instances[0, 1]
+    assert green.mean() == pytest.approx(200 / 255, abs=0.02)
+
+
+def test_images_are_placed_in_their_own_pixels(
+    image_task: tuple[Task, BagFormat, Network], two_images: NamedBags
+) -> None:
+    _, _, network = image_task
     centres: Any = network.position_centres(64, 64)
-    middle = len(centres[0]) // 2
-    left, top = float(centres[1][0]), float(centres[0][middle])
-    places = [
-        (float(batch.places["x"][n, middle, 0]), float(batch.places["y"][n, middle, 0]))
-        for n in range(2)
-    ]
-    assert places[0] == pytest.approx((left * 100 / 64, top * 100 / 64)), "an even image is scaled"
-    assert places[1] == pytest.approx((left * 200 / 64, (top - 16) * 200 / 64)), (
-        "16 rows above are no image"
-    )
+    rows, columns = centres
+    middle = len(rows) // 2
+    # The place of the middle row and the first column, in pixels of the square of 64x64.
+    y = float(rows[middle])
+    x = float(columns[0])
+    xs = two_images.places["x"][:, middle, 0].tolist()
+    ys = two_images.places["y"][:, middle, 0].tolist()
+    # The square was made smaller.
+    assert xs[0] == pytest.approx(x * 100 / 64)
+    assert ys[0] == pytest.approx(y * 100 / 64)
+    # The wide image is 32 pixels high in the square, with 16 rows above that are no image.
+    assert xs[1] == pytest.approx(x * 200 / 64)
+    assert ys[1] == pytest.approx((y - 16) * 200 / 64)
+
+
+def test_a_file_that_is_no_image_is_refused(
+    image_task: tuple[Task, BagFormat, Network],
+) -> None:
+    task, bag_format, network = image_task
     with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
         next(task.read_bags([LOSS], bag_format, network))
 
 
-def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_path: Path) -> None:
-    """Frames of arrays at ten a second, positions of two frames, the last of them half a block."""
-    lengths = {"a.npy": 7, "b.npy": 4}
+@dataclass
+class Sequences:
+    """A task of frames at ten a second, whose network has positions of two frames."""
+
+    folder: Path
+    task: Task
+    bag_format: BagFormat
+    network: Network
+
+    def read(self, file: str) -> NamedBags:
+        (batch,) = self.task.read_bags([self.folder / file], self.bag_format, self.network)
+        return batch
+
+
+MEAN = np.array([1.0, -1.0])
+SPREAD = np.array([2.0, 4.0])
+
+
+@pytest.fixture
+def sequences(tmp_path: Path) -> Sequences:
+    """Return a task and a folder with a table of two sequences, of 7 and of 4 frames."""
     rng = np.random.default_rng(0)
-    frames = {
-        name: rng.normal(size=(length, 2)).astype(np.float32) for name, length in lengths.items()
-    }
-    for name, values in frames.items():
-        np.save(tmp_path / name, values)
+    np.save(tmp_path / "a.npy", rng.normal(size=(7, 2)).astype(np.float32))
+    np.save(tmp_path / "b.npy", rng.normal(size=(4, 2)).astype(np.float32))
     (tmp_path / "new.tsv").write_text("file\nb.npy\na.npy\n")
     task = load_task("sequence-bags", table="nowhere.csv", frames_per_second=10)
-    known = {
+    memory = {
+        "classes": ["owl"],
+        "inputs": 2,
         "kind": "frames of 2 features",
         "frames_per_second": 10.0,
-        "mean": [1.0, -1.0],
-        "spread": [2.0, 4.0],
+        "mean": MEAN.tolist(),
+        "spread": SPREAD.tolist(),
     }
-    bag_format = task.format_from({"classes": ["owl"], "inputs": 2, **known})
+    bag_format = task.format_from(memory)
     network = make_network(task, bag_format, "conv", {"stride": 2}, seed=0)
-    (batch,) = task.read_bags([tmp_path / "new.tsv"], bag_format, network)
-    assert (batch.kind, batch.names) == ("file", ["b.npy", "a.npy"])
-    expected = ((frames["a.npy"] - [1, -1]) / [2, 4]).T
-    np.testing.assert_allclose(batch.bags.instances[1], expected, rtol=1e-5)
+    return Sequences(tmp_path, task, bag_format, network)
+
+
+def test_the_sequences_of_a_table_are_read_in_its_order(sequences: Sequences) -> None:
+    batch = sequences.read("new.tsv")
+    assert batch.kind == "file"
+    assert batch.names == ["b.npy", "a.npy"]
     assert batch.bags.mask is not None
     assert batch.bags.mask.sum(dim=1).tolist() == [4, 7]
-    assert batch.places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
-    assert batch.places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
-    (read,) = task.read_bags([tmp_path / "a.npy"], bag_format, network)
-    np.testing.assert_allclose(read.bags.instances[0], expected, rtol=1e-5)
-    np.save(tmp_path / "c.npy", np.zeros((3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [pytest.param("new.tsv", 1, id="of a table"), pytest.param("a.npy", 0, id="alone")],
+)
+def test_sequences_are_standardised_as_in_training(
+    sequences: Sequences, file: str, number: int
+) -> None:
+    frames = np.load(sequences.folder / "a.npy")
+    read = sequences.read(file).bags.instances[number]
+    np.testing.assert_allclose(read, ((frames - MEAN) / SPREAD).T, rtol=1e-5)
+
+
+def test_sequences_are_placed_in_seconds(sequences: Sequences) -> None:
+    places = sequences.read("new.tsv").places
+    assert places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
+    # The last position has one frame of two.
+    assert places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
+
+
+def test_sequences_of_other_features_are_refused(sequences: Sequences) -> None:
+    np.save(sequences.folder / "c.npy", np.zeros((3, 5)))
     with pytest.raises(
         UsageError, match="frames of 5 features, expected frames of 2 features as in training"
     ):
-        list(task.read_bags([tmp_path / "c.npy"], bag_format, network))
+        sequences.read("c.npy")
 
 
-def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in_nor_what_that_imports(
-    store: Root,
-    tmp_path: Path,
-    found: Callable[..., pd.DataFrame],
-    table: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@dataclass
+class Saved:
+    """A model that was saved, and what its cell finds in the table."""
+
+    model: Any
+    expected: pd.DataFrame
+
+
+@pytest.fixture
+def saved(
+    store: Root, tmp_path: Path, found: Predict, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> Saved:
+    """Save a model of a plug-in and load it, when neither the plug-in nor what it imports are there."""
     import mlflow.pyfunc
 
-    plugin, package = tmp_path / "mine.py", tmp_path / "lib/own_helpers"
+    package = tmp_path / "lib" / "own_helpers"
     package.mkdir(parents=True)
     (package / "scale.py").write_text("SCALE = 1.0\n")
     monkeypatch.syspath_prepend(package.parent)
+    plugin = tmp_path / "mine.py"
     plugin.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
-    revision = f"1 {losses().entry(resolve(losses(), str(plugin))).record.digest}"
-    unrevised = cell("my-loss", str(plugin))
-    one = replace(unrevised, loss=replace(unrevised.loss, revision=revision))
-    made = galleries.make(
-        kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
-        probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
-    )  # fmt: skip
-    cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=made)
-    expected = (
-        found(table, of=cell_id)
-        .drop(columns=["log_probability", "positions"])
-        .reset_index(drop=True)
+
+    digest = losses().entry(resolve(losses(), str(plugin))).record.digest
+    of_plugin = cell("my-loss", str(plugin))
+    one = replace(of_plugin, loss=replace(of_plugin.loss, revision=f"1 {digest}"))
+    gallery = galleries.make(
+        kind="set",
+        instances=np.zeros((2, 3, 2)),
+        labels=np.zeros((2, 2)),
+        presence=np.zeros((2, 2)),
+        probs=np.full((2, 3, 3), 1 / 3),
+        class_names=CLASSES,
+        mask=np.array([[True, False, False], [True, True, True]]),
     )
+    cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=gallery)
+    by_the_cell = found(table, of=cell_id).drop(columns=["log_probability", "positions"])
     folder = store.cell(cell_id)
     write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
+
     plugin.unlink()
     shutil.rmtree(package)
     for name in ("own_helpers.scale", "own_helpers"):
         del sys.modules[name]
     model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
-    assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {
-        "dtype": "float32",
-        "shape": (-1, -1, 2),
-    }
-    assert model.input_example.shape == (1, 1, 2), "the first bag of the gallery has one instance"
-    given = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
-    pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)
-    assert list(model.predict(given[:0]).columns) == list(expected.columns)
+    return Saved(model, by_the_cell.reset_index(drop=True))
+
+
+def test_a_saved_model_needs_nothing_that_it_was_made_of(saved: Saved) -> None:
+    bags_a_and_b = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
+    found = saved.model.predict(bags_a_and_b)
+    pd.testing.assert_frame_equal(found, saved.expected.head(2), check_dtype=False)
+    # Without bags the columns are the same.
+    assert list(saved.model.predict(bags_a_and_b[:0]).columns) == list(saved.expected.columns)
+    # It says what it takes: any number of bags of any number of instances of two features.
+    takes = saved.model.metadata.signature.inputs.to_dict()[0]["tensor-spec"]
+    assert takes == {"dtype": "float32", "shape": (-1, -1, 2)}
+    # The first bag of the gallery, which has one instance, is the example.
+    assert saved.model.input_example.shape == (1, 1, 2)

@@ -1,8 +1,10 @@
+"""What is read in pictures, by networks whose logits are known by hand."""
+
 import json
 import math
-import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from milbench.inference.overlay import prediction_figure, sensitivity_figure
 from milbench.inference.predict_picture import read_picture, sensitivity
 from milbench.inference.trained import load_trained
 from milbench.likelihood import bag_log_prob, best_label_set, presence_log_prob
+from milbench.store.cell_folder import CellFolder
 from milbench.store.folders import Root
 from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish
@@ -33,31 +36,60 @@ DECODER = ComponentDecoder(
 """A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
 
 
+@dataclass(frozen=True)
+class Cells:
+    """The ids of cells in a store."""
+
+    root: Path
+    digits: str
+    """Digits on grey pictures, without a threshold."""
+    strict: str
+    """The same with a threshold that no score reaches."""
+    numbers: str
+    """House numbers in colours, without a decoder."""
+    decoder: str
+    """The same with a decoder for components."""
+    strongest: str
+    """The same with the decoder for strongest positions, and a threshold."""
+    sets: str
+    """Bags that are no pictures."""
+    failed: str
+
+
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
     root = Root(tmp_path_factory.mktemp("cells"))
-    digits, numbers = network_of("extended-digits"), network_of("svhn")
-    strict: dict[str, Any] = {"threshold": 100.0, "metrics": {"test/set_error": 0.84}}
-    strongest: dict[str, Any] = {
-        "threshold": 0.0,
-        "decoder": Reader(learnt=DECODER, decoder="strongest"),
-    }
-    learnt = Reader(learnt=DECODER)
-    return SimpleNamespace(
+    digits = network_of("extended-digits")
+    numbers = network_of("svhn")
+    return Cells(
         root=root.path,
         digits=publish(root, cell("extended-digits"), digits),
+        strict=publish(
+            root,
+            cell("extended-digits", seed=5000),
+            digits,
+            threshold=100.0,
+            metrics={"test/set_error": 0.84},
+        ),
         numbers=publish(root, cell("svhn", contrast="raw"), numbers),
-        decoder=publish(root, cell("svhn", seed=1, contrast="raw"), numbers, decoder=learnt),
+        decoder=publish(
+            root, cell("svhn", seed=1, contrast="raw"), numbers, decoder=Reader(learnt=DECODER)
+        ),
+        strongest=publish(
+            root,
+            cell("svhn", seed=3, contrast="raw"),
+            numbers,
+            threshold=0.0,
+            decoder=Reader(learnt=DECODER, decoder="strongest"),
+        ),
         sets=publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
-        strict=publish(root, cell("extended-digits", seed=5000), digits, **strict),
-        strongest=publish(root, cell("svhn", seed=3, contrast="raw"), numbers, **strongest),
         failed=publish(root, cell("extended-digits", seed=1), None),
     )
 
 
 @pytest.fixture
 def predict(
-    milbench: Milbench, cells: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench, cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Milbench:
     """Return a function that calls `milbench predict` in a folder with the pictures two.png and house.png."""
     monkeypatch.chdir(tmp_path)
@@ -103,290 +135,497 @@ def read(name: str, folder: str = "predictions") -> dict[str, Any]:
     return about
 
 
-def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, cells: Any) -> None:
-    said = predict("two.png", "--positions").done()
+@pytest.fixture
+def two(predict: Milbench) -> dict[str, Any]:
+    """Return what is said of the picture with a three and a seven, with all positions."""
+    predict("two.png", "--positions").done()
+    return read("two")
+
+
+LOG_PROBS = known_probs(squares()).log().unsqueeze(0)
+"""Those of the picture with a three and a seven, (1, C+1, h, w)."""
+
+
+def test_the_reading_and_the_label_set_are_printed(predict: Milbench) -> None:
+    said = predict("two.png").done()
     assert "37 (components)" in said
     assert "{3, 7}" in said
-    about, probs = read("two"), known_probs(squares())
-    assert about["cell"] == cells.digits
-    assert (about["size"], about["seen"]) == ([40, 24], [40, 24])
-    shown = torch.tensor(about["positions"]["probabilities"])
-    assert torch.allclose(shown.double(), probs, atol=1e-6)
-    assert about["positions"]["y"][:2] == [2.5, 4.5]
-    labels, log_prob = best_label_set(probs.log().unsqueeze(0))
-    assert about["label_set"] == [str(c) for c in labels[0].nonzero().flatten().tolist()]
-    assert about["label_set_probability"] == pytest.approx(float(log_prob.exp()), rel=1e-4)
-    presence = presence_log_prob(probs.log().unsqueeze(0))[0].exp()
-    assert list(about["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
-    assert about["reading"] == "37"
-    # The squares' pixels 4..9 and 6..11 hold the middles of the positions that depend on 4, 6, 8 and on 6, 8, 10.
-    found = {one["class"]: one["box"] for one in about["detections"]}
-    assert found == {"3": [5.5, 3.5, 11.5, 9.5], "7": [25.5, 13.5, 31.5, 19.5]}
 
 
-def test_the_label_set_is_that_of_the_threshold_of_the_cell(predict: Milbench, cells: Any) -> None:
-    """The log-odds of both digits are near 90, and those of all others far below 0."""
-    said = predict("two.png", of=cells.strict).done()
-    about = read("two")
-    assert (about["label_set"], about["reading"]) == ([], "")
-    assert about["label_set_rule"] == "presence threshold of the cell"
-    given = known_probs(squares()).log().unsqueeze(0)
-    of_nothing = float(bag_log_prob(given, torch.zeros(1, 10, dtype=torch.bool)))
-    assert about["label_set_log_probability"] == pytest.approx(of_nothing, rel=1e-4)
+def test_a_picture_is_described_with_its_size_and_cell(two: dict[str, Any], cells: Cells) -> None:
+    assert two["cell"] == cells.digits
+    assert two["size"] == [40, 24]
+    assert two["seen"] == [40, 24]
+
+
+def test_every_position_has_its_probabilities(two: dict[str, Any]) -> None:
+    shown = torch.tensor(two["positions"]["probabilities"]).double()
+    assert torch.allclose(shown, known_probs(squares()), atol=1e-6)
+    assert two["positions"]["y"][:2] == [2.5, 4.5]
+
+
+def test_the_label_set_is_the_most_probable_one(two: dict[str, Any]) -> None:
+    labels, log_prob = best_label_set(LOG_PROBS)
+    assert two["label_set"] == [str(c) for c in labels[0].nonzero().flatten().tolist()]
+    assert two["label_set_probability"] == pytest.approx(float(log_prob.exp()), rel=1e-4)
+
+
+def test_every_class_has_its_presence(two: dict[str, Any]) -> None:
+    presence = presence_log_prob(LOG_PROBS)[0].exp()
+    assert list(two["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
+
+
+BOX_OF_3 = [5.5, 3.5, 11.5, 9.5]
+BOX_OF_7 = [25.5, 13.5, 31.5, 19.5]
+"""The squares' pixels 4..9 and 6..11 hold the middles of positions that depend on pixels 4, 6, 8 and 6, 8, 10."""
+
+
+def test_detections_have_boxes(two: dict[str, Any]) -> None:
+    boxes = {one["class"]: one["box"] for one in two["detections"]}
+    assert boxes == {"3": BOX_OF_3, "7": BOX_OF_7}
+
+
+def note_in(said: str) -> str:
     (note,) = (line for line in said.splitlines() if "note:" in line)
-    assert (
-        note == f"note: cell {cells.strict} found 84 % of the label sets of its own test bags wrong"
+    return note
+
+
+def test_the_label_set_is_that_of_the_threshold(predict: Milbench, cells: Cells) -> None:
+    # The log-odds of both digits are near 90, and the threshold is 100.
+    predict("two.png", of=cells.strict).done()
+    about = read("two")
+    assert about["label_set_rule"] == "presence threshold of the cell"
+    assert about["label_set"] == []
+    assert about["reading"] == ""
+    nothing = torch.zeros(1, 10, dtype=torch.bool)
+    expected = float(bag_log_prob(LOG_PROBS, nothing))
+    assert about["label_set_log_probability"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_note_says_how_often_a_cell_errs(predict: Milbench, cells: Cells) -> None:
+    said = predict("two.png", of=cells.strict).done()
+    assert note_in(said) == (
+        f"note: cell {cells.strict} found 84 % of the label sets of its own test bags wrong"
     )
-    (note,) = (line for line in predict("two.png").done().splitlines() if "note:" in line)
-    assert f"note: cell {cells.digits} has no threshold on presence scores" in note
-    assert (read("two")["label_set"], read("two")["label_set_rule"]) == (
-        ["3", "7"],
-        "most probable",
-    )
 
 
-def test_a_cell_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, cells: Any) -> None:
-    predict("house.png", of=cells.strongest).done()
-    assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), (
-        "the second one is not read"
-    )
-    assert [one["class"] for one in read("house")["read_from"]] == ["1", "2", "9"]
-    for decoder, of, reading in (
-        ("columns", cells.strongest, "1192"),
-        ("strongest", cells.numbers, "192"),
-    ):
-        predict("house.png", "--decoder", decoder, of=of).done()
-        assert read("house")["reading"] == reading
-
-
-def test_figures_have_their_colours_and_names_in_their_places(
-    predict: Milbench, cells: Any
+def test_without_a_threshold_the_most_probable_set_is_taken(
+    predict: Milbench, cells: Cells
 ) -> None:
-    assert predict("two.png", "--sensitivity").code == 0
-    assert {
-        Image.open(f"predictions/{name}.png").format for name in ("two", "two-sensitivity")
-    } == {"PNG"}
+    said = predict("two.png").done()
+    assert f"note: cell {cells.digits} has no threshold on presence scores" in note_in(said)
+    assert read("two")["label_set"] == ["3", "7"]
+    assert read("two")["label_set_rule"] == "most probable"
+
+
+def test_a_cell_reads_by_the_decoder_chosen_for_it(predict: Milbench, cells: Cells) -> None:
+    predict("house.png", of=cells.strongest).done()
+    about = read("house")
+    assert about["decoder"] == "strongest"
+    # Strongest positions have each class once: of two ones the second is not read.
+    assert about["reading"] == "192"
+    assert [one["class"] for one in about["read_from"]] == ["1", "2", "9"]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "of", "reading"),
+    [("columns", "strongest", "1192"), ("strongest", "numbers", "192")],
+)
+def test_a_decoder_may_be_named(
+    predict: Milbench, cells: Cells, decoder: str, of: str, reading: str
+) -> None:
+    predict("house.png", "--decoder", decoder, of=getattr(cells, of)).done()
+    assert read("house")["reading"] == reading
+
+
+@pytest.mark.parametrize("name", ["two", "two-sensitivity"])
+def test_pictures_are_drawn_as_png(predict: Milbench, name: str) -> None:
+    predict("two.png", "--sensitivity").done()
+    assert Image.open(f"predictions/{name}.png").format == "PNG"
+
+
+@pytest.fixture(scope="module")
+def drawn(cells: Cells) -> tuple[Any, Any]:
+    """Return the axes with the positions of the two digits, and those with the pixels that they depend on."""
     model = load_trained(Root(cells.root).find(cells.digits), torch.device("cpu"))
     picture, found = read_picture(model, Image.fromarray(squares()))
-    (positions,), (pixels,) = (
-        draw(model, picture, found).axes for draw in (prediction_figure, sensitivity_figure)
-    )
-    for axes in (positions, pixels):
-        names = {text.get_text(): pytest.approx(text.get_position()) for text in axes.texts}
-        assert names == {"3": (8.5, 6.5), "7": (28.5, 16.5)}
-    below, above = positions.get_images()
+    (positions,) = prediction_figure(model, picture, found).axes
+    (pixels,) = sensitivity_figure(model, picture, found).axes
+    return positions, pixels
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["positions", "pixels"])
+def test_classes_are_named_in_their_places(drawn: tuple[Any, Any], number: int) -> None:
+    names = {text.get_text(): tuple(text.get_position()) for text in drawn[number].texts}
+    assert names == {"3": pytest.approx((8.5, 6.5)), "7": pytest.approx((28.5, 16.5))}
+
+
+def test_positions_lie_over_the_picture(drawn: tuple[Any, Any]) -> None:
+    below, above = drawn[0].get_images()
     assert tuple(below.get_extent()) == (0, 40, 24, 0)
-    assert tuple(above.get_extent()) == (
-        1.5,
-        37.5,
-        21.5,
-        1.5,
-    )  # position (i, j) is around pixel (2 i + 2, 2 j + 2)
-    expected, seen = np.zeros((10, 18, 4)), np.zeros((24, 40, 4))
-    for cls, y, x in ((3, 4, 6), (7, 14, 26)):
-        expected[y // 2 - 1 : y // 2 + 2, x // 2 - 1 : x // 2 + 2] = (
-            *to_rgb(CLASS_COLOURS[cls]),
-            STRENGTH,
-        )
-        # The network depends on pixels of even row and column alone, and on all of a square in the same way.
-        seen[y : y + 6 : 2, x : x + 6 : 2] = (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
+    # Position (i, j) is around pixel (2 i + 2, 2 j + 2).
+    assert tuple(above.get_extent()) == (1.5, 37.5, 21.5, 1.5)
+
+
+PLACES = [(3, 4, 6), (7, 14, 26)]
+"""Class, top and left of the two digits, which are 6x6 pixels, or 3x3 positions."""
+
+
+def colour_of(cls: int) -> tuple[float, ...]:
+    return (*to_rgb(CLASS_COLOURS[cls]), STRENGTH)
+
+
+def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
+    expected = np.zeros((10, 18, 4))
+    for cls, top, left in PLACES:
+        row = top // 2 - 1
+        column = left // 2 - 1
+        expected[row : row + 3, column : column + 3] = colour_of(cls)
+    _, above = drawn[0].get_images()
     np.testing.assert_allclose(np.array(above.get_array()), expected, atol=1e-4)
-    shown = np.array(pixels.get_images()[1].get_array())
+
+
+def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
+    # The network depends on pixels of even row and column alone, and on all of a digit in the same way.
+    expected = np.zeros((24, 40, 4))
+    for cls, top, left in PLACES:
+        expected[top : top + 6 : 2, left : left + 6 : 2] = colour_of(cls)
+    _, above = drawn[1].get_images()
+    shown = np.array(above.get_array())
     shown[shown[..., 3] == 0] = 0
-    np.testing.assert_allclose(shown, seen, atol=1e-6)
+    np.testing.assert_allclose(shown, expected, atol=1e-6)
 
 
-def test_a_cell_that_has_learnt_a_decoder_reads_by_it(predict: Milbench, cells: Any) -> None:
-    """Two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
+def draw_rectangle(
+    picture: NDArray[np.uint8], channel: int, left: int, top: int, width: int, height: int
+) -> None:
+    picture[top : top + height, left : left + width, channel] = 255
+
+
+def steep_number() -> NDArray[np.uint8]:
+    """Return two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
     picture = np.zeros((60, 90, 3), np.uint8)
-    for left, top, width, height, channel in (
-        (12, 10, 18, 10, 0),
-        (42, 44, 10, 8, 2),
-        (70, 20, 4, 4, 1),
-    ):
-        picture[top : top + height, left : left + width, channel] = 255
-    Image.fromarray(picture).save("house.png")
-    assert predict("house.png", of=cells.decoder).code == 0
-    assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
-    # What is read is listed with its places, specks aside, and boxes reach as far beyond as the run has learnt.
-    assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
-    places = [(one["x"], one["y"]) for one in read("house")["read_from"]]
-    assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
-    picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
+    draw_rectangle(picture, channel=0, left=12, top=10, width=18, height=10)
+    draw_rectangle(picture, channel=2, left=42, top=44, width=10, height=8)
+    draw_rectangle(picture, channel=1, left=70, top=20, width=4, height=4)
+    return picture
+
+
+def test_a_cell_reads_by_what_its_decoder_has_learnt(predict: Milbench, cells: Cells) -> None:
+    Image.fromarray(steep_number()).save("house.png")
+    predict("house.png", of=cells.decoder).done()
+    about = read("house")
+    assert about["decoder"] == "components"
+    assert about["reading"] == "119"
+
+
+def test_what_is_read_is_listed_with_its_places(predict: Milbench, cells: Cells) -> None:
+    Image.fromarray(steep_number()).save("house.png")
+    predict("house.png", of=cells.decoder).done()
+    listed = read("house")["read_from"]
+    # Specks are left out.
+    assert [one["class"] for one in listed] == ["1", "9"]
+    places = np.array([(one["x"], one["y"]) for one in listed])
+    assert np.abs(places - [(21, 15), (47, 48)]).max() <= 1
+
+
+def boxes_of_ones(folder: str) -> NDArray[Any]:
+    detections = read("house", folder)["detections"]
+    return np.array([one["box"] for one in detections if one["class"] == "1"])
+
+
+def test_boxes_have_the_margin_that_the_decoder_has_learnt(predict: Milbench, cells: Cells) -> None:
+    Image.fromarray(steep_number()).save("house.png")
+    predict("house.png", "--out", "bare", of=cells.numbers).done()
+    predict("house.png", "--out", "wider", of=cells.decoder).done()
+    bare = boxes_of_ones("bare")
+    wider = boxes_of_ones("wider")
+    assert len(bare) > 0
+    # By 4 pixels to the left and right, and by 2 above and below.
+    assert np.array_equal(wider, bare + np.array([-4, -2, 4, 2]))
+
+
+def test_the_margin_of_a_box_ends_with_the_picture(predict: Milbench, cells: Cells) -> None:
+    picture = steep_number()
+    draw_rectangle(picture, channel=0, left=0, top=0, width=10, height=12)
     Image.fromarray(picture).save("corner.png")
-    assert predict("house.png", "corner.png", "--out", "r", of=cells.decoder).code == 0
-    assert predict("house.png", "--out", "b", of=cells.numbers).code == 0
-    bare, ones = (
-        [d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r")
-    )
-    assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
-    assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
+    predict("corner.png", of=cells.decoder).done()
+    assert min(one["box"][0] for one in read("corner")["detections"]) == 0
 
 
-def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None:
-    plain = Image.fromarray(squares())
-    plain.save("grey.png")
-    plain.convert("RGB").save("rgb.webp", lossless=True)
-    plain.convert("P").save(
-        "moving.gif", save_all=True, append_images=[Image.new("P", plain.size)] * 2
-    )
-    plain.convert("RGB").convert("CMYK").save("printed.jpg", quality=100, subsampling=0)
-    see_through = plain.convert("RGBA")
-    see_through.paste((255, 255, 255, 0), (6, 4, 12, 10))  # the three is a hole, shown on white
-    see_through.save("rgba.png")
+def save_grey(file: str) -> None:
+    Image.fromarray(squares()).save(file)
+
+
+def save_webp(file: str) -> None:
+    Image.fromarray(squares()).convert("RGB").save(file, lossless=True)
+
+
+def save_moving(file: str) -> None:
+    first = Image.fromarray(squares()).convert("P")
+    others = [Image.new("P", first.size)] * 2
+    first.save(file, save_all=True, append_images=others)
+
+
+def save_with_a_hole(file: str) -> None:
+    # The three is a hole, and shown on white.
+    picture = Image.fromarray(squares()).convert("RGBA")
+    picture.paste((255, 255, 255, 0), (6, 4, 12, 10))
+    picture.save(file)
+
+
+def save_turned(file: str) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned
-    for name in ("turned.tif", "turned_too.png"):
-        plain.transpose(Image.Transpose.ROTATE_90).save(name, exif=exif)
-    Image.fromarray(255 - squares()).save("inverted.png")
-    files = ["grey.png", "rgb.webp", "moving.gif", "rgba.png", "turned.tif", "turned_too.png"]
-    assert predict(*files).code == 0
-    for name in files:
-        about = read(Path(name).stem)
-        assert (about["size"], about["reading"]) == ([40, 24], "37"), name
-        assert [d["box"] for d in about["detections"]] == [
-            [5.5, 3.5, 11.5, 9.5],
-            [25.5, 13.5, 31.5, 19.5],
-        ], name
+    exif[0x0112] = 6  # the orientation: a viewer turns the picture back
+    Image.fromarray(squares()).transpose(Image.Transpose.ROTATE_90).save(file, exif=exif)
+
+
+@pytest.mark.parametrize(
+    ("file", "save"),
+    [
+        ("grey.png", save_grey),
+        ("rgb.webp", save_webp),
+        ("moving.gif", save_moving),
+        ("rgba.png", save_with_a_hole),
+        ("turned.tif", save_turned),
+        ("turned_too.png", save_turned),
+    ],
+)
+def test_every_kind_of_picture_is_read_as_it_is_shown(
+    predict: Milbench, file: str, save: Callable[[str], None]
+) -> None:
+    save(file)
+    predict(file).done()
+    about = read(Path(file).stem)
+    assert about["size"] == [40, 24]
+    assert about["reading"] == "37"
+    assert [one["box"] for one in about["detections"]] == [BOX_OF_3, BOX_OF_7]
+
+
+def test_a_picture_for_print_is_read(predict: Milbench) -> None:
+    printed = Image.fromarray(squares()).convert("RGB").convert("CMYK")
+    printed.save("printed.jpg", quality=100, subsampling=0)
     predict("printed.jpg").done()
+    assert read("printed")["reading"] == "37"
+
+
+def test_a_dark_picture_on_white_is_inverted_on_request(predict: Milbench) -> None:
+    Image.fromarray(255 - squares()).save("inverted.png")
     predict("inverted.png", "--invert").done()
-    assert read("printed")["reading"] == read("inverted")["reading"] == "37"
+    assert read("inverted")["reading"] == "37"
 
 
-def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in ((5, 5), (41, 7), (9, 333)):
-        Image.new("L", size, 255).save(f"{size[0]}.png")
+def save_white(file: str, width: int, height: int) -> None:
+    """Save a picture that the network takes for a three all over."""
+    Image.new("L", (width, height), 255).save(file)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize(("width", "height"), [(5, 5), (41, 7), (9, 333)])
+def test_small_and_long_pictures_are_read_and_drawn(
+    predict: Milbench, width: int, height: int
+) -> None:
+    # A caption that leaves no room for its picture would be a warning.
+    save_white("white.png", width, height)
+    predict("white.png").done()
+    assert read("white")["reading"] == "3"
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_strip_of_two_hundred_digits_is_read(predict: Milbench) -> None:
     Image.fromarray(np.tile(squares()[:13], 200)).save("strip.png")
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "error", UserWarning
-        )  # such as of a caption that leaves no room for its picture
-        predict("5.png", "41.png", "9.png", "strip.png").done()
-    assert [read(name)["reading"] for name in ("5", "41", "9", "strip")] == [
-        "3",
-        "3",
-        "3",
-        200 * "3",
-    ]
-    Image.new("L", (4, 30)).save("thin.png")
-    complaint = predict("5.png", "thin.png", "--out", "no").complaint()
+    predict("strip.png").done()
+    assert read("strip")["reading"] == 200 * "3"
+
+
+def test_a_picture_too_small_for_the_network_is_refused(predict: Milbench) -> None:
+    save_white("enough.png", 5, 5)
+    save_white("thin.png", 4, 30)
+    complaint = predict("enough.png", "thin.png", "--out", "no").complaint()
     assert "thin.png: 4x30 pixels: the network of extended-digits needs at least 5x5" in complaint
     assert not Path("no").exists()
+
+
+def test_a_large_picture_is_made_smaller_and_boxes_are_not(
+    predict: Milbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
-    Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
+    ten_times = Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST)
+    ten_times.save("large.png")
     predict("large.png").done()
     about = read("large")
     assert about["size"] == [400, 240]
     assert 2300 < math.prod(about["seen"]) <= 2400
-    box = about["detections"][0]["box"]  # in pixels of the picture as it is
-    assert np.abs(np.array(box) - [60, 40, 120, 100]).max() < 25
+    box = np.array(about["detections"][0]["box"])
+    assert np.abs(box - [60, 40, 120, 100]).max() < 25
 
 
-@pytest.mark.parametrize(
-    ("of", "file", "change", "complaint"),
-    [
-        (
-            "decoder",
-            "decoder",
-            ("components/2", "components/1"),
-            "decoder.json: format = 'components/1' is wrong",
-        ),
-        (
-            "decoder",
-            "decoder",
-            ('"mass": 6.0', '"mass": -1.0'),
-            "decoder.json: learnt.mass = -1.0 is wrong",
-        ),
-        ("decoder", "decoder", ('"components/2"', "null"), "decoder.json cannot be read"),
-        ("digits", "weights", None, "is damaged: weights.safetensors"),
-        ("sets", "weights", ("", ""), "do not fit its network"),
-    ],
-)
-def test_what_is_damaged_or_does_not_fit_is_refused(
-    predict: Milbench,
-    cells: Any,
-    of: str,
-    file: str,
-    change: tuple[str, str] | None,
-    complaint: str,
-) -> None:
-    folder = Root(cells.root).cell(getattr(cells, of))
-    path, whole = getattr(folder, file), getattr(folder, file).read_bytes()
-    path.write_bytes(whole.replace(*(text.encode() for text in change)) if change else whole[:-100])
-    if file == "decoder":
-        folder.finish(folder.result())  # as if it had been written so
-    try:
-        assert complaint in predict("two.png", of=getattr(cells, of)).complaint()
-    finally:
-        path.write_bytes(whole)
+@pytest.fixture
+def restored(cells: Cells) -> Iterator[Callable[[str], CellFolder]]:
+    """Return a function that gives the folder of a cell; whole files are put back after the test."""
+    before: dict[Path, bytes] = {}
+    opened: list[CellFolder] = []
+
+    def folder_of(cell_id: str) -> CellFolder:
+        folder = Root(cells.root).cell(cell_id)
+        for path in (folder.decoder, folder.weights):
+            if path.exists():
+                before[path] = path.read_bytes()
+        opened.append(folder)
+        return folder
+
+    yield folder_of
+    for path, content in before.items():
+        path.write_bytes(content)
+    for folder in opened:
         folder.finish(folder.result())
 
 
-def test_a_picture_is_read_at_the_scale_that_is_given(predict: Milbench, cells: Any) -> None:
-    for scale, seen in (("2.5", [175, 75]), ("0.5", [35, 15]), ("1", [70, 30])):
-        assert predict("house.png", "--scale", scale, of=cells.numbers).code == 0
-        about = read("house")
-        assert (about["size"], about["seen"], about["label_set"]) == (
-            [70, 30],
-            seen,
-            ["1", "2", "9"],
-        )
-        # Boxes are in pixels of the picture as it is, whatever the scale was.
-        left = sorted(found["box"][0] for found in about["detections"])
-        assert np.abs(np.array(left) - [8, 22, 36, 52]).max() < 4
-    for wrong in ("-1", "nan", "1e9"):
-        complaint = predict("house.png", f"--scale={wrong}", "--out", "no").complaint()
-        assert "expected a number from 0.001 to 1000" in complaint
-    assert (
-        "house.png: 1x1 pixels"
-        in predict("house.png", "--scale", "0.01", "--out", "no").complaint()
-    )
+Restored = Callable[[str], CellFolder]
+
+
+@pytest.mark.parametrize(
+    ("written", "changed", "complaint"),
+    [
+        pytest.param(
+            "components/2",
+            "components/1",
+            "decoder.json: format = 'components/1' is wrong",
+            id="another format",
+        ),
+        pytest.param(
+            '"mass": 6.0',
+            '"mass": -1.0',
+            "decoder.json: learnt.mass = -1.0 is wrong",
+            id="a value that is wrong",
+        ),
+        pytest.param('"components/2"', "null", "decoder.json cannot be read", id="no format"),
+    ],
+)
+def test_a_decoder_that_is_wrong_is_refused(
+    predict: Milbench, cells: Cells, restored: Restored, written: str, changed: str, complaint: str
+) -> None:
+    folder = restored(cells.decoder)
+    text = folder.decoder.read_text()
+    assert written in text
+    folder.decoder.write_text(text.replace(written, changed))
+    # The cell is finished again, as if it had been written so.
+    folder.finish(folder.result())
+    assert complaint in predict("two.png", of=cells.decoder).complaint()
+
+
+def test_weights_that_are_cut_off_are_refused(
+    predict: Milbench, cells: Cells, restored: Restored
+) -> None:
+    folder = restored(cells.digits)
+    folder.weights.write_bytes(folder.weights.read_bytes()[:-100])
+    complaint = predict("two.png", of=cells.digits).complaint()
+    assert "is damaged: weights.safetensors" in complaint
+
+
+def test_weights_of_another_network_are_refused(predict: Milbench, cells: Cells) -> None:
+    assert "do not fit its network" in predict("two.png", of=cells.sets).complaint()
+
+
+@pytest.mark.parametrize(
+    ("scale", "seen"), [("2.5", [175, 75]), ("0.5", [35, 15]), ("1", [70, 30])]
+)
+def test_a_picture_is_read_at_the_scale_that_is_given(
+    predict: Milbench, cells: Cells, scale: str, seen: list[int]
+) -> None:
+    predict("house.png", "--scale", scale, of=cells.numbers).done()
+    about = read("house")
+    assert about["size"] == [70, 30]
+    assert about["seen"] == seen
+    assert about["label_set"] == ["1", "2", "9"]
+    # Boxes are in pixels of the picture as it is, whatever the scale was.
+    left = sorted(one["box"][0] for one in about["detections"])
+    assert np.abs(np.array(left) - [8, 22, 36, 52]).max() < 4
+
+
+@pytest.mark.parametrize("scale", ["-1", "nan", "1e9"])
+def test_a_scale_that_is_no_use_is_refused(predict: Milbench, scale: str) -> None:
+    complaint = predict("house.png", f"--scale={scale}", "--out", "no").complaint()
+    assert "expected a number from 0.001 to 1000" in complaint
     assert not Path("no").exists()
 
 
-def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
-    Image.fromarray(squares()).save("good.png")
-    whole = Path("good.png").read_bytes()
-    Path("folder.png").mkdir()
-    for name, content, complaint in (
-        ("cut.png", whole[: len(whole) // 2], "cut.png cannot be read as an image"),
+def test_a_picture_that_scale_makes_too_small_is_refused(predict: Milbench) -> None:
+    complaint = predict("house.png", "--scale", "0.01", "--out", "no").complaint()
+    assert "house.png: 1x1 pixels" in complaint
+    assert not Path("no").exists()
+
+
+def half_a_picture() -> bytes:
+    save_grey("whole.png")
+    content = Path("whole.png").read_bytes()
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("cut.png", half_a_picture, "cut.png cannot be read as an image"),
         (
             "text.jpg",
-            b"no picture",
+            lambda: b"no picture",
             "text.jpg cannot be read as an image: unknown or damaged format",
         ),
-        ("bomb.png", bomb(60_000), "bomb.png has more than 100,000,000 pixels"),
-        ("large.png", bomb(10_500), "large.png has more than 100,000,000 pixels"),
-        ("folder.png", None, "folder.png is a folder"),
-        ("absent.png", None, "absent.png is not there"),
-    ):
-        if content:
-            Path(name).write_bytes(content)
-        assert complaint in predict("good.png", name).complaint()
-    assert "good.png is one of the inputs" in predict("good.png", "--out", ".").complaint()
-    assert (
-        "Not a directory: text.jpg/deep"
-        in predict("good.png", "--out", "text.jpg/deep").complaint()
-    )
-    assert Path("good.png").read_bytes() == whole
+        ("bomb.png", lambda: bomb(60_000), "bomb.png has more than 100,000,000 pixels"),
+        ("large.png", lambda: bomb(10_500), "large.png has more than 100,000,000 pixels"),
+    ],
+    ids=["cut off", "no picture", "a bomb", "too large"],
+)
+def test_nothing_is_written_where_one_picture_is_bad(
+    predict: Milbench, name: str, content: Callable[[], bytes], complaint: str
+) -> None:
+    Path(name).write_bytes(content())
+    assert complaint in predict("two.png", name).complaint()
     assert not Path("predictions").exists()
 
 
-def test_a_cell_is_named_by_the_beginning_of_its_id_and_has_to_be_done(
-    predict: Milbench, cells: Any
-) -> None:
-    assert predict("two.png", of=cells.digits[:12]).code == 0
+def test_a_folder_in_place_of_a_picture_is_named(predict: Milbench) -> None:
+    Path("folder.png").mkdir()
+    assert "folder.png is a folder" in predict("two.png", "folder.png").complaint()
+    assert not Path("predictions").exists()
+
+
+def test_a_picture_that_is_missing_is_named(predict: Milbench) -> None:
+    assert "absent.png is not there" in predict("two.png", "absent.png").complaint()
+    assert not Path("predictions").exists()
+
+
+def test_a_picture_is_not_overwritten(predict: Milbench) -> None:
+    before = Path("two.png").read_bytes()
+    assert "two.png is one of the inputs" in predict("two.png", "--out", ".").complaint()
+    assert Path("two.png").read_bytes() == before
+
+
+def test_a_folder_for_predictions_that_cannot_be_made_is_named(predict: Milbench) -> None:
+    Path("text.jpg").write_bytes(b"no folder")
+    complaint = predict("two.png", "--out", "text.jpg/deep").complaint()
+    assert "Not a directory: text.jpg/deep" in complaint
+
+
+def test_a_cell_is_named_by_the_beginning_of_its_id(predict: Milbench, cells: Cells) -> None:
+    predict("two.png", of=cells.digits[:12]).done()
     assert read("two")["cell"] == cells.digits
-    assert (
-        "is not done (failed: ValueError: it broke)"
-        in predict("two.png", of=cells.failed).complaint()
-    )
+
+
+def test_a_cell_that_failed_reads_nothing(predict: Milbench, cells: Cells) -> None:
+    complaint = predict("two.png", of=cells.failed).complaint()
+    assert "is not done (failed: ValueError: it broke)" in complaint
+
+
+def test_a_task_without_pictures_says_so() -> None:
     with pytest.raises(ValueError, match="synthetic-bags has no pictures"):
         load_task("synthetic-bags").instances_from(Image.new("L", (30, 30)))
 
 
 def test_sensitivity_agrees_with_finite_differences() -> None:
     network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
+    # The map of this loss is the softmax of the network.
+    loss = load_loss("exact")
     image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     shape: Any = network.output_shape(8, 9)
     positions = torch.zeros(shape, dtype=torch.bool)
@@ -398,9 +637,7 @@ def test_sensitivity_agrees_with_finite_differences() -> None:
         return math.log(p[0, 1]) + math.log(p[1, 2])
 
     with torch.no_grad():
-        got = sensitivity(
-            network, load_loss("exact"), image, 1, positions
-        )  # its map is the softmax
+        got = sensitivity(network, loss, image, 1, positions)
     expected = torch.zeros(8, 9, dtype=torch.float64)
     for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
         step = torch.zeros_like(image)

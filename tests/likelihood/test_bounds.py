@@ -55,7 +55,7 @@ def test_bounds_are_differentiable() -> None:
         )
 
 
-def test_bags_of_all_sizes_side_by_side_have_the_bounds_they_have_alone() -> None:
+def test_bags_side_by_side_have_their_own_bounds() -> None:
     """As on an accelerator, and inside torch.func: every bag then has as many slots as the largest may need."""
     labels = torch.tensor(
         [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool
@@ -77,9 +77,7 @@ def test_bags_of_all_sizes_side_by_side_have_the_bounds_they_have_alone() -> Non
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
 
 
-def test_a_larger_label_set_than_was_promised_is_an_error_where_values_are_checked_and_nan_elsewhere() -> (
-    None
-):
+def test_a_label_set_larger_than_promised_is_error_or_nan() -> None:
     log_probs, labels = torch.zeros(1, 4, 5).log_softmax(dim=1), torch.ones(1, 3, dtype=torch.bool)
     with pytest.raises(UsageError, match=r"\|L\| = 3, above max_labels = 2"):
         bag_log_prob_bounds(log_probs, labels, max_labels=2)

@@ -7,18 +7,28 @@ import torch
 from hypothesis import given
 
 from milbench.likelihood import bag_log_prob, best_label_set, distribution, label_set_distribution
-from tests._helpers.likelihood_reference import PreciseBag, RandomBag, random_bags, regime_log_probs
+from tests._helpers.likelihood_reference import (
+    PreciseBag,
+    RandomBag,
+    every_label_set,
+    random_bags,
+    regime_log_probs,
+)
+
+
+def index_of(labels: torch.Tensor) -> torch.Tensor:
+    """Return where label sets (B, C) stand in the table of all: class c counts 2^c."""
+    return (labels * 2 ** torch.arange(labels.shape[1])).sum(dim=1)
 
 
 @given(random_bags(max_classes=6, max_positions=20))
 def test_distribution_is_every_set_on_its_own(bag: RandomBag) -> None:
-    classes = bag.labels.shape[1]
-    table = label_set_distribution(bag.log_probs)[0]
-    sets = torch.arange(2**classes).unsqueeze(-1) >> torch.arange(classes) & 1
-    expected = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets.bool())
-    assert (
-        (table == expected) | ((table - expected).abs() <= 1e-12 * expected.abs().clamp(min=1))
-    ).all()
+    sets = every_label_set(bag.labels.shape[1])
+    expected = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets)
+    found = label_set_distribution(bag.log_probs)[0][index_of(sets)]
+    # Of logarithms that are -inf the difference would be NaN.
+    tolerance = 1e-12 * expected.abs().clamp(min=1)
+    assert ((found == expected) | ((found - expected).abs() <= tolerance)).all()
 
 
 def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,9 +37,9 @@ def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose probabilities
     underflow, one with rare classes, and an ordinary bag of three positions.
     """
-    log_probs = torch.stack(
-        [regime_log_probs("uniform" if b == 6 else "background+4", 3, 5, seed=b) for b in range(7)]
-    )
+    regimes = ["background+4"] * 6 + ["uniform"]
+    bags = [regime_log_probs(regime, 3, 5, seed=b) for b, regime in enumerate(regimes)]
+    log_probs = torch.stack(bags)
     log_probs[3, 1] = -torch.inf
     log_probs[3] = log_probs[3].log_softmax(dim=0)
     log_probs[4] = -800.0
@@ -41,30 +51,55 @@ def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     return log_probs, torch.arange(5) < sizes.unsqueeze(1)
 
 
-@pytest.mark.parametrize("group", [1, 100, 1 << 20])
-def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distribution, "GROUP", group)  # one bag, two bags, or all at a time
+@pytest.fixture(scope="module")
+def precise() -> torch.Tensor:
+    """Return the log probabilities (7, 8) of all label sets of the mixed batch, in 80 digits."""
     log_probs, mask = mixed_batch()
-    sets = [[c for c in range(3) if index >> c & 1] for index in range(8)]
-    rows = [
-        [float(PreciseBag(bag[:, kept], labels).log_prob()) for labels in sets]
-        for bag, kept in zip(log_probs, mask, strict=True)
-    ]
-    truth = torch.tensor(rows, dtype=torch.float64)
-    assert -math.inf < truth[4, 7] < -750  # below the smallest float
-    torch.testing.assert_close(
-        label_set_distribution(log_probs, mask), truth, rtol=1e-12, atol=1e-12
-    )
-    labels, log_prob = best_label_set(log_probs, mask)
-    torch.testing.assert_close(log_prob, truth.amax(dim=1), rtol=1e-12, atol=1e-12)
-    index = (labels * 2 ** torch.arange(3)).sum(dim=1)
-    torch.testing.assert_close(truth[torch.arange(7), index], log_prob, rtol=1e-12, atol=1e-12)
+    rows = []
+    for bag, kept in zip(log_probs, mask, strict=True):
+        row = []
+        for index in range(8):
+            labels = [c for c in range(3) if index >> c & 1]
+            row.append(float(PreciseBag(bag[:, kept], labels).log_prob()))
+        rows.append(row)
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_the_mixed_batch_has_a_probability_below_every_float(precise: torch.Tensor) -> None:
+    assert -math.inf < precise[4, 7] < -750
+
+
+GROUPS = [
+    pytest.param(1, id="a bag at a time"),
+    pytest.param(100, id="two bags at a time"),
+    pytest.param(1 << 20, id="all at a time"),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_bags_of_every_kind_in_one_batch(
+    precise: torch.Tensor, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribution, "GROUP", group)
+    found = label_set_distribution(*mixed_batch())
+    torch.testing.assert_close(found, precise, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_best_sets_of_bags_of_every_kind(
+    precise: torch.Tensor, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribution, "GROUP", group)
+    labels, log_prob = best_label_set(*mixed_batch())
+    torch.testing.assert_close(log_prob, precise.amax(dim=1), rtol=1e-12, atol=1e-12)
+    of_labels = precise[torch.arange(7), index_of(labels)]
+    torch.testing.assert_close(of_labels, log_prob, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
-def test_the_best_set_of_large_bags_and_of_many_classes(sharpness: float) -> None:
-    rng = torch.Generator().manual_seed(round(10 * sharpness))
-    for classes, shape in (
+@pytest.mark.parametrize(
+    ("classes", "shape"),
+    [
         (1, (1,)),
         (3, (2,)),
         (7, (5, 8)),
@@ -72,14 +107,19 @@ def test_the_best_set_of_large_bags_and_of_many_classes(sharpness: float) -> Non
         (4, (70, 70)),
         (13, (3,)),
         (14, (4,)),
-    ):
-        logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
-        logits[:, -1] += torch.tensor(logits[0, 0].numel()).log() + 2
-        log_probs = logits.log_softmax(dim=1)
-        labels, log_prob = best_label_set(log_probs)
-        table = label_set_distribution(log_probs)
-        index = (labels * 2 ** torch.arange(classes)).sum(dim=1)
-        assert log_prob.tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
-        assert table[torch.arange(2), index].tolist() == pytest.approx(
-            table.amax(dim=1).tolist(), abs=1e-9
-        )
+    ],
+)
+def test_the_best_set_is_the_largest_of_the_table(
+    classes: int, shape: tuple[int, ...], sharpness: float
+) -> None:
+    rng = torch.Generator().manual_seed(round(10 * sharpness))
+    logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
+    # Background is likelier the more positions there are, so that not every class is in every set.
+    logits[:, -1] += math.log(math.prod(shape)) + 2
+    log_probs = logits.log_softmax(dim=1)
+    labels, log_prob = best_label_set(log_probs)
+    table = label_set_distribution(log_probs)
+    largest = table.amax(dim=1)
+    torch.testing.assert_close(log_prob, largest, rtol=0, atol=1e-9)
+    of_labels = table[torch.arange(2), index_of(labels)]
+    torch.testing.assert_close(of_labels, largest, rtol=0, atol=1e-9)

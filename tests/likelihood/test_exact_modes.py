@@ -50,7 +50,7 @@ def test_first_and_second_derivatives(
         )
 
 
-def test_second_derivatives_of_bags_without_positions_dimensions_and_of_rare_classes() -> None:
+def test_second_derivatives_hold_for_empty_bags_and_rare_classes() -> None:
     flat = random_logits(3, 4, scale=1.0).requires_grad_()
     labels = torch.tensor([[True, False, False], [False] * 3, [False, False, True]])
     assert torch.autograd.gradgradcheck(lambda z: bag_log_prob_from_logits(z, labels), (flat,))
@@ -155,7 +155,7 @@ def test_function_transforms() -> None:
     close(torch.tensordot(hessian, direction, dims=3), product)
 
 
-def test_more_classes_than_max_labels_give_nan_where_no_value_is_looked_at() -> None:
+def test_more_classes_than_max_labels_give_nan_if_unchecked() -> None:
     log_probs = logits(5).log_softmax(1)
     with accelerator():
         short = bag_log_prob(log_probs, LABELS, max_labels=2)

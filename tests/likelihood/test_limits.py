@@ -53,7 +53,7 @@ def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
         )
 
 
-def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
+def test_a_broken_network_is_no_impossible_label_set() -> None:
     for classes in (2, 12):
         logits = torch.zeros(2, classes + 1, 20)
         logits[0, 0, 0] = torch.nan

@@ -16,47 +16,57 @@ from tests._helpers.likelihood_reference import (
 from tests._helpers.losses import random_logits
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("regime", REGIMES)
-def test_presence_in_700_digits(regime: str, dtype: torch.dtype) -> None:
-    log_probs = regime_log_probs(regime, 3, 40).to(dtype)
-    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+def precise_presence(log_probs: torch.Tensor, c: int) -> tuple[float, float]:
+    """Return log Prb(class c is in the bag) and its log-odds in 700 digits, of (C+1, K) log probabilities."""
     with mpmath.workdps(700):
-        for c in range(3):
-            absent = mpmath.mpf(1)
-            for k in range(40):
-                column = [mpmath.exp(mpmath.mpf(x)) for x in log_probs[:, k].double().tolist()]
-                absent *= 1 - column[c] / sum(column)
-            log_present = float(mpmath.log1p(-absent))
-            odds = float(mpmath.log1p(-absent) - mpmath.log(absent))
-            scale = max(1.0, abs(log_present))
-            assert (
-                abs(presence_log_prob(log_probs[None])[0, c].item() - log_present)
-                <= tolerance * scale
-            )
-            assert presence_log_odds(log_probs[None])[0, c].item() == pytest.approx(
-                odds, rel=100 * tolerance
-            )
+        absent = mpmath.mpf(1)
+        for column in log_probs.double().T.tolist():
+            probs = [mpmath.exp(mpmath.mpf(value)) for value in column]
+            absent *= 1 - probs[c] / sum(probs)
+        log_present = mpmath.log1p(-absent)
+        return float(log_present), float(log_present - mpmath.log(absent))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-12), (torch.float32, 1e-5)],
+    ids=["float64", "float32"],
+)
+@pytest.mark.parametrize("regime", REGIMES)
+def test_presence_in_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
+    log_probs = regime_log_probs(regime, 3, 40).to(dtype)
+    log_present = presence_log_prob(log_probs[None])[0].tolist()
+    log_odds = presence_log_odds(log_probs[None])[0].tolist()
+    for c in range(3):
+        expected, expected_odds = precise_presence(log_probs, c)
+        assert abs(log_present[c] - expected) <= tolerance * max(1.0, abs(expected))
+        assert log_odds[c] == pytest.approx(expected_odds, rel=100 * tolerance)
+
+
+CERTAIN = torch.tensor([[[0.0], [-torch.inf], [-torch.inf]]])
+"""A bag of one position, which shows class 0 for certain."""
 
 
 def test_presence_of_certain_and_impossible_classes() -> None:
-    log_probs = torch.tensor([[[0.0], [-torch.inf], [-torch.inf]]])
-    assert presence_log_prob(log_probs).tolist() == [[0.0, -torch.inf]]
-    assert presence_log_odds(log_probs).tolist() == [[torch.inf, -torch.inf]]
-    assert presence_log_prob(log_probs, torch.tensor([[False]])).tolist() == [
-        [-torch.inf, -torch.inf]
-    ]
+    assert presence_log_prob(CERTAIN).tolist() == [[0.0, -torch.inf]]
+
+
+def test_log_odds_of_certain_and_impossible_classes() -> None:
+    assert presence_log_odds(CERTAIN).tolist() == [[torch.inf, -torch.inf]]
+
+
+def test_nothing_is_present_in_a_bag_of_padding() -> None:
+    padding = torch.tensor([[False]])
+    assert presence_log_prob(CERTAIN, padding).tolist() == [[-torch.inf, -torch.inf]]
 
 
 @given(random_bags(max_classes=4, max_positions=10))
-def test_presence_is_the_sum_over_the_sets_that_hold_the_class(bag: RandomBag) -> None:
+def test_presence_is_a_sum_over_label_sets(bag: RandomBag) -> None:
     sets = every_label_set(bag.labels.shape[1])
-    value = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).exp()
-    assert torch.allclose(
-        presence_log_prob(bag.log_probs)[0].exp(),
-        (value.unsqueeze(-1) * sets).sum(dim=0),
-        atol=1e-12,
-    )
+    probs = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).exp()
+    # Over the sets that hold the class.
+    expected = (probs.unsqueeze(-1) * sets).sum(dim=0)
+    assert torch.allclose(presence_log_prob(bag.log_probs)[0].exp(), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("function", [presence_log_prob, presence_log_odds])

@@ -77,7 +77,7 @@ def test_weighted_gradients_are_the_derivatives_of_the_value(weights: dict[str, 
     assert torch.autograd.gradcheck(lambda z: loss(z, LABELS), logits)
 
 
-def test_a_class_of_weight_zero_costs_nothing_in_an_empty_bag() -> None:
+def test_a_class_of_weight_0_is_free_in_empty_bags() -> None:
     loss = OneVsRest(weight=[1.0, 0.0, 1.0], reduction="none")
     loss.validate = False
     logits = some_logits(K).requires_grad_()
@@ -170,7 +170,7 @@ def cells_with(pos_weights: Sequence[Any], seeds: Any = 0) -> list[Cell]:
     return make_plan(make_spec({**values, **options})).cells
 
 
-def test_no_weight_leaves_the_id_of_a_cell_as_it_is() -> None:
+def test_without_weights_a_cell_keeps_its_id() -> None:
     values: dict[str, Any] = {"name": "t", "losses": ["mean"], "tasks": [TINY], "seeds": 0}
     without = make_plan(
         make_spec({**values, "recipe": {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}})

@@ -166,7 +166,7 @@ def test_copies_and_replicas_give_the_same_values(name: str) -> None:
     ],
     ids=lambda labels: type(labels).__name__,
 )
-def test_label_sets_may_be_lists_of_classes_or_numbers_of_any_type(labels: Any) -> None:
+def test_label_sets_may_be_lists_or_numbers_of_any_type(labels: Any) -> None:
     loss, logits = load_loss("exact"), some_logits(K)
     assert torch.equal(loss(logits, labels), loss(logits, LABELS))
     found, expected = loss.label_log_prob(logits, labels), loss.label_log_prob(logits, LABELS)
@@ -193,7 +193,7 @@ def test_padded_bags_are_the_bags() -> None:
             pad_bags(wrong)
 
 
-def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not() -> None:
+def test_the_predicted_label_set_has_all_likely_classes() -> None:
     logits = some_logits(K)
     for name in ("exact", "noisy-or"):
         loss, sets = load_loss(name), torch.cartesian_prod(*[torch.tensor([False, True])] * C)
@@ -280,7 +280,7 @@ SMALL_MASK = torch.tensor([[True] * K, [True] * K, [True] * (K - 1) + [False], [
 
 
 @pytest.mark.parametrize("name", SMALL_BATCHES)
-def test_the_loss_of_a_bag_is_the_same_alone_and_in_a_batch(name: str) -> None:
+def test_a_bag_costs_the_same_alone_and_in_batches(name: str) -> None:
     loss = load_loss(name, reduction="none").build(C)
     logits, labels = some_logits(K), ONE_CLASS if name == "cross-entropy" else LABELS
     mask = None if name == "cross-entropy" else SMALL_MASK

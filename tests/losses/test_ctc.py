@@ -22,10 +22,13 @@ def some_logits(B: int, *positions: int, seed: int = 0, scale: float = 2.0) -> T
 
 
 def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tensor:
-    length = max(map(len, sequences)) if length is None else length
-    return torch.tensor([[*s, *[-1] * (length - len(s))] for s in sequences]).view(
-        len(sequences), length
-    )
+    """Return sequences as a target (B, length), with -1 behind the shorter ones."""
+    if length is None:
+        length = max(len(sequence) for sequence in sequences)
+    target = torch.full((len(sequences), length), -1)
+    for row, sequence in zip(target, sequences, strict=True):
+        row[: len(sequence)] = torch.tensor(sequence)
+    return target
 
 
 def call(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -55,7 +58,8 @@ def test_value_is_the_sum_over_all_alignments(height: int, width: int) -> None:
     loss = per_bag("ctc")
     logits = some_logits(1, height, width, seed=height)
     columns = [column_prob(logits[0, :, :, t]) for t in range(width)]
-    possible = {s: p for s in SEQUENCES if (p := by_enumeration(columns, s)) > 0}
+    probs = {sequence: by_enumeration(columns, sequence) for sequence in SEQUENCES}
+    possible = {sequence: prob for sequence, prob in probs.items() if prob > 0}
     assert len(possible) >= 3
     for sequence, prob in possible.items():
         value = call(loss, logits, padded([sequence], 3))
@@ -68,9 +72,13 @@ def test_value_and_gradient_agree_with_torch() -> None:
     target = padded(SEQUENCES)
     # Columns of one position show what the position shows.
     reference = F.ctc_loss(
-        logits.permute(2, 0, 1).log_softmax(dim=2), target, torch.full((len(target),), 28), (target >= 0).sum(dim=1),
-        blank=C, reduction="none",
-    )  # fmt: skip
+        log_probs=logits.permute(2, 0, 1).log_softmax(dim=2),
+        targets=target,
+        input_lengths=torch.full((len(target),), 28),
+        target_lengths=(target >= 0).sum(dim=1),
+        blank=C,
+        reduction="none",
+    )
     value = call(loss, logits, target)
     assert_close(value, reference)
     weights = torch.linspace(0.5, 2, len(target)).double()
@@ -79,43 +87,80 @@ def test_value_and_gradient_agree_with_torch() -> None:
     assert_close(gradient, expected)
 
 
-def test_columns_have_an_order_and_rows_have_none() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
+TWO_SEQUENCES = padded([(0, 1), (2, 2)])
+
+
+def test_rows_have_no_order() -> None:
     logits = some_logits(2, 2, 3, 4)
-    value = call(loss, logits, target)
-    assert_close(call(loss, logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]], target), value)
-    assert_close(call(loss, logits.flip(-1), target.flip(1)), value)
-    assert not torch.allclose(call(loss, logits.flip(-1), target)[0], value[0])
-    assert_close(
-        call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), value
-    )  # padding is anywhere
-    assert_close(call(loss, logits[:, :, 0, 0], target), call(loss, logits[:, :, 0, :1], target))
-    single = some_logits(2)
-    assert call(loss, single, padded([(1,), ()])).tolist() == pytest.approx(
-        [-single.log_softmax(dim=1)[0, 1].item(), -single.log_softmax(dim=1)[1, C].item()]
-    )
+    # Two position dimensions of rows, whose six pairs are put in another order.
+    shuffled = logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]]
+    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
+    assert_close(call(per_bag("ctc"), shuffled, TWO_SEQUENCES), value)
+
+
+def test_columns_in_reverse_have_the_reverse_sequence() -> None:
+    logits = some_logits(2, 2, 3, 4)
+    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
+    reverse = logits.flip(-1)
+    assert_close(call(per_bag("ctc"), reverse, TWO_SEQUENCES.flip(1)), value)
+    assert not torch.allclose(call(per_bag("ctc"), reverse, TWO_SEQUENCES)[0], value[0])
+
+
+def test_padding_of_a_sequence_may_be_anywhere() -> None:
+    logits = some_logits(2, 2, 3, 4)
+    scattered = torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])
+    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
+    assert_close(call(per_bag("ctc"), logits, scattered), value)
+
+
+def test_one_position_dimension_is_one_row() -> None:
+    columns = some_logits(2, 4)
+    one_row = columns.unsqueeze(2)
+    value = call(per_bag("ctc"), columns, TWO_SEQUENCES)
+    assert_close(call(per_bag("ctc"), one_row, TWO_SEQUENCES), value)
+
+
+def test_a_bag_of_one_position_is_one_column() -> None:
+    logits = some_logits(2)
+    log_p = logits.log_softmax(dim=1)
+    value = call(per_bag("ctc"), logits, padded([(1,), ()]))
+    assert_close(value, torch.stack([-log_p[0, 1], -log_p[1, C]]))
+    assert_close(call(per_bag("ctc"), logits.unsqueeze(2), padded([(1,), ()])), value)
+
+
+THREE_SEQUENCES = padded([(0, 1), (2, 2), ()])
 
 
 def test_columns_without_instances_are_skipped() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2), ()])
     logits = some_logits(3, 2, 4)
-    wide = torch.cat([logits[..., :2], some_logits(3, 2, 3, seed=1), logits[..., 2:]], dim=-1)
+    hidden_columns = some_logits(3, 2, 3, seed=1)
+    wide = torch.cat([logits[..., :2], hidden_columns, logits[..., 2:]], dim=-1)
     mask = torch.zeros(3, 2, 7, dtype=torch.bool)
     mask[..., [0, 1, 5, 6]] = True
-    value = call(loss, logits, target)
-    assert_close(call(loss, wide, target, mask), value)
-    taller = torch.cat([logits, torch.zeros(3, C + 1, 2, 4)], dim=2)
-    rows = torch.tensor([True, True, False, False]).view(1, 4, 1).expand(3, 4, 4)
-    assert_close(call(loss, taller, target, rows), value)
+    value = call(per_bag("ctc"), logits, THREE_SEQUENCES)
+    assert_close(call(per_bag("ctc"), wide, THREE_SEQUENCES, mask), value)
 
 
-def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
-    logits = some_logits(2, 3, 2).requires_grad_()
+def test_masked_rows_are_left_out_of_a_column() -> None:
+    logits = some_logits(3, 2, 4)
+    hidden_rows = torch.zeros(3, C + 1, 2, 4)
+    tall = torch.cat([logits, hidden_rows], dim=2)
+    mask = torch.tensor([True, True, False, False]).view(1, 4, 1).expand(3, 4, 4)
+    value = call(per_bag("ctc"), logits, THREE_SEQUENCES)
+    assert_close(call(per_bag("ctc"), tall, THREE_SEQUENCES, mask), value)
+
+
+def test_a_sequence_that_does_not_fit_is_refused() -> None:
+    """Two equal classes need a blank between them, a third column."""
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):
-        call(loss, logits, target)
+        call(per_bag("ctc"), some_logits(2, 3, 2), TWO_SEQUENCES)
+
+
+def test_unchecked_a_sequence_that_does_not_fit_costs_infinity() -> None:
+    loss = per_bag("ctc")
     loss.validate = False
-    value = call(loss, logits, target)
+    logits = some_logits(2, 3, 2).requires_grad_()
+    value = call(loss, logits, TWO_SEQUENCES)
     assert value[0].isfinite()
     assert value[1] == torch.inf
     (gradient,) = torch.autograd.grad(value.sum(), logits)

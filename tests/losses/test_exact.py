@@ -26,20 +26,25 @@ def test_the_divisor_of_the_negative_log_likelihood(
     mask = torch.tensor([[True] * 4, [True, False, True, False]])
     labels = torch.tensor([[True, False, True], [False, True, False]])
     value = per_bag("exact", divide_by=divide_by)(logits, labels, mask)
-    large, small = (
+    probs = [
         LabelMaps(bag(0)).set_prob[frozenset({0, 2})],
         LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})],
-    )
-    expected = [
-        float(-exactly.log(p) / divisor)
-        for p, divisor in zip((large, small), divisors, strict=True)
     ]
+    expected = [float(-exactly.log(p) / d) for p, d in zip(probs, divisors, strict=True)]
     assert value.tolist() == pytest.approx(expected)
-    for name in ("superset", "exact-em", "hard-em"):
-        whole = per_bag(name, divide_by="none")(logits, labels, mask)
-        assert_close(
-            per_bag(name, divide_by=divide_by)(logits, labels, mask), whole / torch.tensor(divisors)
-        )
+
+
+@pytest.mark.parametrize("name", ["superset", "exact-em", "hard-em"])
+@pytest.mark.parametrize(("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2))])
+def test_other_losses_of_a_label_set_are_divided_alike(
+    name: str, divide_by: str, divisors: tuple[int, int]
+) -> None:
+    logits = torch.stack([bag(0), bag(1)])
+    mask = torch.tensor([[True] * 4, [True, False, True, False]])
+    labels = torch.tensor([[True, False, True], [False, True, False]])
+    whole = per_bag(name, divide_by="none")(logits, labels, mask)
+    divided = per_bag(name, divide_by=divide_by)(logits, labels, mask)
+    assert_close(divided, whole / torch.tensor(divisors))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -47,9 +52,8 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
     scores = per_bag("exact", rule="sum").score(bag(seed).unsqueeze(0), mask).classes
     p = softmax(bag(seed))
-    assert scores[0].tolist() == pytest.approx(
-        [float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)]
-    )
+    sums = [float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)]
+    assert scores[0].tolist() == pytest.approx(sums)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -83,7 +87,8 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
         m: per_bag("exact", divide_by="none", method=m)(logits, labels)
         for m in ("auto", "lower", "upper")
     }
-    for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
+    # A lower bound of the likelihood is an upper one of the loss.
+    for i, exact in enumerate(truth):
         assert found["upper"][i].item() <= exact + 1e-9
         assert found["lower"][i].item() >= exact - 1e-9
     assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
@@ -97,7 +102,7 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
-def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: str) -> None:
+def test_padding_changes_nothing_for_a_large_label_set(method: str) -> None:
     (logits, labels), sizes = large_label_sets(), [40, 25, 30]
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
     loss = per_bag("exact", divide_by="none", method=method)
@@ -108,7 +113,7 @@ def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: s
         assert_close(function(logits, labels, mask), expected, rtol=1e-10, atol=0)
 
 
-def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
+def test_a_label_set_too_large_is_refused_with_alternatives() -> None:
     logits, labels = large_label_sets()
     exact = per_bag("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
@@ -120,7 +125,7 @@ def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() ->
 
 
 @pytest.mark.parametrize("name", ["exact", "superset", "exact-em", "hard-em"])
-def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> None:
+def test_a_label_set_has_the_probability_of_its_label_maps(name: str) -> None:
     maps = LabelMaps(bag(6))
     found = per_bag(name).label_log_prob(bag(6).repeat(len(ALL_SETS), 1, 1), ALL_LABELS)
     assert found is not None
@@ -128,7 +133,7 @@ def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> 
         assert got == pytest.approx(float(exactly.log(maps.set_prob[label_set])), abs=1e-12)
 
 
-def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
+def test_the_bound_of_training_holds_for_no_other_label_sets() -> None:
     """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
     loss = per_bag("exact").build(C, max_labels=1)
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
@@ -159,7 +164,7 @@ def test_superset_is_that_of_all_maps_without_another_class(
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
 
 
-def test_background_everywhere_is_an_optimum_for_every_label_set_and_has_no_gradient() -> None:
+def test_background_everywhere_is_an_optimum_without_a_gradient() -> None:
     """This is the half of the exact likelihood that superset lacks: there the same bag is as bad as can be."""
     logits = torch.full((len(ALL_LABELS), C + 1, K), -200.0)
     logits[:, C] = 200.0

@@ -24,23 +24,27 @@ UNSIGNED = [np.uint8, np.uint16, np.uint32]
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_spelling_of_a_target_gives_the_same_loss(name: str) -> None:
-    loss, lists = load_loss(name, reduction="none"), TARGETS[name]
-    table = [[*row, *[-1] * (3 - len(row))] for row in lists] if name == "ctc" else lists
-    expected = loss(LOGITS, LABELS, None, torch.tensor(table))
-    arrays = [np.array(table, dtype) for dtype in (SIGNED if name == "ctc" else SIGNED + UNSIGNED)]
-    rows = [
+    loss = load_loss(name, reduction="none")
+    lists = TARGETS[name]
+    table = lists
+    types = SIGNED + UNSIGNED
+    if name == "ctc":
+        # Sequences of several lengths are padded with -1, which unsigned integers lack.
+        table = [[0, 2, 0], [1, -1, -1], [-1, -1, -1]]
+        types = SIGNED
+    arrays = [np.array(table, dtype) for dtype in types]
+    spellings: list[Any] = [
+        lists,
+        tuple(tuple(row) for row in lists),
         [np.array(row, int) for row in lists],
         [torch.tensor(row, dtype=torch.int32) for row in lists],
-    ]
-    frames = [pd.DataFrame(table), pd.Series(lists)]
-    for target in (
-        lists,
-        tuple(map(tuple, lists)),
+        pd.DataFrame(table),
+        pd.Series(lists),
         *arrays,
-        *map(torch.from_numpy, arrays),
-        *rows,
-        *frames,
-    ):
+        *[torch.from_numpy(array) for array in arrays],
+    ]
+    expected = loss(LOGITS, LABELS, None, torch.tensor(table))
+    for target in spellings:
         assert torch.equal(loss(LOGITS, LABELS, None, target), expected)
 
 
@@ -117,21 +121,41 @@ def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
         ),
     ],
 )
-def test_a_wrong_target_is_one_line_with_its_bag_and_value(
-    name: str, target: Any, says: str
-) -> None:
-    for given in [target, torch.tensor(target)] if name != "ctc" and "holds" in says else [target]:
-        with pytest.raises(UsageError) as error:
-            load_loss(name)(LOGITS, LABELS, None, given)
-        assert says in str(error.value)
-        assert "\n" not in str(error.value)
+def test_a_wrong_target_is_one_line_with_bag_and_value(name: str, target: Any, says: str) -> None:
+    assert_refused(name, target, says)
 
 
-def test_what_is_masked_may_hold_anything_and_a_class_may_be_hidden() -> None:
-    mask, loss = torch.tensor([True, True, False, True, False]).expand(B, K), load_loss("position")
-    hidden = torch.tensor([[0, 0, 3, 3, 3], [3] * 5, [3] * 5])
-    padded = hidden.masked_fill(~mask, -100)
-    assert torch.equal(loss(LOGITS, LABELS, mask, padded), loss(LOGITS, LABELS, mask, hidden))
+@pytest.mark.parametrize(
+    ("name", "target", "says"),
+    [
+        pytest.param("count", changed("count", 1, [0, -1, 0]), "bag 1 holds -1", id="count"),
+        pytest.param("position", changed("position", 1, [4] * 5), "bag 1 holds 4", id="position"),
+        pytest.param(
+            "position",
+            changed("position", 2, [3, 3, 3, 3, -100]),
+            "bag 2 holds -100",
+            id="position-of-padding",
+        ),
+    ],
+)
+def test_a_wrong_tensor_is_refused_as_lists_are(name: str, target: Any, says: str) -> None:
+    assert_refused(name, torch.tensor(target), says)
+
+
+def assert_refused(name: str, target: Any, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_loss(name)(LOGITS, LABELS, None, target)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_masked_positions_of_a_target_may_hold_anything() -> None:
+    """The label sets have classes that the target does not show: boxes may hide one another."""
+    loss = load_loss("position")
+    mask = torch.tensor([True, True, False, True, False]).expand(B, K)
+    target = torch.tensor([[0, 0, 3, 3, 3], [3] * 5, [3] * 5])
+    padded = target.masked_fill(~mask, -100)
+    assert torch.equal(loss(LOGITS, LABELS, mask, padded), loss(LOGITS, LABELS, mask, target))
 
 
 @pytest.mark.parametrize("name", ["exact", "noisy-or", "cross-entropy", *TARGETS])

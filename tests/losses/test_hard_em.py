@@ -57,9 +57,7 @@ SINGLE = [(bag(seed, 100).clamp(-200, 200).float(), 1e-5) for seed in range(3)]
 
 
 @pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_best_of_all_assignments(
-    logits: Tensor, rel: float
-) -> None:
+def test_value_and_gradient_are_those_of_the_best_assignment(logits: Tensor, rel: float) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):

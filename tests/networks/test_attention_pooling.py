@@ -96,7 +96,7 @@ def some_bags(*sizes: int) -> Bags:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_vs_rest_of_the_network_is_the_formula_of_its_paper(name: str) -> None:
+def test_one_vs_rest_is_the_formula_of_its_paper(name: str) -> None:
     """The class scores are the logits of the bag, and the evidence is the attention, but for a constant."""
     bags, network, loss = (
         some_bags(5, 2, 1),

@@ -31,7 +31,7 @@ def test_the_shape_of_the_map_is_known_without_computing_it(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "stride", "side"), [("resnet18", 8, 144), ("convnext_tiny", 4, 96)]
 )
-def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
+def test_positions_are_centred_on_the_pixels_they_see(
     name: str, stride: Literal[4, 8], side: int
 ) -> None:
     network = Backbone(name, 3, 1, seed=0, stride=stride).eval().double()
@@ -56,7 +56,7 @@ def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(
     assert float(ys[1] - ys[0]) == stride
 
 
-def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Path) -> None:
+def test_weights_of_a_file_give_the_maps_of_torchvision(tmp_path: Path) -> None:
     whole = models.resnet18(weights=None).eval()
     torch.save(whole.state_dict(), tmp_path / "resnet18.pth")
     network = Backbone(

@@ -94,7 +94,7 @@ def file(tmp_path: Path) -> str:
         ("synthetic-bags", (2, 9, 8)),
     ],
 )
-def test_a_file_s_network_stands_on_the_encoder_of_a_task(
+def test_a_network_of_a_file_uses_the_task_s_encoder(
     file: str, task_name: str, shape: tuple[int, ...]
 ) -> None:
     task = load_task(task_name)
@@ -168,7 +168,7 @@ def test_a_function_that_makes_one_is_refused(file: str) -> None:
         make_network(task, task.format_from({}), name, {}, 0)
 
 
-def test_a_network_without_a_way_to_take_its_encoder_is_refused(file: str) -> None:
+def test_a_network_that_takes_no_encoder_is_refused(file: str) -> None:
     task = load_task("extended-digits")
     name = network_name(task, f"{file}:Bare")
     with pytest.raises(UsageError, match="Bare takes an encoder and needs a method with_encoder"):

@@ -182,7 +182,7 @@ def test_positions_of_an_encoder_may_be_in_any_order() -> None:
 
 
 @torch.no_grad()
-def test_a_recording_has_the_same_logits_however_far_it_is_padded() -> None:
+def test_padding_does_not_change_the_logits_of_a_recording() -> None:
     """Padding of sequences is NaN."""
     task = load_task("sound-events")
     network = make_network(task, task.format_from({}), "context", {}, seed=0)
@@ -233,7 +233,7 @@ def test_every_loss_of_label_sets_gets_a_finite_gradient(name: str) -> None:
 
 
 @torch.no_grad()
-def test_training_begins_near_one_instance_of_each_class_in_a_bag() -> None:
+def test_training_begins_near_one_instance_of_each_class() -> None:
     """The mean over many initial networks of the log odds of a class against the background."""
     bags = some_bags([20] * 8)
     odds = []

@@ -89,16 +89,14 @@ def test_a_class_of_a_notebook_is_known_by_its_code(task: Any) -> None:
     assert len(digest) == 64
 
 
-def test_the_first_network_of_a_task_is_the_default_for_each_head(task: Any) -> None:
+def test_the_first_network_of_each_head_is_the_default(task: Any) -> None:
     assert network_name(task, "default") == suitable_networks(task)[0] == next(iter(task.networks))
     mnist = load_task("mnist")
     assert network_name(mnist, "default", "class") == next(iter(mnist.classifiers))
 
 
 @pytest.mark.parametrize("name", ["conv", "resnet18"])
-def test_a_network_of_one_s_own_does_not_pass_for_another_one(
-    tmp_path: Path, task: Any, name: str
-) -> None:
+def test_one_s_own_network_does_not_pass_for_another(tmp_path: Path, task: Any, name: str) -> None:
     """A task's own goes first by its name, and would be trained in place of the file's."""
     file = written(tmp_path / "mine.py", OWN.format(cls="Mine", body=f"name = '{name}'"))
     with pytest.raises(

@@ -47,7 +47,7 @@ def test_a_position_is_there_where_one_of_its_frames_is() -> None:
     assert mask[:, 0].all()
 
 
-def test_a_stride_that_is_no_power_of_two_is_refused_by_convolutions() -> None:
+def test_convolutions_refuse_a_stride_not_a_power_of_two() -> None:
     with pytest.raises(UsageError, match="stride = 6: expected a power of 2, such as 4"):
         made(SequenceConvolutional, stride=6)
 
@@ -62,7 +62,7 @@ def test_a_convolutional_position_sees_frames_around_its_middle() -> None:
     assert last - first + 1 == 30
 
 
-def test_a_gru_is_torch_s_bidirectional_one_with_the_same_weights() -> None:
+def test_a_gru_is_torch_s_with_the_same_weights() -> None:
     network = made(SequenceGRU)
     theirs = torch.nn.GRU(F * 4, WIDTH, batch_first=True, bidirectional=True)
     state = network.state_dict()

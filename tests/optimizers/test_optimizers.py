@@ -59,9 +59,7 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
     *(({"gradient_norm": rule}, r"gradient_norm = .* is wrong: .*(expected unit, none, max:X|valid string)") for rule in
       ("", "clip:1", "unit:2", "none:1", "max", "max:0", "max:nan", "max:inf", "quantile:1", "rms:-1", 1.0)),
 ])  # fmt: skip
-def test_a_setting_that_is_wrong_or_would_be_ignored_is_refused(
-    recipe: dict[str, object], complaint: str
-) -> None:
+def test_a_wrong_or_ignored_setting_is_refused(recipe: dict[str, object], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         small_cell(recipe=recipe)
 
@@ -87,7 +85,7 @@ def applied(clipping: GradientNorm, steps: list[list[Tensor]]) -> tuple[list[Ten
 
 
 @pytest.mark.parametrize("rule", ["quantile:0.1", "quantile:0.5", "max:0.1", "unit"])
-def test_a_gradient_has_length_one_or_at_most_a_number_or_a_quantile_of_all_lengths_so_far(
+def test_gradients_are_brought_to_the_length_asked_for(
     rule: str,
 ) -> None:
     steps, clipping = gradients(), GradientNorm(rule)

@@ -90,9 +90,7 @@ def test_the_products_are_those_of_the_whole_hessian() -> None:
 
 
 @pytest.mark.parametrize(("clip_rms", "clipped"), [(1e-4, 1.0), (1e4, 0.0)])
-def test_a_long_step_is_shortened_to_the_largest_root_mean_square(
-    clip_rms: float, clipped: float
-) -> None:
+def test_a_long_step_is_shortened_to_its_bound(clip_rms: float, clipped: float) -> None:
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = KroneckerPSGD(model, lr=0.5, clip_rms=clip_rms)

@@ -35,7 +35,7 @@ def test_a_late_import_finds_the_helper_beside_its_own_file(tmp_path: Path) -> N
     assert call_fresh(second.factor) == 2
 
 
-def test_a_file_named_like_a_package_leaves_the_package_as_it_is(tmp_path: Path) -> None:
+def test_a_file_does_not_replace_a_package_of_its_name(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("torch.py", "")
     project.write("mine.py", loss_text(name="beside-torch"))
@@ -45,7 +45,7 @@ def test_a_file_named_like_a_package_leaves_the_package_as_it_is(tmp_path: Path)
     assert sys.modules["torch"] is torch
 
 
-def test_a_lazy_module_that_fails_when_it_is_asked_harms_no_import(tmp_path: Path) -> None:
+def test_a_failing_lazy_module_harms_no_import(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("mine.py", loss_text(LAZY, name="has-lazy-module"))
     try:
@@ -56,7 +56,7 @@ def test_a_lazy_module_that_fails_when_it_is_asked_harms_no_import(tmp_path: Pat
         sys.modules.pop("lazy_module", None)
 
 
-def test_two_folders_may_have_packages_of_one_name_without_init_file(tmp_path: Path) -> None:
+def test_namespace_packages_of_two_folders_may_share_a_name(tmp_path: Path) -> None:
     first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
     for factor, project in enumerate((first, second), start=1):
         text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")

@@ -34,7 +34,7 @@ def test_a_helper_edited_after_planning_is_named(project: Project) -> None:
         check_unchanged(cell)
 
 
-def test_the_process_of_a_cell_takes_the_record_of_its_plan(project: Project) -> None:
+def test_a_cell_s_process_takes_its_plan_s_record(project: Project) -> None:
     path = str(project.folder / "mine.py")
     record = project.record()
     keep_planned("loss", path, record)
@@ -55,7 +55,7 @@ def test_another_version_of_a_package_is_named() -> None:
         check_as_planned("loss mine", record)
 
 
-def test_a_cell_is_not_loaded_by_a_class_that_was_defined_anew() -> None:
+def test_a_class_defined_anew_loads_no_cell() -> None:
     def define(factor: str) -> Any:
         names: dict[str, Any] = {"__name__": "a_notebook"}
         exec(loss_text(factor=factor), names)

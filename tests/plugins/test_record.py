@@ -40,7 +40,7 @@ def test_an_edit_of_a_helper_changes_the_digest(project: Project) -> None:
     assert project.digest() != before
 
 
-def test_an_edit_of_a_helper_of_a_helper_changes_the_digest(project: Project) -> None:
+def test_editing_a_helper_of_a_helper_changes_the_digest(project: Project) -> None:
     project.write("mine.py", "import helper\n")
     project.write("helper.py", "from lab.deep import SIGN\n")
     project.write("lab/deep.py", "SIGN = 1\n")
@@ -70,7 +70,7 @@ def test_an_edit_of_a_base_class_changes_the_digest(project: Project) -> None:
     ],
     ids=["open", "path", "descriptor", "pandas", "numpy", "run_path"],
 )
-def test_an_edit_of_a_file_read_at_import_changes_the_digest(project: Project, reads: str) -> None:
+def test_editing_a_file_read_at_import_changes_the_digest(project: Project, reads: str) -> None:
     imports = "import os, pathlib, runpy\nimport numpy as np, pandas as pd\n"
     file = project.write("weights.txt", "1.5\n")
     project.write("mine.py", f"{imports}FILE = {str(file)!r}\n{reads}\n")
@@ -79,7 +79,7 @@ def test_an_edit_of_a_file_read_at_import_changes_the_digest(project: Project, r
     assert project.digest() != before
 
 
-def test_an_edit_of_a_file_imported_by_its_path_changes_the_digest(project: Project) -> None:
+def test_editing_a_file_imported_by_path_changes_the_digest(project: Project) -> None:
     project.write("parts/scale.py", "K = 1\n")
     project.write(
         "mine.py",
@@ -240,7 +240,7 @@ def test_a_helper_of_another_folder_is_not_found(tmp_path: Path) -> None:
         second.factor()
 
 
-def test_two_losses_of_one_folder_share_the_module_of_their_helper(tmp_path: Path) -> None:
+def test_two_losses_of_one_folder_share_their_helper(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("helper.py", "CALLS = []\n")
     for name in ("first", "second"):
@@ -248,7 +248,7 @@ def test_two_losses_of_one_folder_share_the_module_of_their_helper(tmp_path: Pat
     assert project.factor("first.py") is project.factor("second.py")
 
 
-def test_a_module_of_the_session_is_not_replaced_by_a_helper(
+def test_a_helper_replaces_no_module_of_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Project(tmp_path / "session")
@@ -315,7 +315,7 @@ def test_an_import_that_hangs_is_one_line(
         project.factor()
 
 
-def test_a_usage_error_of_a_class_of_its_own_is_one_line(tmp_path: Path) -> None:
+def test_a_usage_error_of_an_own_class_is_one_line(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("mine.py", OWN_USAGE_ERROR)
     with pytest.raises(UsageError, match="the moon is not full"):

@@ -111,7 +111,7 @@ def test_a_file_of_milbench_that_moves_changes_nothing(monkeypatch: pytest.Monke
     assert record_of(*cells).digest == before
 
 
-def test_an_edit_of_a_module_that_it_uses_changes_the_digest(
+def test_editing_a_module_that_it_uses_changes_the_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

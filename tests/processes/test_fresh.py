@@ -142,7 +142,7 @@ def test_a_child_of_a_call_ends_with_it(processes: FreshProcesses, tmp_path: Pat
     wait_until(lambda: is_gone(int(file.read_text())))
 
 
-def test_a_child_that_hides_as_a_daemon_ends_with_its_call(tmp_path: Path) -> None:
+def test_a_daemon_of_a_child_ends_with_its_call(tmp_path: Path) -> None:
     file = tmp_path / "child"
     call_fresh(start_hidden_child, file)
     wait_until(lambda: is_gone(int(file.read_text())))
@@ -165,7 +165,7 @@ def test_a_call_that_closes_its_files_fails_alone(processes: FreshProcesses) -> 
     assert processes.submit(abs, -1).result(END) == 1
 
 
-def test_a_call_that_kills_the_host_is_named_and_the_next_one_works() -> None:
+def test_a_call_that_kills_the_host_fails_alone() -> None:
     processes = FreshProcesses()
     with pytest.raises(ProcessDied, match="SIGKILL"):
         processes.submit(lambda: os.kill(os.getppid(), signal.SIGKILL)).result(END)
@@ -280,7 +280,7 @@ def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
         wait_until(lambda number=number: is_gone(number))  # type: ignore[misc]
 
 
-def test_a_result_that_ends_the_program_when_it_is_read_is_an_error(
+def test_a_result_that_exits_when_read_is_an_error(
     processes: FreshProcesses,
 ) -> None:
     class Hostile:
@@ -293,7 +293,7 @@ def test_a_result_that_ends_the_program_when_it_is_read_is_an_error(
     assert processes.submit(abs, -1).result(END) == 1
 
 
-def test_an_error_that_cannot_be_sent_is_told_by_its_message(processes: FreshProcesses) -> None:
+def test_an_error_that_cannot_be_sent_keeps_its_message(processes: FreshProcesses) -> None:
     class TwoArgumentsError(Exception):
         def __init__(self, first: int, second: int) -> None:
             super().__init__(f"{first} is not {second}")

@@ -1,91 +1,232 @@
 """How long training was: what is compared at each length, and when the order changes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from milbench.report.combine import combine
-from milbench.report.lengths import last_changes, length_lines, lengths_of, lengths_table, longest
+from milbench.report.lengths import (
+    Lengths,
+    last_changes,
+    length_lines,
+    lengths_of,
+    lengths_table,
+    longest,
+    verdicts,
+)
+from milbench.report.sentences import sentences
 from milbench.report.study import Study
 from milbench.store.results import Results
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"
 
+A_LEADS = {"a": 0.05, "b": 0.2}
+B_LEADS = {"a": 0.04, "b": 0.01}
 
-def at_lengths(errors: dict[int, dict[str, float]], steps: bool = False, seeds: int = 3) -> Results:
-    """Return results of losses after several numbers of epochs, of a hundred steps each."""
-    parts = [
-        make_results(losses=each, tasks=ONE, epochs=epochs, seeds=seeds)
-        for epochs, each in errors.items()
-    ]
-    frames = [
-        part.frame.assign(recipe=f"epochs={epochs}")
-        for part, epochs in zip(parts, errors, strict=True)
-    ]
-    if steps:
-        seconds = [frame[frame["metric"] == "cost/step_seconds"] for frame in frames]
-        frames += [
-            own.assign(metric="cost/steps", value=100.0 * own["epoch"].astype(int))
-            for own in seconds
-        ]
-    cells = [cell for part in parts for cell in part.plan.cells]
-    return Results(replace(parts[0].plan, cells=cells), pd.concat(frames, ignore_index=True), {})
+A_IS_OVERTAKEN = {2: A_LEADS, 8: B_LEADS}
+"""Epochs -> the error of each loss."""
+A_STAYS_AHEAD = {2: A_LEADS, 8: {"a": 0.04, "b": 0.2}}
 
-
-def test_losses_are_compared_with_those_of_their_length_and_the_page_has_the_longest() -> None:
-    results = at_lengths({2: {"a": 0.05, "b": 0.2}, 8: {"a": 0.04, "b": 0.01}}, steps=True)
-    (found,) = lengths_of(study := Study(results))
-    assert (found.unit, list(found.studies)) == ("steps", [200, 800])
-    assert longest(study, [found]).table(TASK).index.tolist() == ["a", "b"]
-    table = lengths_table(found).frame
-    assert list(table.index) == ["b", "a"], "the best after the longest training first"
-    rows = results.frame[
-        (results.frame["metric"] == "test/instance_error") & (results.frame["recipe"] == "epochs=8")
-    ]
-    mean = 100 * rows[(rows["epoch"] == 8) & (rows["loss"] == "b")]["value"].mean()
-    assert float(table.loc["b"].iloc[1].split(" ±")[0]) == pytest.approx(mean, abs=0.06)
-    assert ["✓" in str(text) for text in table.loc["a"]] == [True, False]
-
-
-CHANGED = "the order changes with the length of training, from 2 to 8 epochs: a leads at 2 and is worse than the best"
-SAME = (
-    "no loss that leads at the one length is worse than the best at the other, from 2 to 8 epochs"
+CHANGES = (
+    "On extended-digits the order changes with the length of training, from 2 to 8 epochs: "
+    "a leads at 2 and is worse than the best at 8, where b leads."
+)
+STAYS = (
+    "On extended-digits no change of the order is shown from 2 to 8 epochs: "
+    "the leader at each of these lengths may be the best at the other one too."
 )
 
-
-@pytest.mark.parametrize(("b", "said"), [(0.01, f"{CHANGED} at 8, where b leads"), (0.2, SAME)])
-def test_a_sentence_says_whether_the_order_changes(b: float, said: str) -> None:
-    results = at_lengths({2: {"a": 0.05, "b": 0.2}, 8: {"a": 0.04, "b": b}})
-    assert length_lines(lengths_of(Study(results))) == [f"On extended-digits {said}."]
+STEPS_AN_EPOCH = 100
 
 
-def test_comparisons_that_differ_in_length_alone_are_lengths_of_the_same_losses() -> None:
-    late = {2: 0.2, 8: 0.01}
-    parts = [
-        make_results(losses={"a": 0.05, "b": b}, tasks=ONE, epochs=n, name=f"x{n}")
-        for n, b in late.items()
-    ]
-    lengths = lengths_of(Study(combine(parts)))
-    assert list(lengths_table(lengths[0]).frame.index) == ["b", "a"]
-    assert length_lines(lengths) == [f"On extended-digits {CHANGED} at 8, where b leads."]
+def at_lengths(errors: Mapping[int, Mapping[str, float]], seeds: int = 3) -> Results:
+    """Return results of losses after several numbers of epochs, whose numbers of steps are not known."""
+    parts = []
+    for epochs, of_losses in errors.items():
+        made = make_results(losses=of_losses, tasks=ONE, epochs=epochs, seeds=seeds)
+        parts.append(replace(made, frame=made.frame.assign(recipe=f"epochs={epochs}")))
+    plan = replace(parts[0].plan, cells=[cell for part in parts for cell in part.plan.cells])
+    frame = pd.concat([part.frame for part in parts], ignore_index=True)
+    return Results(plan, frame, {})
 
 
-def test_one_length_says_how_much_the_last_evaluations_changed() -> None:
-    errors = {("a", k): [(0.5, 0.4), (0.5, 0.3)] for k in range(3)} | {
-        ("b", k): [(0.5, 0.5)] * 2 for k in range(3)
-    }
-    (line,) = last_changes(Study(constant(errors)))
-    assert "changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2" in line.replace(
-        "+0.00", "0.00"
+def with_steps(results: Results) -> Results:
+    """Return results with the number of steps of each training, STEPS_AN_EPOCH each epoch."""
+    frame = results.frame
+    a_row_a_cell = frame[frame["metric"] == "cost/step_seconds"]
+    steps = a_row_a_cell.assign(
+        metric="cost/steps", value=STEPS_AN_EPOCH * a_row_a_cell["epoch"].astype(float)
     )
-    errors |= {("c", k): [(0.5, 0.4), (0.5, 0.4), (0.5, 0.2)] for k in range(3)}
-    (line,) = last_changes(Study(constant(errors)))
-    assert (
-        "by −20.00 points with c and by −10.00 to 0.00 with the others between the last two evaluations"
-        in line
-    )
-    (once,) = last_changes(Study(constant({("a", 0): [(0.5, 0.4)]})))
-    assert "evaluated once" in once
+    return replace(results, frame=pd.concat([frame, steps], ignore_index=True))
+
+
+def only_lengths(results: Results) -> Lengths:
+    """Return the lengths of results that have them on one task."""
+    (found,) = lengths_of(Study(results))
+    return found
+
+
+def mean_after(results: Results, epochs: int, loss: str) -> float:
+    """Return the mean test error of a loss after the last of some epochs, straight from the frame."""
+    frame = results.frame
+    frame = frame[frame["metric"] == "test/instance_error"]
+    frame = frame[frame["recipe"] == f"epochs={epochs}"]
+    frame = frame[frame["loss"] == loss]
+    return float(frame[frame["epoch"] == epochs]["value"].mean())
+
+
+def on_tasks(results: Results, names: list[str]) -> list[Lengths]:
+    """Return the lengths of results on one task as those of several tasks that are alike."""
+    lengths = only_lengths(results)
+    found = []
+    for name in names:
+        studies = {}
+        for length, study in lengths.studies.items():
+            frame = study.results.frame.assign(task=name)
+            studies[length] = Study(replace(study.results, frame=frame))
+        found.append(replace(lengths, task=name, studies=studies))
+    return found
+
+
+def test_lengths_are_in_steps_where_these_are_known() -> None:
+    lengths = only_lengths(with_steps(at_lengths(A_IS_OVERTAKEN)))
+    assert lengths.unit == "steps"
+    assert list(lengths.studies) == [2 * STEPS_AN_EPOCH, 8 * STEPS_AN_EPOCH]
+
+
+def test_lengths_are_in_epochs_where_steps_are_unknown() -> None:
+    lengths = only_lengths(at_lengths(A_IS_OVERTAKEN))
+    assert lengths.unit == "epochs"
+    assert list(lengths.studies) == [2, 8]
+
+
+def test_one_length_is_no_comparison_of_lengths() -> None:
     assert not lengths_of(Study(make_results(tasks=ONE)))
+
+
+def test_the_page_has_the_longest_training_alone() -> None:
+    results = at_lengths(A_IS_OVERTAKEN)
+    study = Study(results)
+    of_page = longest(study, lengths_of(study))
+    means = of_page.table(TASK).mean(axis=1)
+    assert means.index.tolist() == ["a", "b"]
+    assert means["b"] == pytest.approx(mean_after(results, 8, "b"))
+
+
+def test_the_page_has_all_of_one_length() -> None:
+    study = Study(make_results(tasks=ONE))
+    assert longest(study, []) is study
+
+
+def test_the_table_begins_with_the_best_after_the_longest_training() -> None:
+    table = lengths_table(only_lengths(at_lengths(A_IS_OVERTAKEN)))
+    assert list(table.frame.index) == ["b", "a"]
+
+
+def test_the_table_has_the_means_of_each_length() -> None:
+    results = at_lengths(A_IS_OVERTAKEN)
+    table = lengths_table(only_lengths(results)).frame
+    after_the_longest = str(table.loc["b"].iloc[1])
+    mean = float(after_the_longest.split(" ±", maxsplit=1)[0])
+    assert mean == pytest.approx(100 * mean_after(results, 8, "b"), abs=0.06)
+
+
+def test_the_table_ticks_losses_among_those_of_their_length() -> None:
+    table = lengths_table(only_lengths(at_lengths(A_IS_OVERTAKEN))).frame
+    after_two, after_eight = table.loc["a"]
+    assert "✓" in str(after_two)
+    assert "✓" not in str(after_eight)
+
+
+@pytest.mark.parametrize(
+    ("errors", "line"),
+    [
+        pytest.param(A_IS_OVERTAKEN, CHANGES, id="the leader is overtaken"),
+        pytest.param(A_STAYS_AHEAD, STAYS, id="the leader stays ahead"),
+    ],
+)
+def test_a_sentence_says_whether_the_order_changes(
+    errors: dict[int, dict[str, float]], line: str
+) -> None:
+    assert length_lines(lengths_of(Study(at_lengths(errors)))) == [line]
+
+
+def test_one_sentence_counts_tasks_where_there_are_many() -> None:
+    changed = on_tasks(at_lengths(A_IS_OVERTAKEN), ["t1", "t2"])
+    unchanged = on_tasks(at_lengths(A_STAYS_AHEAD), ["t3", "t4"])
+    (line,) = length_lines([*changed, *unchanged])
+    assert line == (
+        "On 2 of 4 tasks the leader after the shortest training is worse than the best after the longest, "
+        "or the other way round: t1 and t2."
+    )
+
+
+def test_many_tasks_without_a_change_are_not_named() -> None:
+    (line,) = length_lines(on_tasks(at_lengths(A_STAYS_AHEAD), ["t1", "t2", "t3", "t4"]))
+    assert line.startswith("On 0 of 4 tasks ")
+    assert line.endswith(" or the other way round.")
+
+
+def test_verdicts_are_of_the_longest_training_and_the_order() -> None:
+    study = Study(at_lengths(A_IS_OVERTAKEN))
+    lengths = lengths_of(study)
+    assert verdicts(study) == [*sentences(lengths[0].longest), CHANGES]
+
+
+def test_comparisons_that_differ_in_length_alone_are_lengths() -> None:
+    short = make_results(losses=A_LEADS, tasks=ONE, epochs=2, name="short")
+    long = make_results(losses=B_LEADS, tasks=ONE, epochs=8, name="long")
+    lengths = lengths_of(Study(combine([short, long])))
+    assert list(lengths_table(lengths[0]).frame.index) == ["b", "a"]
+    assert length_lines(lengths) == [CHANGES]
+
+
+def steady(loss: str, *errors: float) -> dict[tuple[str, int], list[tuple[float, float]]]:
+    """Return the errors of a loss on (validation, test) bags, epoch by epoch, the same with each of three seeds."""
+    by_epoch = [(0.5, error) for error in errors]
+    return {(loss, seed): by_epoch for seed in range(3)}
+
+
+def test_one_length_says_how_much_two_losses_still_changed() -> None:
+    results = constant(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
+    (line,) = last_changes(Study(results))
+    assert line == (
+        "On t the set error changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2, "
+        "the last two evaluations."
+    )
+
+
+def test_one_length_says_how_much_the_best_and_others_changed() -> None:
+    results = constant(
+        steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5) | steady("c", 0.4, 0.4, 0.2),
+    )
+    (line,) = last_changes(Study(results))
+    assert line == (
+        "On t the set error changed by −20.00 points with c and by −10.00 to 0.00 with the others "
+        "between the last two evaluations."
+    )
+
+
+def test_a_loss_without_others_changed_alone() -> None:
+    (line,) = last_changes(Study(constant(steady("a", 0.4, 0.3))))
+    assert line == (
+        "On t the set error changed by −10.00 points with a from epoch 1 to 2, the last two evaluations."
+    )
+
+
+def test_one_evaluation_does_not_show_whether_training_was_long_enough() -> None:
+    (line,) = last_changes(Study(constant(steady("a", 0.4))))
+    assert "evaluated once, at the end" in line
+
+
+def test_without_values_nothing_is_said_of_changes() -> None:
+    assert last_changes(Study(make_results(tasks=ONE, statuses=all_missing()))) == []
+
+
+def all_missing() -> dict[tuple[str, str, int], tuple[str, str]]:
+    """Return the statuses of the results of `make_results` on one task where no cell has begun."""
+    losses = ("exact", "max-pooling", "noisy-or", "one-vs-rest")
+    return {(loss, TASK, seed): ("missing", "") for loss in losses for seed in range(3)}

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from milbench.contracts.outcomes import Outcomes, save_outcomes
+from milbench.report.ranking_table import ranking_table
 from milbench.report.render import sentence
 from milbench.report.study import Study
-from milbench.report.tables import main_table, ranking_table
+from milbench.report.tables import main_table
 from milbench.store.results import Results
 from tests._helpers.report_data import constant, make_results
 

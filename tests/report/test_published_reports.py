@@ -13,7 +13,8 @@ from milbench.contracts.outcomes import Outcomes, load_outcomes, save_outcomes
 from milbench.errors import UsageError
 from milbench.report.classes import class_tables
 from milbench.report.published_reports import FRAME, PLAN, read, save
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 from tests._helpers.report_data import ONE, make_results
 
 STATUSES = {

@@ -9,11 +9,13 @@ from statistics import variance
 import pandas as pd
 import pytest
 
+from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.render import render
 from milbench.report.search import search_lines, search_table, searches
 from milbench.report.study import Study
 from milbench.store.results import Results
+from tests._helpers.cells import make_cell
 from tests._helpers.report_data import make_results
 
 RATES = [0.001, 0.003, 0.01, 0.03]
@@ -40,6 +42,7 @@ def results_of(
     results = make_results(losses=dict.fromkeys(values, fresh / 1.6), tasks={"t": "set_error"})
     first_row = results.frame.iloc[0].to_dict()
     draws: dict[str, Draw] = {}
+    planned = []
     rows = []
     for loss, of_loss in values.items():
         for number, of_draw in enumerate(of_loss):
@@ -48,12 +51,23 @@ def results_of(
                 settings["loss.k"] = number
             draw = Draw(Arm("t", loss, network), number, settings, point=number % 4)
             for seed, value in enumerate(of_draw):
-                cell = f"{loss} {number} {seed}"
-                draws[cell] = draw
-                own = {"loss": loss, "cell": cell, "draw": number, "value": value}
+                # Draws with the same settings are cells of their own, since they are trained for longer.
+                cell = make_cell(loss, "t", seed=2000 + seed, epochs=100 + number)
+                planned.append(cell)
+                draws[cell.id] = draw
+                own = {
+                    "loss": loss,
+                    "cell": cell.id,
+                    "seed": cell.seed,
+                    "draw": number,
+                    "value": value,
+                }
                 rows.append(first_row | own | {"metric": "validation/set_error"})
     by_arm = {f"t|{loss}|{network}": number for loss, number in chosen.items()}
-    plan = replace(results.plan, search=SearchRecord("validation/set_error", draws, by_arm))
+    labels = {cell.id: Label("t", cell.loss.name, network) for cell in results.plan.cells}
+    search = SearchRecord("validation/set_error", draws, by_arm, labels)
+    cells = [*results.plan.cells, *planned]
+    plan = replace(results.plan, search=search, cells=cells)
     frame = pd.concat([results.frame, pd.DataFrame(rows)])
     return Results(plan, frame.astype({"draw": "Int64", "epoch": "Int64"}), {})
 

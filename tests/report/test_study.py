@@ -12,7 +12,9 @@ from scipy import stats
 from milbench.contracts.outcomes import Outcomes, save_outcomes
 from milbench.contracts.published import Rule
 from milbench.contracts.supervision import Supervision
-from milbench.report.study import Study, failures, select_epochs
+from milbench.report.epochs import select_epochs
+from milbench.report.study import Study
+from milbench.report.values import failures
 from tests._helpers.report_data import ONE, constant, make_results
 
 CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}

@@ -1,107 +1,210 @@
 """What more supervision is worth in bags, read off made-up and simulated learning curves."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from milbench.report.formatting import slug
 from milbench.report.study import Study
-from milbench.report.supervision_worth import equivalent_amount, series_of, worth_table
+from milbench.report.supervision_worth import Series, equivalent_amount, series_of, worth_table
+from milbench.report.table import Table
 from milbench.store.results import Results
 from tests._helpers.report_data import make_results
 
 AMOUNTS = np.array([100, 200, 400, 800, 1600, 3200])
 
+ERRORS_AT_ONE_BAG = {"weak": 40, "strong": 20}
+"""Errors fall as one over the number of bags: 100 bags of the strong loss are worth 200 of the weak one."""
 
-def halving_errors() -> Results:
-    """Return errors that halve with twice the bags; 100 bags of the stronger loss are worth 200 of the weaker one."""
-    amounts = {f"sounds bags={bags}": bags for bags in (400, 100, 200)}
+
+def on_one_task(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> Results:
+    """Return results of tasks (name -> parameters) that are one task, "sounds", whose amount is its `bags`."""
     made = make_results(
-        losses={"weak": 0.4, "strong": 0.2}, tasks=dict.fromkeys(amounts, "set_error"), epochs=1,
-        supervision={"strong": "position"}, info={"amount": "bags"},
-        params={task: {"bags": bags} for task, bags in amounts.items()},
-    )  # fmt: skip
-    frame, error = made.frame, made.frame["loss"].map({"weak": 40, "strong": 20})
-    frame = frame.assign(value=error / frame["task"].map(amounts) * (1 + 0.01 * frame["seed"]))
-    return of_one_task(replace(made, frame=frame))
-
-
-def of_one_task(made: Results) -> Results:
-    plan = replace(
-        made.plan,
-        cells=[replace(cell, task=replace(cell.task, name="sounds")) for cell in made.plan.cells],
+        tasks=dict.fromkeys(tasks, "set_error"), info={"amount": "bags"}, params=tasks, **changes
     )
-    ids = {old.id: new.id for old, new in zip(made.plan.cells, plan.cells, strict=True)}
-    tasks = {cell.task.key: next(iter(made.plan.tasks.values())) for cell in plan.cells}
-    return Results(
-        replace(plan, tasks=tasks), made.frame.assign(cell=made.frame["cell"].map(ids)), {}
+    cells = [replace(cell, task=replace(cell.task, name="sounds")) for cell in made.plan.cells]
+    new_ids = {old.id: new.id for old, new in zip(made.plan.cells, cells, strict=True)}
+    info = next(iter(made.plan.tasks.values()))
+    plan = replace(made.plan, cells=cells, tasks={cell.task.key: info for cell in cells})
+    frame = made.frame.assign(cell=made.frame["cell"].map(new_ids))
+    return Results(plan, frame, {})
+
+
+def halving_errors(**changes: Any) -> Results:
+    """Return errors that halve with twice the bags, and are a little larger with each seed."""
+    bags = {f"sounds bags={bags}": bags for bags in (400, 100, 200)}
+    made = on_one_task(
+        {task: {"bags": count} for task, count in bags.items()},
+        losses={"weak": 0.4, "strong": 0.2},
+        epochs=1,
+        **{"supervision": {"strong": "position"}} | changes,
     )
+    frame = made.frame
+    at_one_bag = frame["loss"].map(ERRORS_AT_ONE_BAG)
+    luck = 1 + 0.01 * frame["seed"]
+    return replace(made, frame=frame.assign(value=at_one_bag / frame["task"].map(bags) * luck))
 
 
-def test_bags_of_more_supervision_are_read_off_the_curve_of_less() -> None:
-    study = Study(halving_errors())
-    (series,) = series_of(study)
-    assert list(series.tasks) == [100, 200, 400]
-    table = worth_table(study, series)
+def only_series(study: Study) -> Series:
+    """Return the series of a study that has one."""
+    (found,) = series_of(study)
+    return found
+
+
+def worth_of_halving_errors(**changes: Any) -> Table:
+    """Return the table of errors that halve with twice the bags."""
+    study = Study(halving_errors(**changes))
+    table = worth_table(study, only_series(study))
     assert table is not None
-    column = table.frame["as many bags for weak"]
-    assert column["strong, 100 bags"].startswith("200 [")
-    assert column["strong, 100 bags"].endswith("× 2")
-    assert column["strong, 400 bags"] == "> [>, >]", "more than were measured"
+    return table
 
 
-def test_curves_of_tasks_that_differ_in_more_have_names_of_their_own() -> None:
-    params = {
-        f"t{bags}{level}": {"bags": bags, "level": level} for bags in (1, 2, 3) for level in (-1, 1)
+def test_a_series_has_its_tasks_by_their_bags() -> None:
+    series = only_series(Study(halving_errors()))
+    assert series.tasks == {
+        100: "sounds bags=100",
+        200: "sounds bags=200",
+        400: "sounds bags=400",
     }
-    made = make_results(
-        tasks=dict.fromkeys(params, "set_error"), info={"amount": "bags"}, params=params
-    )
-    assert [one.name for one in series_of(Study(of_one_task(made)))] == [
-        "sounds level=-1",
-        "sounds level=1",
-    ]
-    assert (
-        len({slug(text) for text in ("x level=-1", "x level=1", "鳥", "魚", "a" * 99, "a" * 98)})
-        == 6
-    )
+    assert list(series.tasks) == [100, 200, 400]
+
+
+def test_two_amounts_are_no_series() -> None:
+    tasks = {"few": {"bags": 1}, "many": {"bags": 2}}
+    assert series_of(Study(on_one_task(tasks))) == []
+
+
+def test_tasks_that_differ_in_more_are_series_of_their_own() -> None:
+    tasks = {}
+    for bags in (1, 2, 3):
+        for level in (-1, 1):
+            tasks[f"t{bags}{level}"] = {"bags": bags, "level": level}
+    series = series_of(Study(on_one_task(tasks)))
+    assert [one.name for one in series] == ["sounds level=-1", "sounds level=1"]
+    assert list(series[0].tasks.values()) == ["t1-1", "t2-1", "t3-1"]
+
+
+def test_names_of_series_are_names_of_different_files() -> None:
+    names = ["x level=-1", "x level=1", "鳥", "魚", "a" * 99, "a" * 98]
+    assert len({slug(name) for name in names}) == len(names)
+
+
+def test_bags_of_more_supervision_are_read_off_the_other_curve() -> None:
+    worths = worth_of_halving_errors().frame["as many bags for weak"]
+    assert worths["strong, 100 bags"].startswith("200 [")
+    assert worths["strong, 100 bags"].endswith("× 2")
+
+
+def test_an_error_below_all_of_the_curve_is_worth_more_bags() -> None:
+    worths = worth_of_halving_errors().frame["as many bags for weak"]
+    assert worths["strong, 400 bags"] == "> [>, >]"
+
+
+def test_the_table_has_the_errors_that_are_to_be_reached() -> None:
+    frame = worth_of_halving_errors().frame
+    # 20 % at 100 bags, times 1, 1.01 and 1.02.
+    assert frame.loc["strong, 100 bags", "set error (%) ↓"] == "20.2 ± 0.2"
+
+
+def test_one_seed_has_no_interval_in_the_table() -> None:
+    worths = worth_of_halving_errors(seeds=1).frame["as many bags for weak"]
+    assert worths["strong, 100 bags"] == "200 × 2"
+
+
+def test_one_kind_of_supervision_has_no_table() -> None:
+    study = Study(halving_errors(supervision={}))
+    assert worth_table(study, only_series(study)) is None
+
+
+STRAIGHT = np.array([[0.40, 0.20], [0.42, 0.22], [0.38, 0.18]])
+"""The errors of three seeds at 100 and 400 bags, which fall alike."""
+
+
+def worth(target: float, **options: Any) -> tuple[float, float, float]:
+    """Return the amounts at which the curves of STRAIGHT reach a mean target, of seeds that vary as the curves do."""
+    targets = target + np.array([0.0, 0.02, -0.02])
+    return equivalent_amount([100, 400], STRAIGHT, targets, **options)
 
 
 def test_where_two_lines_meet_by_hand() -> None:
-    """Errors of 40 % and 20 % at 100 and 400 bags: 25 % lies three quarters of the way, at 100 * 4 ** 0.75 bags."""
-    curve = [[0.4, 0.2], [0.42, 0.22], [0.38, 0.18]]
-    found = equivalent_amount([100, 400], curve, [0.25, 0.27, 0.23])
-    assert found == pytest.approx(
-        (100 * 4**0.75,) * 3, rel=2e-3
-    )  # seed by seed the same difference
-    mirrored = equivalent_amount(
-        [100, 400], 1 - np.array(curve), [0.75, 0.73, 0.77], lower_is_better=False
-    )
-    assert mirrored == pytest.approx(found, rel=2e-3)
-    assert equivalent_amount([100, 400], curve, [0.1, 0.12, 0.1]) == (math.inf,) * 3, (
-        "more than 400"
-    )
-    assert equivalent_amount([100, 400], curve, [0.9, 0.92, 0.9]) == (0, 0, 0)
+    # 25 % lies three quarters of the way from 40 % to 20 %. The interval is a point: all seeds differ by the same.
+    expected = 100 * 4**0.75
+    assert worth(0.25) == pytest.approx((expected, expected, expected), rel=2e-3)
 
 
-@pytest.mark.parametrize(("seeds", "overlap"), [(3, 0.0), (5, 0.0), (5, 0.2)])
+def test_scores_that_rise_meet_where_errors_that_fall_do() -> None:
+    targets = 1 - (0.25 + np.array([0.0, 0.02, -0.02]))
+    found = equivalent_amount([100, 400], 1 - STRAIGHT, targets, lower_is_better=False)
+    assert found == pytest.approx(worth(0.25), rel=2e-3)
+
+
+def test_a_target_below_the_curve_needs_more_than_was_measured() -> None:
+    found = equivalent_amount([100, 400], STRAIGHT, [0.1, 0.12, 0.1])
+    assert found == (math.inf, math.inf, math.inf)
+
+
+def test_a_target_above_the_curve_needs_less_than_was_measured() -> None:
+    found = equivalent_amount([100, 400], STRAIGHT, [0.9, 0.92, 0.9])
+    assert found == (0, 0, 0)
+
+
+def test_two_seeds_have_no_interval() -> None:
+    amount, low, high = equivalent_amount([100, 400], STRAIGHT[:2], [0.25, 0.27])
+    assert amount == pytest.approx(100 * 4**0.75, rel=2e-3)
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+def test_an_interval_goes_on_beyond_what_was_measured() -> None:
+    # Seeds that vary so much exclude no amount.
+    targets = 0.3 + np.array([0.5, -0.5, 0.0])
+    _, low, high = equivalent_amount([100, 400], STRAIGHT, targets)
+    assert (low, high) == (0, math.inf)
+
+
+TRIALS = 1500
+NOISE = 0.03
+"""The standard deviation of an error, between seeds and between amounts alike."""
+DOUBLINGS = 2.3
+"""So often is the smallest amount doubled until the mean curve reaches the mean target."""
+
+
+def interval_of_simulated_seeds(
+    rng: np.random.Generator, seeds: int, overlap: float
+) -> tuple[float, float]:
+    """Return the interval of normal errors whose means fall by 10 points with every doubling of the bags.
+
+    Seeds that share data have errors in common, which their spread does not show.
+    """
+    means = 0.5 - 0.1 * np.log2(AMOUNTS / AMOUNTS[0])
+    luck = rng.normal(scale=NOISE, size=(seeds, 1))
+    curve = means + luck + rng.normal(scale=NOISE, size=(seeds, len(AMOUNTS)))
+    # Between two amounts the curve is a mixture of their values, of 0.7 and 0.3 at 2.3 doublings.
+    spread = NOISE * math.sqrt(1 + 0.3**2 + 0.7**2)
+    shared = rng.normal(scale=spread * math.sqrt(overlap))
+    target = 0.5 - 0.1 * DOUBLINGS + luck[:, 0] + rng.normal(scale=NOISE, size=seeds) + shared
+    _, low, high = equivalent_amount(AMOUNTS, curve, target, overlap=overlap)
+    return low, high
+
+
+@pytest.mark.parametrize(
+    ("seeds", "overlap"),
+    [
+        pytest.param(3, 0.0, id="three seeds"),
+        pytest.param(5, 0.0, id="five seeds"),
+        pytest.param(5, 0.2, id="five seeds that share data"),
+    ],
+)
 def test_the_interval_covers_the_true_amount(seeds: int, overlap: float) -> None:
-    """Normal errors whose means fall along a line in the logarithm; seeds that share data share errors of their own."""
     rng = np.random.default_rng(seeds)
-    mean = 0.5 - 0.1 * np.log2(AMOUNTS / 100)
-    truth = 100 * 2**2.3
-    hits, runs = 0, 1500
-    for _ in range(runs):
-        luck = rng.normal(scale=0.03, size=(seeds, 1))  # of a seed, in curve and target alike
-        curve = mean + luck + rng.normal(scale=0.03, size=(seeds, len(AMOUNTS)))
-        # Sharing adds to the mean difference what its spread over seeds does not show: overlap times their variance.
-        spread = 0.03 * math.sqrt(
-            1 + 0.3**2 + 0.7**2
-        )  # at 2.3 doublings the curve mixes two of its points
-        shared = rng.normal(scale=spread * math.sqrt(overlap))
-        target = 0.5 - 0.23 + luck[:, 0] + rng.normal(scale=0.03, size=seeds) + shared
-        _, low, high = equivalent_amount(AMOUNTS, curve, target, overlap=overlap)
-        hits += low <= truth <= high
-    assert hits / runs == pytest.approx(0.95, abs=0.02)
+    truth = AMOUNTS[0] * 2**DOUBLINGS
+    hits = 0
+    for _ in range(TRIALS):
+        low, high = interval_of_simulated_seeds(rng, seeds, overlap)
+        if low <= truth <= high:
+            hits += 1
+    assert hits / TRIALS == pytest.approx(0.95, abs=0.02)

@@ -7,20 +7,12 @@ import pytest
 from scipy import stats
 
 from milbench.contracts.metric_info import METRICS, Metric
-from milbench.experiment.questions import Mark
 from milbench.report.formatting import interval, measured
-from milbench.report.marks import marks_frame, passing
+from milbench.report.pair_tables import contrasts_table, pairs_frame
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.differences import student_interval
 from milbench.report.study import Study
-from milbench.report.tables import (
-    Table,
-    cells_table,
-    contrasts_table,
-    main_table,
-    metrics_table,
-    pairs_frame,
-)
+from milbench.report.table import Table
+from milbench.report.tables import cells_table, main_table, metrics_table
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"
@@ -170,38 +162,3 @@ def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
     assert own["state"].tolist() == ["done", "failed", "missing"]
     assert own["reason"].tolist() == ["—", "no memory", "—"]
     assert own["MLflow run"].tolist()[2] == "—"
-
-
-@pytest.mark.parametrize(
-    ("values", "at_most", "verdict"),
-    [
-        ([0.020, 0.021, 0.022], True, "pass"),
-        ([0.02, 0.03, 0.09], True, "open"),
-        ([0.2, 0.21, 0.2], True, "fail"),
-        ([0.2, 0.21, 0.2], False, "pass"),
-        ([math.nan] * 3, True, "open"),
-    ],
-)
-def test_a_mark_is_passed_by_the_interval_of_all_planned_seeds(
-    values: list[float], at_most: bool, verdict: str
-) -> None:
-    known = pd.Series(values).dropna()
-    assert (
-        passing(student_interval(known), 0.05, at_most=at_most, complete=len(known) == len(values))
-        == verdict
-    )
-
-
-def test_marks_are_a_row_a_test_and_loss() -> None:
-    marks = [
-        Mark("easy", TASK, {}, {"instance_error": 0.05}),
-        Mark("sure", TASK, at_least={"auroc": 0.9}),
-    ]
-    frame = marks_frame(Study(make_results(tasks=ONE, info={"marks": marks})))
-    assert len(frame) == 8
-    found = frame.set_index(["test", "variant"])["verdict"]
-    assert (found["easy", "exact"], found["easy", "max-pooling"], found["sure", "exact"]) == (
-        "pass",
-        "fail",
-        "pass",
-    )

@@ -74,9 +74,7 @@ def test_the_cells_beside_a_hostile_plug_in_are_done(hostile_root: Path) -> None
 
 
 @pytest.mark.timeout(280)
-def test_a_process_that_a_plug_in_has_started_ends_with_its_cell(
-    milbench: Milbench, root: Path
-) -> None:
+def test_a_process_of_a_plug_in_ends_with_its_cell(milbench: Milbench, root: Path) -> None:
     words = ["run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=child"]
     milbench(*words, "--jobs", "1").done()
     (output,) = Root(root).cells.glob("*/output.txt")
@@ -85,7 +83,7 @@ def test_a_process_that_a_plug_in_has_started_ends_with_its_cell(
     assert not [number for number in numbers if psutil.pid_exists(number)]
 
 
-def test_what_a_plug_in_changes_does_not_reach_the_next_cell(
+def test_changes_by_a_plug_in_reach_no_other_cell(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--task", TINY, "--loss"]
@@ -105,9 +103,7 @@ def test_what_a_plug_in_prints_is_kept_beside_its_cell(milbench: Milbench, root:
     assert "printed in a step\n" in output.read_text()
 
 
-def test_a_cell_in_the_launching_process_leaves_it_as_it_was(
-    milbench: Milbench, root: Path
-) -> None:
+def test_a_cell_leaves_the_launching_process_as_it_was(milbench: Milbench, root: Path) -> None:
     def of_this_process() -> tuple[object, ...]:
         return (
             Path.cwd(),
@@ -270,9 +266,7 @@ def test_a_cluster_survives_the_loss_of_a_worker(root: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(600)
-def test_a_cell_that_kills_every_worker_fails_alone_on_a_cluster(
-    milbench: Milbench, root: Path
-) -> None:
+def test_a_cell_that_kills_workers_fails_alone(milbench: Milbench, root: Path) -> None:
     pytest.importorskip("distributed")
     words = ["run", "--loss", f"{HOSTILE},exact,noisy-or", "--task", TINY, "--cluster", "local:2"]
     ran = milbench(*words, "-p", "loss.hostile.how=kill worker")

@@ -56,9 +56,7 @@ def check_many(tmp_path: Path, values: Mapping[str, object]) -> list[str]:
         ("posterior over positions", "sum to 1"),
     ],
 )
-def test_what_a_loss_must_not_return_is_refused_in_one_line(
-    fault: str, says: str, tmp_path: Path
-) -> None:
+def test_a_wrong_result_of_a_loss_is_one_line(fault: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="faulty with network mlp on the first batch of tiny"
     ) as error:
@@ -69,7 +67,7 @@ def test_what_a_loss_must_not_return_is_refused_in_one_line(
     )
 
 
-def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: Path) -> None:
+def test_a_loss_is_tried_from_the_recipe_s_start(tmp_path: Path) -> None:
     """Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
     source = tmp_path / "late_loss.py"
     source.write_text(
@@ -113,7 +111,7 @@ def test_small_steps_take_one_thread(
     assert called == calls
 
 
-def test_a_bound_of_classes_that_is_too_small_is_named_also_where_a_later_batch_breaks_it(
+def test_a_class_bound_broken_by_a_later_batch_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""

@@ -85,7 +85,7 @@ def check_whole(root: Path, expected: object, *, was_damaged: bool = False) -> N
 
 
 @pytest.mark.timeout(600)
-def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
+def test_killed_launches_end_as_an_unbroken_one(
     tmp_path: Path, unbroken: tuple[float, object]
 ) -> None:
     """Each is killed at a random moment of its own quarter of a launch, and goes on from what the others left."""

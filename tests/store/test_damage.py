@@ -29,7 +29,7 @@ def store(milbench: Milbench, root: Path) -> tuple[CellFolder, CellFolder]:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_cell_with_a_damaged_file_is_not_done_and_run_computes_it_again(
+def test_a_damaged_cell_is_not_done_and_computed_again(
     how: str, milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
 ) -> None:
     folder, other = store
@@ -75,7 +75,7 @@ def test_every_command_names_a_damaged_cell_in_one_line(
     assert "damaged: history.csv" in milbench("predict", "x.png", "--cell", folder.id).complaint()
 
 
-def test_weights_of_any_size_are_looked_at_where_they_are_read_and_before_a_launch(
+def test_damaged_weights_are_seen_when_read_and_before_launches(
     milbench: Milbench,
     root: Path,
     store: tuple[CellFolder, CellFolder],

@@ -17,7 +17,7 @@ from tests._helpers.damage import numbers
 WORDS = ["run", "--task", TINY, "--seeds", "0-1", "--loss"]
 
 
-def test_a_store_that_is_copied_moved_or_merged_needs_nothing_computed(
+def test_a_copied_moved_or_merged_store_needs_nothing_computed(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     assert milbench(*WORDS, "exact").code == 0
@@ -45,9 +45,7 @@ def test_a_store_that_is_copied_moved_or_merged_needs_nothing_computed(
     assert after == [row for row in before if not row[1].startswith("cost/")]
 
 
-def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(
-    milbench: Milbench, root: Path
-) -> None:
+def test_losses_run_one_by_one_are_in_one_comparison(milbench: Milbench, root: Path) -> None:
     for loss in ("exact", "noisy-or"):
         assert milbench(*WORDS, loss).code == 0
     assert {cell.loss.name for cell in Root(root).plan().cells} == {"exact", "noisy-or"}
@@ -105,9 +103,7 @@ def test_an_unpacked_store_goes_on_with_further_seeds(milbench: Milbench, unpack
     assert "3 cells, 1 to run" in said
 
 
-def test_a_damaged_plan_is_one_line_and_never_replaced_by_a_smaller_one(
-    milbench: Milbench, root: Path
-) -> None:
+def test_a_damaged_plan_is_never_replaced_by_a_smaller_one(milbench: Milbench, root: Path) -> None:
     words = ["run", "--task", TINY, "--loss"]
     assert milbench(*words, "exact").code == 0
     plan = root / "runs/tiny.json"

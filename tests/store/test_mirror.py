@@ -83,9 +83,7 @@ def clear_connections() -> None:
 DONE = {"exact": "FINISHED", "hostile": "FAILED"}
 
 
-def test_a_database_shows_all_and_comes_back_after_it_was_deleted(
-    milbench: Milbench, root: Path
-) -> None:
+def test_a_deleted_database_comes_back_with_all_cells(milbench: Milbench, root: Path) -> None:
     assert milbench(*WORDS).code == 1
     check_mirrored(root, DONE)
     assert milbench("sync").code == 0
@@ -103,7 +101,7 @@ def test_a_database_shows_all_and_comes_back_after_it_was_deleted(
     check_mirrored(root, DONE)
 
 
-def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
+def test_a_server_that_died_gets_the_rest_later(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch, mlflow_server: MlflowServer
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_server.uri)
@@ -183,7 +181,7 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
     assert "Traceback" not in ran.out + ran.err
 
 
-def test_a_cell_that_was_stopped_is_shown_as_killed_until_it_goes_on(
+def test_a_stopped_cell_is_killed_until_it_goes_on(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

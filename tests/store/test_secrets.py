@@ -155,7 +155,7 @@ def test_a_record_of_another_server_loses_its_password(
         ("http://host/?mail=me@home&token=abc", "http://***@home***"),
     ],
 )
-def test_what_is_before_the_last_at_and_the_query_is_hidden(address: str, shown: str) -> None:
+def test_credentials_and_the_query_of_an_address_are_hidden(address: str, shown: str) -> None:
     assert without_secrets(address) == shown
 
 

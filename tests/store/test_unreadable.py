@@ -151,7 +151,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", ["result.json", "weights.safetensors"])
 @pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
-def test_a_cell_with_something_else_than_a_file_is_computed_again(
+def test_a_cell_without_a_proper_file_is_computed_again(
     milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
 ) -> None:
     whole = numbers(root)
@@ -331,7 +331,7 @@ def test_progress_that_is_damaged_stops_no_status(
     assert "1 of 2 cells done, 1 missing" in milbench("status").out
 
 
-def test_an_epoch_beyond_every_number_of_the_frame_is_left_out(
+def test_an_epoch_too_large_for_the_frame_is_dropped(
     milbench: Milbench, root: Path, cell: CellFolder, tmp_path: Path
 ) -> None:
     (cell.path / "result.json").unlink()

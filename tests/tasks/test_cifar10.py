@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from milbench import UsageError, load_task
+from milbench import Network, UsageError, load_task
 from milbench.training.training_setup import typical_positions
 from tests._helpers.small_data import TEST, TRAIN, small_cifar, write_batch
 from tests._helpers.tasks import loaded, new_network
@@ -17,64 +18,117 @@ def make(**params: Any) -> Any:
     return load_task("cifar10", any_data=True, **params)
 
 
-def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_path: Path) -> None:
-    root = small_cifar(tmp_path)
-    red, green, blue = (np.full(1024, value, np.uint8) for value in (7, 8, 9))
-    red[33] = 200  # the second pixel of the second row
-    write_batch(
-        root / TRAIN[2],
-        {"data": np.stack([np.concatenate([red, green, blue])] * 3), "labels": [4, 5, 6]},
-    )
-    problem = loaded("cifar10", root, any_data=True, validation=30)
-    assert problem.training_count == 4 * 24 + 3 - 30
-    sizes = {split: sum(map(len, evaluated.bags)) for split, evaluated in problem.splits.items()}
-    assert sizes == {"validation": 30, "test": 40}
-    train, _test = make().images(root)
-    image = train.pixels[48]
-    assert image.shape == (3, 32, 32)
-    assert image[0, 1, 1] == 200
-    assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [
-        [7],
-        [8],
-        [9],
-    ]
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data directory whose third batch has three equal images, and the other four batches 24 each.
+
+    They are 7 in red, 8 in green and 9 in blue, but for the second pixel of the second row.
+    """
+    folder = small_cifar(tmp_path)
+    red = np.full(1024, 7, np.uint8)
+    green = np.full(1024, 8, np.uint8)
+    blue = np.full(1024, 9, np.uint8)
+    red[32 + 1] = 200
+    image = np.concatenate([red, green, blue])
+    write_batch(folder / TRAIN[2], {"data": np.stack([image] * 3), "labels": [4, 5, 6]})
+    return folder
+
+
+def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
+    train, _ = make().images(root)
+    expected = torch.tensor([7, 8, 9], dtype=torch.uint8).view(3, 1, 1).repeat(1, 32, 32)
+    expected[0, 1, 1] = 200
+    assert torch.equal(train.pixels[48], expected)
+
+
+def test_classes_are_in_the_order_of_the_files(root: Path) -> None:
+    train, _ = make().images(root)
     assert train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
-def test_the_published_networks(tmp_path: Path) -> None:
+def test_the_last_images_are_kept_for_validation(root: Path) -> None:
+    problem = loaded("cifar10", root, any_data=True, validation=30)
+    counts = {}
+    for name, split in problem.splits.items():
+        counts[name] = sum(len(bags) for bags in split.bags)
+    assert counts == {"validation": 30, "test": 40}
+    assert problem.training_count == 4 * 24 + 3 - 30
+
+
+BODY = [
+    (3, 128),
+    (128, 128),
+    (128, 128),
+    (128, 192),
+    (192, 192),
+    (192, 192),
+    (192, 256),
+    (256, 256),
+    (256, 256),
+]
+"""Inputs and outputs of the nine 3x3 convolutions below the last one, in Section 5.1.2 of the paper."""
+
+
+def test_networks_have_as_many_weights_as_published(tmp_path: Path) -> None:
+    """2.7 M with M = 2^20; the baseline has no background."""
     problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
-    images = torch.rand(2, 3, 32, 32)
-    layers = [(27, 128), (1152, 128), (1152, 128), (1152, 192), (1728, 192), (1728, 192), (1728, 256), (2304, 256),
-              (2304, 256)]  # fmt: skip
-    body = sum((inputs + 1) * outputs for inputs, outputs in layers)
-    network, baseline = new_network(problem), new_network(problem, head="class")
-    assert (
-        sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203
-    )  # 2.7 M with M = 2^20
-    assert sum(p.numel() for p in baseline.parameters()) == body + 2305 * 10
-    assert network(images).shape == (2, 11, 4, 4)
+    body = sum((9 * inputs + 1) * outputs for inputs, outputs in BODY)
+    of_a_channel = 9 * 256 + 1
+    assert count_weights(new_network(problem)) == body + 11 * of_a_channel == 2_832_203
+    assert count_weights(new_network(problem, head="class")) == body + 10 * of_a_channel
+
+
+def count_weights(network: Network) -> int:
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def test_the_published_network_has_16_positions(tmp_path: Path) -> None:
+    problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
+    network = new_network(problem)
+    assert network(torch.rand(2, 3, 32, 32)).shape == (2, 11, 4, 4)
     assert typical_positions(network, problem) == 16
-    assert (baseline(images)[:, 10] == 0).all()
 
 
-def test_training_images_are_windows_of_the_padded_image_mirrored_or_not() -> None:
-    """Against every window that there is; all of them come, each about as often."""
+def test_the_background_of_the_baseline_is_0(tmp_path: Path) -> None:
+    problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
+    baseline = new_network(problem, head="class")
+    assert (baseline(torch.rand(2, 3, 32, 32))[:, 10] == 0).all()
+
+
+Window = tuple[int, int, bool]
+"""Top, left, and whether it is mirrored."""
+
+
+def drawn_windows(count: int) -> list[Window]:
+    """Return which windows of the padded image some training images are: of all there are, the one that is equal."""
     image = torch.arange(1, 3073).view(3, 32, 32).fmod(251).byte()
-    windows, padded = {}, torch.from_numpy(np.pad(image, ((0, 0), (4, 4), (4, 4))))
+    padded = torch.from_numpy(np.pad(image, ((0, 0), (4, 4), (4, 4))))
+    windows: dict[bytes, Window] = {}
     for top, left in itertools.product(range(9), range(9)):
-        window = padded[:, top : top + 32, left : left + 32].contiguous()
-        windows[window.numpy().tobytes()] = (top, left, False)
-        windows[window.flip(2).numpy().tobytes()] = (top, left, True)
-    shown = make().augmented(image.expand(4000, -1, -1, -1), torch.Generator().manual_seed(0))
-    assert shown.shape == (4000, 3, 32, 32)
-    places = [windows[one.contiguous().numpy().tobytes()] for one in shown]
-    assert len(set(places)) == len(windows) == 162
-    for axis, count in ((0, 9), (1, 9), (2, 2)):
-        often = [sum(place[axis] == value for place in places) for value in range(count)]
-        expected = 4000 / count
-        assert (
-            sum((n - expected) ** 2 / expected for n in often) < 30
-        )  # chi-square, 8 degrees of freedom at most
+        window = padded[:, top : top + 32, left : left + 32]
+        windows[as_bytes(window)] = (top, left, False)
+        windows[as_bytes(window.flip(2))] = (top, left, True)
+    images = image.expand(count, -1, -1, -1)
+    shown = make().augmented(images, torch.Generator().manual_seed(0))
+    assert shown.shape == images.shape
+    return [windows[as_bytes(one)] for one in shown]
+
+
+def as_bytes(image: Tensor) -> bytes:
+    return image.contiguous().numpy().tobytes()
+
+
+def test_training_images_are_all_windows_mirrored_or_not() -> None:
+    assert len(set(drawn_windows(4000))) == 9 * 9 * 2
+
+
+@pytest.mark.parametrize(("axis", "count"), [(0, 9), (1, 9), (2, 2)], ids=["top", "left", "mirror"])
+def test_windows_are_drawn_uniformly(axis: int, count: int) -> None:
+    values = [window[axis] for window in drawn_windows(4000)]
+    expected = 4000 / count
+    chi_square = sum((values.count(value) - expected) ** 2 / expected for value in range(count))
+    # At most 8 degrees of freedom.
+    assert chi_square < 30
 
 
 class Reduced:
@@ -87,21 +141,34 @@ class Reduced:
         return self.call
 
 
-HUGE = Reduced(
-    np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B")
-)  # without its contents
-NESTED: Any = (
-    1  # lists of lists of lists, each ten times the same one: a billion numbers in a few bytes
-)
+HUGE = Reduced(np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B"))
+"""An array of nine billion bytes without its contents."""
+NESTED: Any = 1
+"""Lists of lists of lists, each ten times the same one: a billion numbers in a few bytes."""
 for _ in range(9):
     NESTED = [NESTED] * 10
 
 
-@pytest.mark.parametrize(("data", "labels", "complaint"), [
-    (Reduced(os.mkdir, ("harmed",)), [], r"test_batch is damaged: it refers to posix.mkdir"),
-    (HUGE, [0], r"test_batch is damaged: .*its data are no bytes"),
-    (np.zeros((10, 3072), np.uint8), NESTED, r"test_batch is damaged: .*expected labels from 0 to 9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "labels", "complaint"),
+    [
+        pytest.param(
+            Reduced(os.mkdir, ("harmed",)),
+            [],
+            r"test_batch is damaged: it refers to posix.mkdir",
+            id="a-function-that-is-called",
+        ),
+        pytest.param(
+            HUGE, [0], r"test_batch is damaged: .*its data are no bytes", id="a-huge-array"
+        ),
+        pytest.param(
+            np.zeros((10, 3072), np.uint8),
+            NESTED,
+            r"test_batch is damaged: .*expected labels from 0 to 9",
+            id="lists-in-lists",
+        ),
+    ],
+)
 def test_damaged_files_are_named_and_run_no_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: Any, labels: Any, complaint: str
 ) -> None:

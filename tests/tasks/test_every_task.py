@@ -143,9 +143,7 @@ def test_built_in_tasks_say_what_evaluated_bags_are_made_of(
 
 
 @pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
-def test_training_bags_depend_on_the_seed_and_test_bags_on_the_fold_alone(
-    name: str, data_of_all: Path
-) -> None:
+def test_training_bags_depend_on_seeds_and_test_bags_on_folds(name: str, data_of_all: Path) -> None:
     """Soundscapes have five folds, the others one."""
     one, same, other = (loaded(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
     train = [bag_digests(next(drawn.train_batches(0, generator("t")))) for drawn in (one, same)]

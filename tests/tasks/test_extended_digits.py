@@ -58,7 +58,7 @@ def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:
             assert torch.equal(bags.origin.items[:, 0], bags.origin.bag)
 
 
-def test_each_digit_is_an_item_as_often_as_its_class_says(problem: Any) -> None:
+def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
     target = torch.from_numpy(load_digits().target)
     batches = problem.splits["test"].bags
     items = torch.cat([bags.origin.items for bags in batches]).flatten()
@@ -77,7 +77,7 @@ def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
 
 
 @pytest.mark.parametrize("digits", [1, 8])
-def test_any_number_of_digits_can_have_as_many_steps_and_as_much_room_for_each(digits: int) -> None:
+def test_any_number_of_digits_can_have_the_same_room_each(digits: int) -> None:
     params: dict[str, Any] = {"digits_per_bag": digits, "bags_per_epoch": 629, "batch_bags": 4}
     problem = loaded("extended-digits", limit=8, canvas="proportional", **params)
     batches = list(problem.train_batches(0, generator("canvases")))

@@ -1,6 +1,7 @@
 """One's own table as a task: what is trained on, what is evaluated, and that a stranger's table runs unaided."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,39 @@ from milbench import Bags, UsageError, generator, load_task
 from milbench.contracts.scores import Scores
 from milbench.store import gallery
 from milbench.store.folders import results
-from tests._helpers.tasks import loaded, new_network
+from tests._helpers.command_line import assignments
+from tests._helpers.tasks import loaded, mask_of, new_network
 
-SHAPE = 60, 3  # bags, features
+BAGS = 60
+FEATURES = ["f0", "f1", "f2"]
 
 
 def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
-    """Write a table of 60 bags of 1 to 6 instances of 3 features: class "high" has a first feature of 5 or more."""
+    """Write a table of 60 bags of up to 6 instances, with values of further columns for each bag.
+
+    Every second bag has an instance of "high", whose first feature is about 5, and every third one of "wide", whose
+    second feature is. All other instances are background, with first and second features about 0.
+    """
     rng = np.random.default_rng(0)
+    means = {"high": (5, 0, 100), "wide": (0, 5, 100), "": (0, 0, 100)}
     rows = []
-    for bag in range(SHAPE[0]):
-        high, wide = bag % 2 == 0, bag % 3 == 0
-        size = max(int(rng.integers(1, 7)), high + wide)
-        kinds = [*(["high"] * high), *(["wide"] * wide)] + [""] * (size - high - wide)
+    for bag in range(BAGS):
+        kinds = []
+        if bag % 2 == 0:
+            kinds.append("high")
+        if bag % 3 == 0:
+            kinds.append("wide")
+        labels = ";".join(reversed(kinds))
+        size = int(rng.integers(1, 7))
+        while len(kinds) < size:
+            kinds.append("")
         for kind in kinds:
-            x = rng.normal(size=3) + np.array([5 * (kind == "high"), 5 * (kind == "wide"), 100])
-            labels = ";".join(name for name, there in (("wide", wide), ("high", high)) if there)
-            row = {"bag": f"bag {bag}", "labels": labels, "f0": x[0], "f1": x[1], "f2": x[2]}
-            rows.append(
-                row
-                | ({"instance_label": kind} if truth else {})
-                | {k: v[bag] for k, v in columns.items()}
-            )
+            row = {"bag": f"bag {bag}", "labels": labels}
+            row |= dict(zip(FEATURES, rng.normal(means[kind]), strict=True))
+            if truth:
+                row["instance_label"] = kind
+            row |= {name: values[bag] for name, values in columns.items()}
+            rows.append(row)
     path = folder / "mine.csv"
     pd.DataFrame(rows).to_csv(path, index=False)
     return path
@@ -48,42 +60,49 @@ def make(table: Path, seed: int = 0, **params: Any) -> Any:
     return loaded("feature-bags", None, seed, table=str(table), **params)
 
 
-def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path) -> None:
-    path = write_table(tmp_path)
-    frame = pd.read_csv(path, keep_default_na=False)
-    problem = make(path, batch_bags=7)
-    assert (problem.format.num_classes, problem.format.class_names) == (2, ("high", "wide"))
+def test_an_epoch_has_batches_of_the_size_asked_for(tmp_path: Path) -> None:
+    """60 bags without 12 to test on and 6 to validate on."""
+    problem = make(write_table(tmp_path), batch_bags=7)
+    assert problem.steps_per_epoch == 6
     batches = list(problem.train_batches(0, generator(0)))
     assert [len(bags) for bags in batches] == [7] * 6
-    assert problem.steps_per_epoch == 6
-    known = {
-        tuple(np.float32(part[["f0", "f1", "f2"]].to_numpy()).ravel().tolist()): part[
-            "labels"
-        ].iloc[0]
-        for _, part in frame.groupby("bag")
-    }
+
+
+def test_an_epoch_has_every_training_bag_once(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    in_table = label_sets_in(path)
+    problem = make(path, batch_bags=7)
+    assert problem.format.class_names == ("high", "wide")
     seen = []
-    for bags in batches:
-        mask = (
-            torch.ones(bags.instances.shape[:2], dtype=torch.bool)
-            if bags.mask is None
-            else bags.mask
-        )
-        for instances, there, labels in zip(bags.instances, mask, bags.labels, strict=True):
-            content = tuple(instances[there].flatten().tolist())
-            names = {
-                name
-                for name, is_there in zip(problem.format.class_names, labels.tolist(), strict=True)
-                if is_there
-            }
-            assert names == set(filter(None, known[content].split(";")))
-            assert not instances[~there].any()
+    for bags in problem.train_batches(0, generator(0)):
+        for instances, mask, labels in zip(
+            bags.instances, mask_of(bags), bags.labels.tolist(), strict=True
+        ):
+            content = tuple(instances[mask].flatten().tolist())
+            label_set = set(itertools.compress(problem.format.class_names, labels))
+            assert label_set == in_table[content]
             seen.append(content)
-    assert len(seen) == len(set(seen)) == 42, "60 bags without 12 to test on and 6 to validate on"
+    assert len(seen) == len(set(seen)) == 42
+
+
+def test_padding_is_0(tmp_path: Path) -> None:
+    problem = make(write_table(tmp_path), batch_bags=7)
+    for bags in problem.train_batches(0, generator(0)):
+        assert not bags.instances[~mask_of(bags)].any()
+
+
+def label_sets_in(path: Path) -> dict[tuple[float, ...], set[str]]:
+    """Return the label set of each bag of a table by the features of its instances, one after the other."""
+    found = {}
+    for _, rows in pd.read_csv(path, keep_default_na=False).groupby("bag"):
+        features = rows[FEATURES].to_numpy(np.float32)
+        names = rows["labels"].iloc[0].split(";")
+        found[tuple(features.ravel().tolist())] = {name for name in names if name}
+    return found
 
 
 def test_an_evaluated_bag_has_its_row_and_its_group(tmp_path: Path) -> None:
-    groups = [f"patient {bag // 4}" for bag in range(SHAPE[0])]
+    groups = [f"patient {bag // 4}" for bag in range(BAGS)]
     path = write_table(tmp_path, truth=True, group=groups)
     frame = pd.read_csv(path, keep_default_na=False)
     names = [*frame["bag"].unique()]
@@ -118,15 +137,17 @@ def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> Non
 
 
 def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -> None:
-    split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
+    split = ["test" if bag < 20 else "train" for bag in range(BAGS)]
     path = write_table(tmp_path, split=split)
     frame = pd.read_csv(path, keep_default_na=False)
     problem = make(path, validation=0.0)
     train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
     for name in ("mlp", "gated-attention"):
         network: Any = new_network(problem, name, head="sigmoid")
-        stored = network.state_dict()  # who has the weights can read raw features
-        mean, divisor = stored["standardise.mean"].numpy(), stored["standardise.divisor"].numpy()
+        # They are stored with the weights: whoever has these can give the network raw features.
+        stored = network.state_dict()
+        mean = stored["standardise.mean"].numpy()
+        divisor = stored["standardise.divisor"].numpy()
         assert mean == pytest.approx(train.mean().to_numpy(), rel=1e-5)
         assert divisor == pytest.approx(train.std(ddof=0).to_numpy(), rel=1e-5)
         raw = torch.tensor([[[0.3, -1.0, 100.0], [2.0, 1.0, 99.0]]])
@@ -134,59 +155,67 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
         assert torch.allclose(network(raw), network.forward(inner), atol=1e-5)
 
 
-def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_path: Path) -> None:
-    def score(bags: Any) -> Scores:
-        first = torch.stack(
-            [bags.instances[..., 0] > 2.5, bags.instances[..., 1] > 2.5], dim=1
-        ).float()
-        background = (1 - first.amax(dim=1, keepdim=True)).clamp(min=0)
-        instances = torch.cat([first, background], dim=1)
-        presence = (
-            first.masked_fill(~bags.mask.unsqueeze(1), 0).amax(dim=2)
-            if bags.mask is not None
-            else first.amax(2)
-        )
-        return Scores(presence, presence, instances / instances.sum(dim=1, keepdim=True))
+def scores_by_features(bags: Bags) -> Scores:
+    """Find an instance of "high" where the first feature is nearer to 5 than to 0, and of "wide" by the second."""
+    is_class = (bags.instances[..., :2] > 2.5).float().transpose(1, 2)
+    is_background = 1 - is_class.amax(dim=1, keepdim=True)
+    shown = torch.cat([is_class, is_background], dim=1)
+    presence = is_class.masked_fill(~mask_of(bags).unsqueeze(1), 0).amax(dim=2)
+    # An instance that is found to be of both classes is half of each.
+    return Scores(presence, presence, shown / shown.sum(dim=1, keepdim=True))
 
-    plain = make(write_table(tmp_path)).evaluate(score).metrics
-    assert plain["test/set_error"] <= 0.1
-    assert not {name for name in plain if "instance" in name or "posterior" in name}
+
+def test_instance_labels_are_evaluated_on(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path, truth=True))
-    known = problem.evaluate(score).metrics
-    trained = list(problem.train_batches(0, torch.Generator()))
-    assert trained
-    assert all(bags.truth is None for bags in trained), "no loss is trained on them"
-    assert known["test/set_error"] == plain["test/set_error"]
-    assert known["test/instance_error"] <= 0.1
-    assert known["test/posterior_error"] <= 0.1
+    metrics = problem.evaluate(scores_by_features).metrics
+    assert metrics["test/set_error"] <= 0.1
+    assert metrics["test/instance_error"] <= 0.1
+    assert metrics["test/posterior_error"] <= 0.1
 
 
-def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
+def test_instance_labels_are_not_trained_on(tmp_path: Path) -> None:
+    problem = make(write_table(tmp_path, truth=True))
+    truths = [bags.truth for bags in problem.train_batches(0, torch.Generator())]
+    assert truths == [None] * problem.steps_per_epoch
+
+
+def test_without_instance_labels_their_metrics_are_left_out(tmp_path: Path) -> None:
+    plain = make(write_table(tmp_path)).evaluate(scores_by_features).metrics
+    assert not {name for name in plain if "instance" in name or "posterior" in name}
+    known = make(write_table(tmp_path, truth=True)).evaluate(scores_by_features).metrics
+    assert plain["test/set_error"] == known["test/set_error"]
+
+
+def evaluated_sizes(path: Path, limit: int | None) -> list[int]:
+    """Return the sizes of the bags that a problem without validation bags is evaluated on."""
+    sizes: list[int] = []
+
+    def score(bags: Bags) -> Scores:
+        sizes.extend(mask_of(bags).sum(dim=1).tolist())
+        presence = bags.labels.float() * 2 - 1
+        uniform = torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3)
+        return Scores(presence, presence, uniform)
+
+    loaded("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
+    return sizes
+
+
+def test_a_limited_evaluation_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
     path = write_table(tmp_path)
-
-    def sizes(limit: int | None) -> list[int]:
-        seen: list[int] = []
-
-        def score(bags: Any) -> Scores:
-            there = (
-                torch.ones(len(bags), bags.instances.shape[1]) if bags.mask is None else bags.mask
-            )
-            seen.extend(there.sum(dim=1).int().tolist())
-            presence = bags.labels.float() * 2 - 1
-            return Scores(
-                presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3)
-            )
-
-        loaded("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
-        return seen
-
-    every, some = sizes(None), sizes(6)
-    assert len(some) == 12, "six to test on, and six to fit the threshold on"
-    assert max(some) > sorted(every)[len(every) // 2], "not the smallest ones alone"
-    assert some == sizes(6)
+    all_sizes = sorted(evaluated_sizes(path, limit=None))
+    some = evaluated_sizes(path, limit=6)
+    # Six to test on, and six to choose the threshold by.
+    assert len(some) == 12
+    median = all_sizes[len(all_sizes) // 2]
+    assert max(some) > median
 
 
-def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_limited_evaluation_is_always_on_the_same_bags(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    assert evaluated_sizes(path, limit=6) == evaluated_sizes(path, limit=6)
+
+
+def test_a_feature_that_is_not_finite_is_named(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     frame = pd.read_csv(path, keep_default_na=False)
     frame.loc[9, "f1"] = np.inf
@@ -196,11 +225,15 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
         match=r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf",
     ):
         load_task("feature-bags", table=str(path)).check_data(None)
-    split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
+
+
+def test_folds_beside_a_column_split_are_refused(tmp_path: Path) -> None:
+    split = ["test" if bag % 2 else "train" for bag in range(BAGS)]
+    path = write_table(tmp_path, split=split)
     with pytest.raises(
         UsageError, match=r"has a column 'split': task\.folds=3 would be another split"
     ):
-        make(split, folds=3)
+        make(path, folds=3)
 
 
 def test_a_stranger_compares_losses_on_a_table_with_one_command(
@@ -208,10 +241,17 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path)
-    run = milbench(
-        "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "-p", "task.folds=3",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "-p", "recipe.epochs=30",
-    )  # fmt: skip
+    settings = assignments(
+        {
+            "task.table": "mine.csv",
+            "task.folds": 3,
+            "task.batch_bags": 20,
+            "recipe.lr": 3e-2,
+            "recipe.epochs": 30,
+        }
+    )
+    asked = ["--loss", "exact,noisy-or", "--task", "feature-bags", "--name", "mine"]
+    run = milbench("run", *asked, *settings)
     assert run.code == 0, run.err
     assert "all 6 cells are done" in run.out
     assert milbench("report", "mine").code == 0
@@ -220,73 +260,115 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     found = results(root, "mine")
     last = found.frame[found.frame["epoch"] == 30].pivot_table("value", "cell", "metric")
     assert len(last) == 6
-    assert last["test/set_error"].mean() < 0.4, (
-        "guessing the most frequent label set errs on two thirds"
-    )
+    # The most frequent label set as the answer for every bag errs on two thirds.
+    assert last["test/set_error"].mean() < 0.4
     assert last["test/nll"].max() < 20 * np.log(2)
     assert last["test/presence_ece"].notna().all()
     (info,) = found.plan.tasks.values()
     assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
 
 
-def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_path: Path) -> None:
+def instances_in(batches: Iterable[Bags]) -> set[tuple[float, ...]]:
+    """Return the features of all instances of some batches, without padding."""
+    found = set[tuple[float, ...]]()
+    for bags in batches:
+        instances = bags.instances[mask_of(bags)]
+        found.update(tuple(features) for features in instances.tolist())
+    return found
+
+
+def test_a_sample_has_instances_of_the_training_bags(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    sampled = list(make(path, instances=3).train_batches(0, generator(0)))
+    whole = make(path).train_batches(0, generator(0))
+    assert max(bags.instances.shape[1] for bags in sampled) == 3
+    assert instances_in(sampled) < instances_in(whole)
+
+
+def test_a_sample_is_drawn_by_the_seed(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), instances=3)
-    every = make(tmp_path / "mine.csv").train_batches(0, generator(0))
-    whole = {tuple(row) for bags in every for bag in bags.instances.tolist() for row in bag}
-    first, again, other = ([*problem.train_batches(0, generator(seed))] for seed in (0, 0, 1))
-    assert max(bags.instances.shape[1] for bags in first) == 3
-    assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
-    assert not all(torch.equal(a.instances, b.instances) for a, b in zip(first, other, strict=True))
-    assert {
-        tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag
-    } <= whole | {(0.0, 0.0, 0.0)}
+
+    def drawn(seed: int) -> list[Any]:
+        return [bags.instances.tolist() for bags in problem.train_batches(0, generator(seed))]
+
+    assert drawn(seed=0) == drawn(seed=0)
+    assert drawn(seed=0) != drawn(seed=1)
+
+
+def test_all_instances_are_evaluated_where_training_samples_them(tmp_path: Path) -> None:
+    problem = make(write_table(tmp_path), instances=3)
     assert max(bags.instances.shape[1] for bags in problem.splits["test"].bags) > 3
-    sampled = load_task("feature-bags", table=str(tmp_path / "mine.csv"), instances=3)
-    assert "label sets hold for the whole bag" in sampled.check_data(None), "plan and report say it"
+
+
+def test_the_name_of_the_data_says_that_instances_are_sampled(tmp_path: Path) -> None:
+    """Plan and report show it."""
+    task = load_task("feature-bags", table=str(write_table(tmp_path)), instances=3)
+    assert "label sets hold for the whole bag" in task.check_data(None)
+
+
+def test_a_sample_smaller_than_a_label_set_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
     with pytest.raises(
         UsageError, match=r"task\.instances=1 are fewer than the 2 classes of a bag"
     ):
-        make(tmp_path / "mine.csv", instances=1)
+        make(path, instances=1)
 
 
-def test_no_batch_has_more_instances_than_it_may_and_every_bag_is_in_one(tmp_path: Path) -> None:
+def test_no_batch_has_more_instances_than_it_may(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=12)
-    trained = [*problem.train_batches(0, generator(0))]
-    assert len(trained) == problem.steps_per_epoch == 21
-    assert sum(map(len, trained)) == 42
-    for bags in (*trained, *problem.splits["test"].bags):
+    for bags in (*problem.train_batches(0, generator(0)), *problem.splits["test"].bags):
         assert len(bags) * bags.instances.shape[1] <= 12
-    assert sum(map(len, problem.splits["test"].bags)) == 12
-    single = make(tmp_path / "mine.csv", batch_instances=1)
-    assert all(len(bags) == 1 for bags in single.train_batches(0, generator(0)))
 
 
-def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
+def test_every_bag_is_in_one_of_the_small_batches(tmp_path: Path) -> None:
+    problem = make(write_table(tmp_path), batch_instances=12)
+    trained = [len(bags) for bags in problem.train_batches(0, generator(0))]
+    assert len(trained) == problem.steps_per_epoch == 21
+    assert sum(trained) == 42
+    assert sum(len(bags) for bags in problem.splits["test"].bags) == 12
+
+
+def test_a_bag_larger_than_a_batch_is_one_itself(tmp_path: Path) -> None:
+    problem = make(write_table(tmp_path), batch_instances=1)
+    assert {len(bags) for bags in problem.train_batches(0, generator(0))} == {1}
+
+
+def write_slides(folder: Path) -> None:
+    """Write slides.csv, and 30 files of 20 instances whose coordinates begin with the number of the file."""
+    rng = np.random.default_rng(0)
+    (folder / "h5_files").mkdir()
+    rows = []
+    for number in range(30):
+        features = rng.normal(size=(20, 3))
+        has_class = number % 2 == 1
+        if has_class:
+            features[:5] += 6
+        with h5py.File(folder / f"h5_files/s{number}.h5", "w") as file:
+            file["features"] = features.astype(np.float16)
+            file["coords"] = np.arange(40).reshape(20, 2) + number
+        # A label that a drawing could take for a formula.
+        rows.append({"slide_id": f"s{number}", "label": "$t_$" if has_class else ""})
+    pd.DataFrame(rows).to_csv(folder / "slides.csv", index=False)
+
+
+def test_places_of_instances_are_in_gallery_and_predictions(
     tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    (tmp_path / "h5_files").mkdir()
-    rows = []
-    for n in range(30):
-        features = rng.normal(size=(20, 3))
-        features[: 5 * (n % 2)] += 6
-        with h5py.File(tmp_path / f"h5_files/s{n}.h5", "w") as file:
-            file["features"], file["coords"] = (
-                features.astype(np.float16),
-                np.arange(40).reshape(20, 2) + n,
-            )
-        rows.append({"slide_id": f"s{n}", "label": "$t_$" * (n % 2)})
-    pd.DataFrame(rows).to_csv("slides.csv", index=False)
-    words = (
-        "task.table=slides.csv",
-        "task.bag=slide_id",
-        "task.labels=label",
-        "task.features=h5_files/*.h5",
+    write_slides(tmp_path)
+    settings = assignments(
+        {
+            "task.table": "slides.csv",
+            "task.bag": "slide_id",
+            "task.labels": "label",
+            "task.features": "h5_files/*.h5",
+            "recipe.epochs": 20,
+            "recipe.lr": 3e-2,
+            "run.in_process": "true",
+        }
     )
-    settings = [word for value in words for word in ("-p", value)]
-    run = milbench("run", "--loss", "exact", "--task", "feature-bags", *settings, "--seeds", "0",
-                   "-p", "recipe.epochs=20", "-p", "recipe.lr=3e-2", "-p", "run.in_process=true")  # fmt: skip
+    asked = ["--loss", "exact", "--task", "feature-bags", "--seeds", "0"]
+    run = milbench("run", *asked, *settings)
     assert run.code == 0, run.err
     (path,) = root.rglob("gallery.npz")
     shown = gallery.load(path)
@@ -314,28 +396,42 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
         assert min(picture.size) > 300
 
 
-def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_path: Path) -> None:
-    """Every fifth bag has one instance and two classes; seeds go through all folds."""
-    table = tmp_path / "small.csv"
-    rows = [
-        f"{bag},a;b,{bag}" if bag % 5 == 0 else f"{bag},a,{bag}\n{bag},a,{bag + 0.5}"
-        for bag in range(40)
-    ]
-    table.write_text("\n".join(["bag,labels,x", *rows]) + "\n")
-    with pytest.raises(
-        UsageError,
-        match=r"8 have more classes than instances: 0, 5, .*-p task.small_bags=leave-out",
-    ):
-        load_task("feature-bags", table=str(table)).check_data(None)
-    tested = []
+def write_small_bags(folder: Path) -> Path:
+    """Write 40 bags: every fifth has one instance and two classes, the others two instances and one class."""
+    rows = ["bag,labels,x"]
+    for bag in range(40):
+        if bag % 5 == 0:
+            rows.append(f"{bag},a;b,{bag}")
+        else:
+            rows += [f"{bag},a,{bag}", f"{bag},a,{bag + 0.5}"]
+    path = folder / "small.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_bags_with_more_classes_than_instances_are_refused(tmp_path: Path) -> None:
+    task = load_task("feature-bags", table=str(write_small_bags(tmp_path)))
+    complaint = r"8 have more classes than instances: 0, 5, .*-p task.small_bags=leave-out"
+    with pytest.raises(UsageError, match=complaint):
+        task.check_data(None)
+
+
+def test_small_bags_are_left_out_of_training(tmp_path: Path) -> None:
+    path = write_small_bags(tmp_path)
     for seed in range(4):
-        problem = make(table, seed, folds=4, small_bags="leave-out")
-        assert all(
-            bags.labels.sum() == len(bags) for bags in problem.train_batches(0, generator("t"))
-        )
-        tested += [
-            float(x) for bags in problem.splits["test"].bags for x in bags.instances[:, 0, 0]
-        ]
+        problem = make(path, seed, folds=4, small_bags="leave-out")
+        for bags in problem.train_batches(0, generator("t")):
+            assert (bags.labels.sum(dim=1) == 1).all()
+
+
+def test_small_bags_are_left_out_of_every_fold(tmp_path: Path) -> None:
+    """The first instance of a bag has the number of the bag for its feature."""
+    path = write_small_bags(tmp_path)
+    tested: list[float] = []
+    for seed in range(4):
+        problem = make(path, seed, folds=4, small_bags="leave-out")
+        for bags in problem.splits["test"].bags:
+            tested += bags.instances[:, 0, 0].tolist()
     assert sorted(tested) == [bag for bag in range(40) if bag % 5]
 
 

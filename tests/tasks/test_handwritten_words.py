@@ -3,14 +3,16 @@
 import itertools
 from collections import Counter
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from milbench import UsageError, generator, load_loss
 from tests._helpers.small_data import letter_rows, write_letters
-from tests._helpers.tasks import loaded, new_network
+from tests._helpers.tasks import loaded, mask_of, new_network
 
 WORDS = ["abc", "fog", "hoop", "quartz", "jinxed", "xylophones", "klmnopqrstuv"]
 LETTERS = [letter for word in WORDS for letter in word]
@@ -20,11 +22,17 @@ LETTERS = [letter for word in WORDS for letter in word]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with each word once in each fold; pixels 0 to 4 of a letter say which it is, 5 to 8 its fold."""
     folder = tmp_path_factory.mktemp("letters")
-    rows = letter_rows(WORDS * 10, [fold for fold in range(10) for _ in WORDS])
+    folds = [fold for fold in range(10) for _ in WORDS]
+    rows = letter_rows(WORDS * 10, folds)
     for row in rows:
-        row[11:15] = [str(int(row[5]) >> bit & 1) for bit in range(4)]
+        row[11:15] = bits_of(int(row[5]), count=4)
     write_letters(folder, rows)
     return folder
+
+
+def bits_of(number: int, count: int) -> list[str]:
+    """Return the bits of a number, the lowest first."""
+    return [str(number >> bit & 1) for bit in range(count)]
 
 
 def make(root: Path, seed: int = 0, **params: Any) -> Any:
@@ -35,19 +43,21 @@ def read(batches: Any) -> list[tuple[str, set[int]]]:
     """Return what the pixels of each bag spell, and the folds that they come from; the truth must agree."""
     found = []
     for bags in batches:
-        mask = (
-            torch.ones(bags.instances.shape[:2], dtype=torch.bool)
-            if bags.mask is None
-            else bags.mask
-        )
-        number = (bags.instances[..., :5] * 2 ** torch.arange(5)).sum(dim=2).long()
-        fold = (bags.instances[..., 5:9] * 2 ** torch.arange(4)).sum(dim=2).long()
-        assert torch.equal(bags.truth.position_classes, number.masked_fill(~mask, 26))
-        assert torch.equal(bags.truth.classes, number.masked_fill(~mask, -1))
-        for b, there in enumerate(mask):
-            word = "".join(chr(ord("a") + n) for n in number[b, there].tolist())
-            found.append((word, set(fold[b, there].tolist())))
+        mask = mask_of(bags)
+        numbers = number_of_bits(bags.instances[..., :5])
+        folds = number_of_bits(bags.instances[..., 5:9])
+        assert torch.equal(bags.truth.position_classes, numbers.masked_fill(~mask, 26))
+        assert torch.equal(bags.truth.classes, numbers.masked_fill(~mask, -1))
+        for number, fold, is_letter in zip(numbers, folds, mask, strict=True):
+            word = "".join(ascii_lowercase[n] for n in number[is_letter].tolist())
+            found.append((word, set(fold[is_letter].tolist())))
     return found
+
+
+def number_of_bits(bits: Tensor) -> Tensor:
+    """Return the numbers (...) of bits (..., n), the lowest first."""
+    values = 2 ** torch.arange(bits.shape[-1])
+    return (bits * values).sum(dim=-1).long()
 
 
 def parts(problem: Any) -> dict[str, list[tuple[str, set[int]]]]:
@@ -55,34 +65,56 @@ def parts(problem: Any) -> dict[str, list[tuple[str, set[int]]]]:
     return {"train": read(problem.train_batches(0, generator("t"))), **evaluated}
 
 
-def test_bags_are_the_words_and_folds_are_the_official_ones(root: Path) -> None:
-    for validated, tested in ((1, 0), (4, 3), (0, 9)):
-        folds = {
-            "validation": {validated},
-            "test": {tested},
-            "train": {*range(10)} - {validated, tested},
-        }
-        for part, bags in parts(make(root, seed=tested)).items():
-            assert set().union(*(fold for _, fold in bags)) == folds[part]
-            assert Counter(word for word, _ in bags) == Counter(WORDS * len(folds[part]))
+@pytest.mark.parametrize(("validated", "tested"), [(1, 0), (4, 3), (0, 9)])
+def test_the_folds_of_a_seed_are_the_official_ones(root: Path, validated: int, tested: int) -> None:
+    found = {}
+    for part, bags in parts(make(root, seed=tested)).items():
+        found[part] = set[int]().union(*(folds for _, folds in bags))
+    trained = set(range(10)) - {validated, tested}
+    assert found == {"train": trained, "validation": {validated}, "test": {tested}}
 
 
-def test_drawn_bags_hold_letters_of_one_fold_each_once_before_any_again(root: Path) -> None:
-    for part, bags in parts(make(root, 3, bags="drawn")).items():
-        assert {len(word) for word, _ in bags} <= {*range(4, 10)}
-        folds = [fold for _, (fold,) in bags]
-        assert Counter(folds) == Counter({fold: len(WORDS) for fold in folds}), (
-            "as many bags as words"
-        )
-        for one in set(folds):
-            drawn = Counter("".join(word for word, fold in bags if fold == {one}))
-            rounds = [drawn[letter] / count for letter, count in Counter(LETTERS).items()]
-            assert max(rounds) - min(rounds) <= 1, part
-        assert not {word for word, _ in bags} & {*WORDS}
+def test_bags_are_the_words_of_the_file(root: Path) -> None:
+    for part, bags in parts(make(root)).items():
+        number_of_folds = 8 if part == "train" else 1
+        assert Counter(word for word, _ in bags) == Counter(WORDS * number_of_folds)
 
 
-def test_drawn_bags_are_the_same_for_all_seeds_that_use_their_fold(root: Path) -> None:
-    one, other = (parts(make(root, seed, bags="drawn")) for seed in (4, 5))
+def drawn_words(root: Path) -> dict[int, list[str]]:
+    """Return what the drawn bags of each fold spell."""
+    words: dict[int, list[str]] = {}
+    for bags in parts(make(root, 3, bags="drawn")).values():
+        for word, (fold,) in bags:
+            words.setdefault(fold, []).append(word)
+    return words
+
+
+def test_drawn_bags_have_four_to_nine_letters(root: Path) -> None:
+    sizes = {len(word) for words in drawn_words(root).values() for word in words}
+    assert sizes <= {4, 5, 6, 7, 8, 9}
+
+
+def test_a_fold_has_as_many_drawn_bags_as_words(root: Path) -> None:
+    counts = {fold: len(words) for fold, words in drawn_words(root).items()}
+    assert counts == dict.fromkeys(range(10), len(WORDS))
+
+
+def test_a_letter_is_drawn_once_before_any_again(root: Path) -> None:
+    in_fold = Counter(LETTERS)
+    for words in drawn_words(root).values():
+        drawn = Counter("".join(words))
+        rounds = [drawn[letter] / count for letter, count in in_fold.items()]
+        assert max(rounds) - min(rounds) <= 1
+
+
+def test_drawn_bags_are_none_of_the_words(root: Path) -> None:
+    for words in drawn_words(root).values():
+        assert not set(words) & set(WORDS)
+
+
+def test_drawn_bags_of_a_fold_are_those_of_any_seed(root: Path) -> None:
+    one = parts(make(root, 4, bags="drawn"))
+    other = parts(make(root, 5, bags="drawn"))
     assert one["validation"] == other["test"]
 
 
@@ -93,11 +125,13 @@ def test_single_letters_are_those_of_the_bags(root: Path) -> None:
 
 def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     problem = make(root)
-    logits = new_network(problem, "sequence")(
-        next(problem.train_batches(0, generator("t"))).instances[:1, :3]
-    )
+    first_batch = next(problem.train_batches(0, generator("t")))
+    three_letters = first_batch.instances[:1, :3]
+    logits = new_network(problem, "sequence")(three_letters)
     assert logits.shape == (1, 27, 2 * 3)
-    assert load_loss("ctc")(logits, [[0]], target=torch.zeros(1, 3, dtype=torch.long)).isfinite()
+    # One letter three times needs two blanks between.
+    three_times_a = torch.zeros(1, 3, dtype=torch.long)
+    assert load_loss("ctc")(logits, [[0]], target=three_times_a).isfinite()
 
 
 def number_of_each(problem: Any) -> dict[str, list[tuple[str, int, int]]]:
@@ -111,7 +145,7 @@ def number_of_each(problem: Any) -> dict[str, list[tuple[str, int, int]]]:
     return found
 
 
-def test_a_word_has_its_number_in_the_file(root: Path) -> None:
+def test_a_word_is_numbered_by_its_place_in_the_file(root: Path) -> None:
     in_file = WORDS * 10
     for words in number_of_each(make(root, 2)).values():
         assert all(in_file[number] == word for word, number, _ in words)
@@ -156,7 +190,7 @@ def root_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = MANY * 3
     rows = letter_rows(words, [number % 10 for number in range(len(words))])
     for row in rows:
-        row[11:15] = ["0"] * 4
+        row[11:15] = bits_of(0, count=4)
     write_letters(folder, rows)
     return folder
 
@@ -181,7 +215,7 @@ def test_each_unseen_word_is_tested_in_one_of_ten_seeds(root_of_many: Path) -> N
     assert {len({*words}) for words in tested} == {3, 4}
 
 
-def test_an_unseen_fold_is_validated_one_seed_before_it_is_tested(root_of_many: Path) -> None:
+def test_an_unseen_fold_is_validated_one_seed_before_its_test(root_of_many: Path) -> None:
     for seed in (0, 8, 9):
         validated = unseen_parts(root_of_many, seed)["validation"]
         assert validated == unseen_parts(root_of_many, seed + 1)["test"]

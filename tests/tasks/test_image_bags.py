@@ -1,6 +1,7 @@
 """One's own images as a task: what is trained on, what is evaluated, which networks, and what is refused."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,17 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from torchvision import models
 
-from milbench import Bags, Scores, UsageError, generator, load_loss
+from milbench import Bags, Network, Scores, UsageError, generator, load_loss
 from milbench.experiment.cell import Cell
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
 from milbench.networks.backbone import Backbone
 from milbench.store.folders import results
 from milbench.training.training_setup import network_for, task_for
+from tests._helpers.command_line import assignments
 from tests._helpers.small_data import small_images
 from tests._helpers.tasks import loaded, new_network
 
@@ -38,93 +41,173 @@ def changed(folder: Path, name: str, **columns: Any) -> str:
     return name
 
 
-def test_batches_hold_every_training_image_once_with_its_label_set_and_without_boxes(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 60 images that tell their number by their blue; those of odd numbers have a class and a box.
+
+    The pixel in row 7 and column 5 is red and green.
+    """
+    folder = tmp_path_factory.mktemp("numbered")
+    rows = []
+    for number in range(60):
+        picture = Image.new("RGB", (32, 32), (9, 9, number))
+        picture.putpixel((5, 7), (200, 100, number))
+        picture.save(folder / f"{number}.png")
+        row = {"image": f"{number}.png", "labels": "", "boxes": ""}
+        if number % 2:
+            row |= {"labels": "odd", "boxes": '[["odd", 0, 0, 9, 9]]'}
+        rows.append(row)
+    pd.DataFrame(rows).to_csv(folder / "images.csv", index=False)
+    return folder
+
+
+def training_batches(folder: Path) -> list[Bags]:
+    return list(make(folder, batch_bags=10).train_batches(0, generator(0)))
+
+
+def levels_of(bags: Bags) -> Tensor:
+    """Return the pixels of images from 0 to 255."""
+    return (bags.instances * 255).round().int()
+
+
+def test_an_epoch_has_every_training_image_once(numbered: Path) -> None:
+    """60 images without 12 to test on and 6 to validate on."""
+    assert make(numbered, batch_bags=10).steps_per_epoch == 5
+    batches = training_batches(numbered)
+    numbers = torch.cat([levels_of(bags)[:, 2, 0, 0] for bags in batches]).tolist()
+    assert len(batches) == 5
+    assert len(numbers) == len(set(numbers)) == 42
+
+
+def test_an_image_has_its_own_label_set(numbered: Path) -> None:
+    assert make(numbered).format.class_names == ("odd",)
+    for bags in training_batches(numbered):
+        is_odd = levels_of(bags)[:, 2, 0, 0] % 2 == 1
+        assert bags.labels[:, 0].tolist() == is_odd.tolist()
+
+
+def test_rows_come_before_columns_and_red_before_green(numbered: Path) -> None:
+    for bags in training_batches(numbered):
+        red_and_green = levels_of(bags)[:, :2, 7, 5]
+        assert red_and_green.tolist() == [[200, 100]] * len(bags)
+
+
+def test_boxes_are_not_trained_on(numbered: Path) -> None:
+    assert all(bags.truth is None for bags in training_batches(numbered))
+
+
+@pytest.mark.parametrize(
+    ("are_swapped", "low", "high"),
+    [pytest.param(False, 0.95, 1, id="found"), pytest.param(True, 0, 0.3, id="taken-for-another")],
+)
+def test_the_hit_rate_follows_the_boxes(
+    folder: Path, are_swapped: bool, low: float, high: float
 ) -> None:
-    rows = ["image,labels,boxes"]
-    for n in range(60):
-        picture = Image.new("RGB", (32, 32), (9, 9, n))
-        picture.putpixel((5, 7), (200, 100, n))
-        picture.save(tmp_path / f"{n}.png")
-        rows.append(f"{n}.png,{'odd' * (n % 2)}," + '"[[""odd"",0,0,9,9]]"' * (n % 2))
-    (tmp_path / "images.csv").write_text("\n".join(rows))
-    problem = make(tmp_path, batch_bags=10)
-    batches = list(problem.train_batches(0, generator(0)))
-    assert len(batches) == problem.steps_per_epoch == 5
-    assert problem.format.class_names == ("odd",)
-    seen = []
-    for bags in batches:
-        assert bags.truth is None, "boxes are for evaluation alone"
-        levels = (bags.instances * 255).round().int()
-        assert levels[:, :2, 7, 5].tolist() == [[200, 100]] * len(bags), (
-            "rows before columns, red first"
-        )
-        numbers = levels[:, 2, 0, 0].tolist()
-        assert bags.labels[:, 0].tolist() == [bool(n % 2) for n in numbers]
-        seen += numbers
-    assert len(seen) == len(set(seen)) == 42, "60 images without 12 to test on and 6 to validate on"
-
-
-def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: Path) -> None:
+    """Squares and discs are brighter than the background, squares in the upper half and discs in the lower one."""
     problem = make(folder, size=64)
     network: Any = new_network(problem, "resnet18", stride=4)
-    ys, xs = centres = network.position_centres(64, 64)
+    centres = network.position_centres(64, 64)
+    ys, xs = centres
 
-    def score(bags: Bags, *, elsewhere: bool = False) -> Scores:
-        """Find squares and discs, which are brighter than the background: squares in the upper half, discs below."""
-        bright = bags.instances.amin(dim=1)[:, ys.long()][:, :, xs.long()]
-        upper = (ys < 32).view(1, -1, 1)
-        maps = torch.stack([bright * ~upper, bright * upper], dim=1)
-        maps = maps.flip(1) if elsewhere else maps
-        labels = bags.labels.float()
-        return Scores(labels, labels, torch.cat([maps, maps[:, :1]], dim=1), centres=centres)
-
-    assert problem.evaluate(score).metrics["test/hit_rate"] >= 0.95
-    assert (
-        problem.evaluate(lambda bags: score(bags, elsewhere=True)).metrics["test/hit_rate"] <= 0.3
-    )
-
-
-def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> None:
     def score(bags: Bags) -> Scores:
+        brightness = bags.instances.amin(dim=1)[:, ys.long()][:, :, xs.long()]
+        is_upper = (ys < 32).view(1, -1, 1)
+        squares = brightness.masked_fill(~is_upper, 0)
+        discs = brightness.masked_fill(is_upper, 0)
+        # Classes are in the order of the alphabet.
+        maps = torch.stack([discs, squares], dim=1)
+        if are_swapped:
+            maps = maps.flip(1)
         labels = bags.labels.float()
-        return Scores(labels, labels, torch.full((len(bags), 3, 12, 12), 1 / 3), centres=centres)
+        background = maps[:, :1]
+        return Scores(labels, labels, torch.cat([maps, background], dim=1), centres=centres)
 
-    centres = (torch.arange(12) + 10.0,) * 2
+    assert low <= problem.evaluate(score).metrics["test/hit_rate"] <= high
+
+
+def uniform_scores(bags: Bags) -> Scores:
+    """Return scores that know the label set, and find each class everywhere alike."""
+    labels = bags.labels.float()
+    maps = torch.full((len(bags), 3, 12, 12), 1 / 3)
+    places = torch.arange(12) + 10.0
+    return Scores(labels, labels, maps, centres=(places, places))
+
+
+def test_a_split_without_boxes_has_no_hit_rate(folder: Path) -> None:
+    """Only test images have boxes."""
     frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
-    boxes, split = frame["boxes"].tolist(), ["train", "validation", "test"] * 20
-    split = [split[n // 3] for n in range(60)]
-    few = [text if part == "test" else "" for text, part in zip(boxes, split, strict=True)]
-    problem = make(folder, table=changed(folder, "few.csv", boxes=few, split=split))
-    metrics = problem.evaluate(score).metrics
+    parts = ["train", "validation", "test"]
+    # The three kinds of images come in turn: every part gets all of them.
+    split = [parts[number // 3 % 3] for number in range(len(frame))]
+    boxes = frame["boxes"].where(pd.Series(split) == "test", "")
+    problem = make(folder, table=changed(folder, "few.csv", boxes=boxes, split=split))
+    metrics = problem.evaluate(uniform_scores).metrics
     assert "test/hit_rate" in metrics
     assert "validation/hit_rate" not in metrics
+
+
+def test_without_boxes_nothing_is_said_of_places(folder: Path) -> None:
     problem = make(folder, table=changed(folder, "none.csv", boxes=""))
-    assert "test/hit_rate" not in problem.evaluate(score).metrics
+    assert "test/hit_rate" not in problem.evaluate(uniform_scores).metrics
     assert problem.gallery().truth is None
 
 
-def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Path) -> None:
-    path = folder / "net.pth"
-    values = {
-        "losses": ["exact"], "tasks": ["image-bags"], "networks": ["resnet18"],
-        "task": {"image-bags": {"table": str(folder / "images.csv"), "size": 32}},
-        "network": {"resnet18": {"weights": str(path)}},
-    }  # fmt: skip
-    cells: list[Cell] = []
-    for _ in range(2):  # other weights in the same place
-        state = models.resnet18(weights=None).state_dict()
-        torch.save(state, path)
-        cells += make_plan(make_spec({"name": "t", **values})).cells
-        task = task_for(cells[-1])
-        bag_format = task.load(None).format
-        network = network_for(cells[-1], task, bag_format, load_loss("exact"))
-        assert isinstance(network, Backbone)
-        assert torch.equal(network.body.state_dict()["0.weight"], state["conv1.weight"])
-    assert cells[0].network.params == cells[1].network.params
-    assert cells[0].id != cells[1].id
+@dataclass
+class PlannedBackbone:
+    """A cell with a network that reads its weights from a file."""
+
+    folder: Path
+
+    def save_new_weights(self) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = models.resnet18(weights=None).state_dict()
+        torch.save(weights, self.folder / "net.pth")
+        return weights
+
+    def plan(self) -> Cell:
+        table = str(self.folder / "images.csv")
+        spec = make_spec(
+            {
+                "name": "t",
+                "losses": ["exact"],
+                "tasks": ["image-bags"],
+                "networks": ["resnet18"],
+                "task": {"image-bags": {"table": table, "size": 32}},
+                "network": {"resnet18": {"weights": str(self.folder / "net.pth")}},
+            }
+        )
+        (cell,) = make_plan(spec).cells
+        return cell
+
+    def network(self, cell: Cell) -> Network:
+        task = task_for(cell)
+        return network_for(cell, task, task.load(None).format, load_loss("exact"))
+
+
+def test_a_backbone_reads_its_weights(folder: Path) -> None:
+    backbone = PlannedBackbone(folder)
+    weights = backbone.save_new_weights()
+    network = backbone.network(backbone.plan())
+    assert isinstance(network, Backbone)
+    assert torch.equal(network.body.state_dict()["0.weight"], weights["conv1.weight"])
+
+
+def test_other_weights_in_the_same_file_are_another_cell(folder: Path) -> None:
+    backbone = PlannedBackbone(folder)
+    backbone.save_new_weights()
+    first = backbone.plan()
+    backbone.save_new_weights()
+    second = backbone.plan()
+    assert first.network.params == second.network.params
+    assert first.id != second.id
+
+
+def test_weights_that_changed_after_planning_are_refused(folder: Path) -> None:
+    backbone = PlannedBackbone(folder)
+    backbone.save_new_weights()
+    cell = backbone.plan()
+    backbone.save_new_weights()
     with pytest.raises(UsageError, match=r"net\.pth was changed after the cell was planned"):
-        network_for(cells[0], task, bag_format, load_loss("exact"))
+        backbone.network(cell)
 
 
 def test_a_stranger_checks_a_table_and_compares_losses_on_it(
@@ -135,11 +218,19 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     assert shown.code == 0, shown.err
     assert "90, of 6" in shown.out
     assert "90 of 90 images have a box of every class" in shown.out
-    run = milbench(
-        "run", "--loss", "exact,noisy-or", "--task", "image-bags", "-p", "task.table=images.csv", "-p", "task.size=32",
-        "--network", "resnet18", "-p", "network.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
-        "-p", "recipe.epochs=1", "-p", "task.channels=1", "--name", "shapes",
-    )  # fmt: skip
+    settings = assignments(
+        {
+            "task.table": "images.csv",
+            "task.size": 32,
+            "task.channels": 1,
+            "task.flip": "true",
+            "task.crop": 2,
+            "network.stride": 8,
+            "recipe.epochs": 1,
+        }
+    )
+    asked = ["--loss", "exact,noisy-or", "--task", "image-bags", "--network", "resnet18"]
+    run = milbench("run", *asked, *settings, "--name", "shapes")
     assert run.code == 0, run.err
     assert milbench("report", "shapes").code == 0
     found = results(root, "shapes")

@@ -8,48 +8,80 @@ import torch
 from torch import Tensor
 from torchvision import datasets
 
-from milbench import Bags, Scores, UsageError, generator, load_task
+from milbench import Bags, Network, Scores, UsageError, generator, load_task
 from milbench.families import one_instance_images
 from milbench.training.training_setup import typical_positions
 from tests._helpers.small_data import small_mnist, write_idx
 from tests._helpers.tasks import loaded, new_network
 
-LABELS, IMAGES = "MNIST/raw/t10k-labels-idx1-ubyte", "MNIST/raw/train-images-idx3-ubyte"
+LABELS = "MNIST/raw/t10k-labels-idx1-ubyte"
+IMAGES = "MNIST/raw/train-images-idx3-ubyte"
 
 
 def make(**params: Any) -> Any:
     return load_task("extended-mnist", any_data=True, **params)
 
 
-def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_path: Path) -> None:
+def test_images_are_those_of_the_files(tmp_path: Path) -> None:
     root = small_mnist(tmp_path, 120, 40)
     splits = make(validation=25).digits(root, seed=0)
-    assert [len(s) for s in (splits.train, splits.validation, splits.test)] == [95, 25, 40]
-    raw = torch.frombuffer(bytearray((root / IMAGES).read_bytes()[16:]), dtype=torch.uint8).view(
-        120, 28, 28
-    )
-    assert torch.equal(torch.cat([splits.train.pixels, splits.validation.pixels]), raw.unsqueeze(1))
-    assert splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
+    # The file begins with 16 bytes that say what it holds.
+    content = bytearray((root / IMAGES).read_bytes()[16:])
+    in_file = torch.frombuffer(content, dtype=torch.uint8).view(120, 1, 28, 28)
+    assert torch.equal(torch.cat([splits.train.pixels, splits.validation.pixels]), in_file)
     assert splits.train.white == 255
 
 
-def test_the_published_protocol(tmp_path: Path) -> None:
-    problem = loaded("extended-mnist", small_mnist(tmp_path), any_data=True, validation=0)
-    assert set(problem.splits) == {"test"}
-    batches = list(problem.train_batches(0, generator(1)))
+def test_the_last_images_are_kept_for_validation(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path, 120, 40)
+    splits = make(validation=25).digits(root, seed=0)
+    assert len(splits.train) == 95
+    assert splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
+    assert len(splits.test) == 40
+
+
+@pytest.fixture
+def canvases(tmp_path: Path) -> Any:
+    """The problem of nested digits by the published protocol, with 120 training images."""
+    return loaded("extended-mnist", small_mnist(tmp_path), any_data=True, validation=0)
+
+
+def test_the_published_protocol_keeps_no_validation_images(canvases: Any) -> None:
+    assert set(canvases.splits) == {"test"}
+
+
+def test_published_batches_have_32_canvases_of_56_to_84_pixels(canvases: Any) -> None:
+    batches = list(canvases.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 28]
-    assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
-    assert (
-        torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist()
-        == [12] * 10
-    )
-    assert all(
-        ((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches
-    )
-    assert typical_positions(new_network(problem), problem) == 625
-    assert [bags.instances.shape[1:] for bags in problem.splits["test"].single_instance] == [
-        (1, 28, 28)
-    ]
+    for bags in batches:
+        height, width = bags.instances.shape[2:]
+        assert 56 <= height <= 84
+        assert 56 <= width <= 84
+
+
+def test_an_epoch_of_canvases_has_every_digit_once(canvases: Any) -> None:
+    batches = list(canvases.train_batches(0, generator(1)))
+    assert count_classes(batches) == [12] * 10
+    for bags in batches:
+        left, top, right, bottom = bags.truth.boxes.unbind(dim=2)
+        assert (right - left == 28).all()
+        assert (bottom - top == 28).all()
+
+
+def test_the_published_network_has_625_positions_on_a_canvas(canvases: Any) -> None:
+    assert typical_positions(new_network(canvases), canvases) == 625
+
+
+def test_single_digits_are_scored_in_their_own_size(canvases: Any) -> None:
+    (bags,) = canvases.splits["test"].single_instance
+    assert bags.instances.shape[1:] == (1, 28, 28)
+
+
+def count_classes(batches: list[Any]) -> list[int]:
+    """Return how often each class occurs in some batches."""
+    classes = torch.cat([bags.truth.classes.flatten() for bags in batches])
+    counts: list[int] = classes.bincount().tolist()
+    return counts
 
 
 def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
@@ -85,46 +117,101 @@ def test_sets_in_the_form_of_mnist(tmp_path: Path, data: str, title: str) -> Non
         task.check_data(tmp_path / "plain")
 
 
-@pytest.mark.parametrize(("name", "content", "complaint"), [
-    (IMAGES, None, r"train-images-idx3-ubyte is damaged: no idx file of bytes"),
-    (IMAGES, torch.zeros(120, 20, 20), r"train-images-idx3-ubyte is damaged: expected images of 28x28 bytes"),
-    (LABELS, torch.zeros(39), r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
-    (LABELS, torch.full((40,), 10), r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
-])  # fmt: skip
-def test_damaged_files_are_named(
-    tmp_path: Path, name: str, content: torch.Tensor | None, complaint: str
-) -> None:
-    root = small_mnist(tmp_path)
-    if content is None:
-        (root / name).write_bytes((root / name).read_bytes()[:-1])
-    else:
-        write_idx(root / name, content)
+def assert_refused(root: Path, complaint: str) -> None:
+    """Assert that the files are refused in one line."""
     with pytest.raises(UsageError, match=complaint) as caught:
         make().check_data(root)
     assert "\n" not in str(caught.value)
 
 
-def test_the_published_protocol_of_single_digits(tmp_path: Path) -> None:
-    problem = loaded("mnist", small_mnist(tmp_path), any_data=True, validation=0)
-    batches = list(problem.train_batches(0, generator(1)))
+def test_a_file_that_lacks_a_byte_is_named(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path)
+    (root / IMAGES).write_bytes((root / IMAGES).read_bytes()[:-1])
+    assert_refused(root, "train-images-idx3-ubyte is damaged: no idx file of bytes")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        pytest.param(
+            IMAGES,
+            torch.zeros(120, 20, 20),
+            "train-images-idx3-ubyte is damaged: expected images of 28x28 bytes",
+            id="images-of-another-size",
+        ),
+        pytest.param(
+            LABELS,
+            torch.zeros(39),
+            "t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels",
+            id="a-label-less",
+        ),
+        pytest.param(
+            LABELS,
+            torch.full((40,), 10),
+            "t10k-labels-idx1-ubyte has labels other than 0 to 9",
+            id="labels-of-no-digit",
+        ),
+    ],
+)
+def test_files_with_other_content_are_named(
+    tmp_path: Path, name: str, content: torch.Tensor, complaint: str
+) -> None:
+    root = small_mnist(tmp_path)
+    write_idx(root / name, content)
+    assert_refused(root, complaint)
+
+
+@pytest.fixture
+def single_digits(tmp_path: Path) -> Any:
+    """The problem of single digits by the published protocol, with 120 training images."""
+    return loaded("mnist", small_mnist(tmp_path), any_data=True, validation=0)
+
+
+def test_published_batches_of_single_digits_have_64_images(single_digits: Any) -> None:
+    batches = list(single_digits.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [64, 56]
-    assert (
-        torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist()
-        == [12] * 10
-    )
-    assert all(bags.instances.shape[1:] == (1, 28, 28) for bags in batches)
-    assert all(bags.instances.min() >= 0 and bags.instances.max() == 1 for bags in batches)
-    network, baseline = new_network(problem), new_network(problem, head="class")
-    assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
-    assert sum(p.numel() for p in baseline.parameters()) == 429_131 - 1601
-    assert network(batches[0].instances[:2]).shape == (2, 11, 4, 4)
-    assert typical_positions(network, problem) == 16
-    assert (baseline(batches[0].instances[:2])[:, 10] == 0).all()
-    assert {
-        k
-        for k, v in network.state_dict().items()
-        if torch.equal(v, baseline.state_dict()[k][: len(v)])
-    } == {k for k in network.state_dict() if k.startswith("body")}
+    assert count_classes(batches) == [12] * 10
+
+
+def test_pixels_of_single_digits_are_in_0_to_1(single_digits: Any) -> None:
+    for bags in single_digits.train_batches(0, generator(1)):
+        assert bags.instances.shape[1:] == (1, 28, 28)
+        assert bags.instances.min() >= 0
+        assert bags.instances.max() == 1
+
+
+def count_weights(network: Network) -> int:
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def test_networks_have_as_many_weights_as_published(single_digits: Any) -> None:
+    """0.41 M with M = 2^20; the baseline has no background."""
+    weights_of_background = 1601
+    assert count_weights(new_network(single_digits)) == 429_131
+    baseline = new_network(single_digits, head="class")
+    assert count_weights(baseline) == 429_131 - weights_of_background
+
+
+def test_the_published_network_has_16_positions_on_a_digit(single_digits: Any) -> None:
+    network = new_network(single_digits)
+    assert network(torch.rand(2, 1, 28, 28)).shape == (2, 11, 4, 4)
+    assert typical_positions(network, single_digits) == 16
+
+
+def test_the_background_of_the_baseline_is_0(single_digits: Any) -> None:
+    baseline = new_network(single_digits, head="class")
+    assert (baseline(torch.rand(2, 1, 28, 28))[:, 10] == 0).all()
+
+
+def test_network_and_baseline_start_with_the_same_body(single_digits: Any) -> None:
+    weights = new_network(single_digits).state_dict()
+    of_baseline = new_network(single_digits, head="class").state_dict()
+    equal = {
+        name
+        for name in weights
+        if torch.equal(weights[name], of_baseline[name][: len(weights[name])])
+    }
+    assert equal == {name for name in weights if name.startswith("body")}
 
 
 @pytest.mark.parametrize("validation", [0, 20])
@@ -135,9 +222,8 @@ def test_every_held_out_image_is_scored_once(
     monkeypatch.setattr(one_instance_images, "CALIBRATION_IMAGES", 12)
     problem = loaded("mnist", small_mnist(tmp_path), any_data=True, validation=validation)
     train, test = load_task("mnist", any_data=True).images(tmp_path)  # type: ignore[attr-defined]
-    chosen_on = (
-        train[-20:] if validation else train[:12]
-    )  # the validation split, else the first training images
+    # The validation split, or else the first training images.
+    chosen_on = train[-20:] if validation else train[:12]
     seen: list[Tensor] = []
 
     def score(bags: Bags) -> Scores:
@@ -146,4 +232,5 @@ def test_every_held_out_image_is_scored_once(
         return Scores(labels, labels, labels[:, :, None, None])
 
     assert problem.evaluate(score).metrics["test/instance_error"] == 0
-    assert torch.equal(torch.cat(seen) * 255, torch.cat([chosen_on.pixels, test.pixels]).float())
+    expected = torch.cat([chosen_on.pixels, test.pixels]).float()
+    assert torch.equal(torch.cat(seen) * 255, expected)

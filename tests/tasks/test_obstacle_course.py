@@ -230,7 +230,7 @@ def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> Non
     assert torch.equal(label_matrix(bags.truth.classes, classes), bags.labels)
 
 
-def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
+def test_context_follows_class_0_along_an_axis_of_its_own() -> None:
     problem = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
     bags = problem.training.draw(4000, generator("context"))
     background = (bags.truth.position_classes == 2) & bags.mask
@@ -242,7 +242,7 @@ def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", COURSE)
-def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_known(
+def test_the_reference_has_the_posterior_of_one_instance_alone(
     name: str,
 ) -> None:
     """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
@@ -409,9 +409,7 @@ def test_without_errors_noise_in_changes_nothing() -> None:
     assert problem.splits["validation"].bags[0].truth is not None
 
 
-def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed() -> (
-    None
-):
+def test_fixed_training_bags_differ_by_seed_and_not_by_epoch() -> None:
     seen = []
     for seed, epoch in ((0, 0), (0, 7), (1, 0)):
         params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}

@@ -1,5 +1,6 @@
 """Your own sequences: splits, truth, padding, and one line for what is wrong."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import torch
 
 from milbench import Bags, Scores, generator
 from milbench.store.gallery import load
-from tests._helpers.command_line import Milbench
+from tests._helpers.command_line import Milbench, assignments
 from tests._helpers.sequence_files import RATE, small_table, write_table
-from tests._helpers.tasks import loaded, new_network
+from tests._helpers.tasks import loaded, mask_of, new_network
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:
@@ -24,39 +25,40 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_table(tmp_path_factory.mktemp("sequences"))
 
 
-def split_bags(problem: Any) -> dict[str, list[Any]]:
-    return {"train": [*problem.train_batches(0, generator("t"))]} | {
-        split: found.bags for split, found in problem.splits.items()
-    }
+def batches_of(problem: Any) -> Iterator[Any]:
+    """Yield the batches to train on and those to evaluate on."""
+    yield from problem.train_batches(0, generator("t"))
+    for split in problem.splits.values():
+        yield from split.bags
 
 
-def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
+def test_classes_are_those_of_the_table(table: Path) -> None:
     problem = make(table)
     assert problem.format.class_names == ("high", "low")
-    assert problem.format.num_classes == 2
     assert problem.max_labels == 2
-    for batches in split_bags(problem).values():
-        for bags in batches:
-            lengths = (~bags.instances[:, 0].isnan()).sum(dim=1)
-            assert set(lengths.tolist()) <= {50, 55, 60}
-            mask = (
-                torch.ones(len(bags), bags.instances.shape[2]).bool()
-                if bags.mask is None
-                else bags.mask
-            )
-            assert mask.sum(dim=1).tolist() == lengths.tolist()
-            assert (mask[:, :-1] | ~mask[:, 1:]).all()
-            for row, classes, boxes in zip(
-                bags.labels, bags.truth.classes, bags.truth.boxes, strict=True
-            ):
-                there = classes >= 0
-                assert row.tolist() == [0 in classes.tolist(), 1 in classes.tolist()]
-                torch.testing.assert_close(
-                    (boxes[:, 2] - boxes[:, 0])[there],
-                    torch.full((int(there.sum()),), 12.5),
-                    atol=0.1,
-                    rtol=0,
-                )
+
+
+def test_the_mask_hides_the_frames_that_are_padding(table: Path) -> None:
+    """A recording has 1, 1.1 or 1.2 seconds of 50 frames each; padding is NaN."""
+    for bags in batches_of(make(table)):
+        mask = mask_of(bags, of_sequences=True)
+        assert torch.equal(mask, ~bags.instances[:, 0].isnan())
+        assert set(mask.sum(dim=1).tolist()) <= {50, 55, 60}
+        is_true_after_false = ~mask[:, :-1] & mask[:, 1:]
+        assert not is_true_after_false.any()
+
+
+def test_label_sets_are_the_classes_of_the_events(table: Path) -> None:
+    for bags in batches_of(make(table)):
+        for labels, classes in zip(bags.labels.tolist(), bags.truth.classes.tolist(), strict=True):
+            assert labels == [0 in classes, 1 in classes]
+
+
+def test_events_last_as_long_as_in_the_table(table: Path) -> None:
+    """A quarter of a second, with 50 frames each."""
+    for bags in batches_of(make(table)):
+        start, _, end, _ = bags.truth.boxes[bags.truth.classes >= 0].unbind(dim=1)
+        torch.testing.assert_close(end - start, torch.full((len(start),), 12.5), atol=0.1, rtol=0)
 
 
 def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
@@ -70,9 +72,12 @@ def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
         highest = probs[:, :-1].amax(dim=2)
         return Scores(highest, highest, probs)
 
-    metrics = problem.evaluate(score).metrics
+    metrics = set(problem.evaluate(score).metrics)
+    of_events = {"test/hit_rate", "test/instance_error"}
     assert "test/set_error" in metrics
-    assert not {"test/hit_rate", "test/instance_error", "validation/set_error"} & set(metrics)
+    assert not metrics & of_events
+    # No bags were asked for to validate on.
+    assert "validation/set_error" not in metrics
 
 
 def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> None:
@@ -92,28 +97,14 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
 def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milbench) -> None:
     """Two pitches and silence are told apart, and found at their time, by the command line."""
     table = small_table(tmp_path / "audio", count=80, suffix=".wav")
-    words = [
-        "run",
-        "--loss",
-        "noisy-or",
-        "--task",
-        "sequence-bags",
-        "--seeds",
-        "0",
-        "--name",
-        "tones",
-    ]
-    shown = milbench(
-        "data", "check", str(table), "-p", "task.bands=12", "-p", "task.frames_per_second=50"
-    )
+    frames = assignments({"task.bands": 12, "task.frames_per_second": 50})
+    shown = milbench("data", "check", str(table), *frames)
     assert shown.code == 0, shown.err
     assert "80, of 50 to 60 frames, median 55" in shown.out
     assert "in 40 of 80 bags" in shown.out
-    values = {"task.table": table, "task.bands": 12, "task.frames_per_second": 50, "task.batch_bags": 8,
-              "recipe.epochs": 12}  # fmt: skip
-    ran = milbench(
-        *words, *(word for key, value in values.items() for word in ("-p", f"{key}={value}"))
-    )
+    training = assignments({"task.table": table, "task.batch_bags": 8, "recipe.epochs": 12})
+    asked = ["--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
+    ran = milbench("run", *asked, *frames, *training)
     assert ran.code == 0, ran.err
     report = milbench("report", "tones")
     assert report.code == 0, report.err

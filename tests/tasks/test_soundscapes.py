@@ -1,12 +1,14 @@
 """Soundscapes: scenes against the clips that they were made of, tones whose pitch is their class."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from milbench import load_task
 from milbench.data import esc10
@@ -28,7 +30,7 @@ def module() -> Any:
     return sys.modules[type(load_task("soundscapes")).__module__]
 
 
-def test_each_sound_is_heard_where_the_truth_says_and_nowhere_else(root: Path) -> None:
+def test_each_sound_is_heard_where_the_truth_says_alone(root: Path) -> None:
     assert_tones_are_heard(make(root), 500 + 500 * torch.arange(10.0), 16_000, (0.45, 2.4))
 
 
@@ -36,84 +38,138 @@ def test_levels_are_within_six_decibels_of_the_middle(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the power of scenes with one sound, of which none is lost between the bands, without the noise."""
+    decibels = []
+    for frames, start, end in noiseless_scenes_of_one_sound(root, monkeypatch):
+        # Frames at the edges hold a part of the sound alone.
+        power = frames[:, start + 2 : end - 1].exp().sum(dim=0)
+        decibels.append(float(10 * torch.log10(power.mean())))
+    assert 6 < max(decibels) - min(decibels) < 13
+
+
+def test_nothing_is_heard_outside_of_the_sounds(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for frames, start, end in noiseless_scenes_of_one_sound(root, monkeypatch):
+        before = frames[:, : max(0, start - 1)]
+        after = frames[:, end + 2 :]
+        assert torch.cat([before, after], dim=1).max() < np.log(1e-9)
+
+
+def noiseless_scenes_of_one_sound(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Tensor, int, int]]:
+    """Return the log-mel frames (F, T) of test scenes, and the first and the last frame of their sound."""
     monkeypatch.setattr(module(), "NOISE", 0.0)
     module()._scenes.cache_clear()
-    problem, seen = make(root), []
-    mean, spread = problem.batches.mean, problem.batches.divisor
+    problem = make(root)
+    scenes = []
     for bags in problem.splits["test"].single_instance:
-        for frames, box in zip(bags.instances * spread + mean, bags.truth.boxes[:, 0], strict=True):
+        spectra = bags.instances * problem.batches.divisor + problem.batches.mean
+        for frames, box in zip(spectra, bags.truth.boxes[:, 0], strict=True):
             start, _, end, _ = box.tolist()
-            seen.append(
-                float(
-                    10
-                    * torch.log10(frames[:, int(start) + 2 : int(end) - 1].exp().sum(dim=0).mean())
-                )
-            )
-            silent = torch.cat(
-                [frames[:, : max(0, int(start) - 1)], frames[:, int(end) + 2 :]], dim=1
-            )
-            assert silent.max() < np.log(1e-9), "where nothing is heard there is nothing"
+            scenes.append((frames, int(start), int(end)))
+    # No other test gets scenes without noise.
     module()._scenes.cache_clear()
-    assert 6 < max(seen) - min(seen) < 13
+    return scenes
 
 
 def test_without_overlap_the_same_sounds_come_one_after_the_other(root: Path) -> None:
-    free, mixed, apart = (make(root, 2, overlap=share) for share in (1, 0.5, 0))
-    crossing = []
-    for scenes in zip(*map(all_bags, (free, mixed, apart)), strict=True):
-        start, _, end, _ = torch.stack([bags.truth.boxes for bags in scenes]).unbind(dim=3)
-        there = scenes[0].truth.classes >= 0
-        assert (start.diff(dim=2)[:, there[:, 1:]] >= 0).all(), "in the order in which they begin"
-        assert torch.equal(scenes[0].labels, scenes[2].labels)
-        lengths = (end - start).sort(dim=2).values
-        torch.testing.assert_close(lengths[0], lengths[2])
-        crossing.append(
-            ((start[:, :, 1:] < end[:, :, :-1].cummax(dim=2).values) & there[:, 1:]).any(dim=2)
-        )
-    shares = torch.cat(crossing, dim=1).double().mean(dim=1).tolist()
-    assert shares[2] == 0
-    assert shares[0] > 0.2
-    assert shares[1] == pytest.approx(shares[0] / 2, abs=0.1)
+    free = all_bags(make(root, 2, overlap=1))
+    apart = all_bags(make(root, 2, overlap=0))
+    for overlapping, separate in zip(free, apart, strict=True):
+        assert torch.equal(overlapping.labels, separate.labels)
+        torch.testing.assert_close(sorted_lengths(overlapping), sorted_lengths(separate))
+
+
+def sorted_lengths(bags: Any) -> Tensor:
+    start, _, end, _ = bags.truth.boxes.unbind(dim=2)
+    lengths: Tensor = (end - start).sort(dim=1).values
+    return lengths
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_events_are_in_the_order_in_which_they_begin(root: Path, share: float) -> None:
+    for bags in all_bags(make(root, 2, overlap=share)):
+        start = bags.truth.boxes[..., 0]
+        is_event = bags.truth.classes >= 0
+        assert (start.diff(dim=1)[is_event[:, 1:]] >= 0).all()
+
+
+def test_the_parameter_is_the_share_of_scenes_that_may_overlap(root: Path) -> None:
+    shares = {overlap: share_that_overlaps(root, overlap) for overlap in (0, 0.5, 1)}
+    assert shares[0] == 0
+    assert shares[1] > 0.2
+    assert shares[0.5] == pytest.approx(shares[1] / 2, abs=0.1)
+
+
+def share_that_overlaps(root: Path, overlap: float) -> float:
+    """Return the share of scenes in which a sound begins before all earlier ones have ended."""
+    overlapping = []
+    for bags in all_bags(make(root, 2, overlap=overlap)):
+        start, _, end, _ = bags.truth.boxes.unbind(dim=2)
+        is_event = bags.truth.classes >= 0
+        last_end_so_far = end.cummax(dim=1).values
+        begins_early = start[:, 1:] < last_end_so_far[:, :-1]
+        overlapping.append((begins_early & is_event[:, 1:]).any(dim=1))
+    return float(torch.cat(overlapping).double().mean())
 
 
 def test_splits_share_no_clip_and_use_all_of_them(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seed 3 tests on the fourth fold and validates on the last one."""
-    used, scenes = list[tuple[int, ...]](), module()._scenes
+    make_scenes = module()._scenes
+    used: dict[tuple[str, int], list[int]] = {}
 
-    def spy(root: Path, digest: str, clips: tuple[int, ...], *others: Any) -> Any:
-        used.append(clips)
-        return scenes(root, digest, clips, *others)
+    def spy(root: Path, digest: str, clips: tuple[int, ...], sampling: Any) -> Any:
+        _, part, _ = sampling.axes
+        used[part, sampling.most] = list(clips)
+        return make_scenes(root, digest, clips, sampling)
 
     monkeypatch.setattr(module(), "_scenes", spy)
     make(root, seed=3)
-    folds = esc10.read_all(root, "any").folds
-    assert [{*folds[[*clips]].tolist()} for clips in used] == [{0, 1, 2}, {4}, {3}, {4}, {3}]
-    assert [len(clips) for clips in used] == [30, 10, 10, 10, 10]
+    fold_of_clip = esc10.read_all(root, "any").folds.tolist()
+    folds = {scenes: {fold_of_clip[clip] for clip in clips} for scenes, clips in used.items()}
+    assert folds == {
+        ("train", 4): {0, 1, 2},
+        ("validation", 4): {4},
+        ("validation", 1): {4},
+        ("test", 4): {3},
+        ("test", 1): {3},
+    }
+    number_of_clips = {scenes: len(set(clips)) for scenes, clips in used.items()}
+    assert number_of_clips.pop(("train", 4)) == 30
+    assert set(number_of_clips.values()) == {10}
 
 
 def test_items_are_the_clips_that_are_heard(root: Path) -> None:
     """By the class and the length of each sound, of which 2.4 seconds are heard at most."""
     clips = esc10.read_all(root, "any")
-    in_clip = [
-        (int(clips.classes[n]), min(len(clips.waveforms[n]), 24 * 1600))
-        for n in range(len(clips.classes))
+    longest = 24 * 1600
+    sound_of_clip = [
+        (int(cls), min(len(waveform), longest))
+        for cls, waveform in zip(clips.classes, clips.waveforms, strict=True)
     ]
     used = set()
     for seed in range(5):
-        for split in make(root, seed).splits.values():
-            for bags in (*split.bags, *split.single_instance):
-                start, end = bags.truth.boxes[..., 0], bags.truth.boxes[..., 2]
-                lengths = ((end - start) * 512).round().int().tolist()
-                classes = bags.truth.classes.tolist()
-                for scene, row in enumerate(bags.origin.items.tolist()):
-                    items = [item for item in row if item >= 0]
-                    heard = zip(classes[scene], lengths[scene], strict=True)
-                    expected = sorted(pair for pair in heard if pair[0] >= 0)
-                    assert sorted(in_clip[item] for item in items) == expected
-                    used.update(items)
-    assert used == {*range(len(in_clip))}
+        for items, sounds in items_and_sounds(make(root, seed)):
+            assert sorted(sound_of_clip[item] for item in items) == sounds
+            used.update(items)
+    assert used == set(range(len(sound_of_clip)))
+
+
+def items_and_sounds(problem: Any) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+    """Yield the items of each evaluated scene, and class and samples of its sounds, sorted."""
+    for split in problem.splits.values():
+        for bags in (*split.bags, *split.single_instance):
+            start, _, end, _ = bags.truth.boxes.unbind(dim=2)
+            lengths = ((end - start) * 512).round().int()
+            for row, classes, samples in zip(
+                bags.origin.items, bags.truth.classes, lengths, strict=True
+            ):
+                is_sound = classes >= 0
+                sounds = zip(classes[is_sound].tolist(), samples[is_sound].tolist(), strict=True)
+                yield row[row >= 0].tolist(), sorted(sounds)
 
 
 def test_the_loudest_part_of_a_long_clip_is_heard() -> None:

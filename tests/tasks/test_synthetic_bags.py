@@ -85,7 +85,7 @@ def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
         assert torch.equal(bags.instances, expected * bags.mask.unsqueeze(2))
 
 
-def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are() -> None:
+def test_overlap_shares_a_position_and_leaves_label_sets() -> None:
     """With every instance moved, a bag of two classes has one position near the sum of their points, and no other."""
     params: dict[str, Any] = {
         "label_sets": "uniform",

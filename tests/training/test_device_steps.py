@@ -32,9 +32,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_a_step_of_every_loss_needs_no_value_from_the_device(
-    variant: Variant, data_of_all: Path
-) -> None:
+def test_no_loss_waits_for_a_value_from_the_device(variant: Variant, data_of_all: Path) -> None:
     """Tensors on `meta` have no values: what the host would wait for raises. By psgd, with a second derivative too."""
     ordered = variant.load().supervision == "order"
     task = "cifar10" if variant.one_class else "svhn" if ordered else "extended-digits"
@@ -44,7 +42,7 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(
 
 
 @pytest.mark.parametrize("optimizer", NAMES)
-def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str) -> None:
+def test_no_optimizer_waits_for_a_value_from_the_device(optimizer: str) -> None:
     recipe = {"optimizer": optimizer, "gradient_norm": "rms:1" if optimizer == "psgd" else "max:1"}
     steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
 

@@ -32,6 +32,9 @@ DECODERS = ("columns", "strongest", "components")
 PATTERNS = ("no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other")
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, params) for name, params in PARAMS.items()},
+    # Metrics do not depend on how well these large networks are trained, and small batches are quick.
+    "svhn": ("svhn", PARAMS["svhn"] | {"batch_bags": 8}),
+    "extended-mnist": ("extended-mnist", PARAMS["extended-mnist"] | {"batch_bags": 8}),
     "synthetic-bags": ("synthetic-bags", {"bags_per_epoch": 64}),
     "classes-together": (
         "synthetic-bags",

@@ -6,6 +6,7 @@ import itertools
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from milbench import Bags, Recipe, UsageError, generator, load_loss, load_task
 from milbench.contracts.predictions import load_predictions
 from milbench.contracts.registry import RegistryEntry
 from milbench.evaluation.metrics import reliability
+from milbench.experiment.cell import Cell
 from milbench.experiment.make_plan import make_plan
 from milbench.experiment.spec_files import make_spec
-from milbench.inference.trained import load_trained
+from milbench.inference import trained as trained_cells
 from milbench.losses import Exact
 from milbench.networks.known_networks import make_network
 from milbench.optimizers.known_optimizers import optimizers
@@ -40,42 +42,52 @@ from tests._helpers.training import (
 DRAWING = str(PLUGINS / "drawing_loss.py")
 
 
-def same(first: Trained, second: Trained) -> bool:
-    weights = all(torch.equal(first.weights[name], second.weights[name]) for name in second.weights)
-    return weights and first.history == second.history and first.outcomes == second.outcomes
+def assert_same(first: Trained, second: Trained) -> None:
+    """Check that two cells ended with the same weights, history and outcomes, bit for bit."""
+    assert first.weights.keys() == second.weights.keys()
+    for name, weights in second.weights.items():
+        assert torch.equal(first.weights[name], weights), name
+    assert first.history == second.history
+    assert first.outcomes == second.outcomes
 
 
-@pytest.mark.parametrize(
-    ("loss", "saves", "recipe"),
-    [
-        (DRAWING, 1, {}),
-        (DRAWING, 4, {}),
-        (DRAWING, 5, {}),
-        (DRAWING, 14, {}),
-        (DRAWING, 6, {"gradient_norm": "quantile:0.3"}),
-        (DRAWING, 7, {"evaluate_every": 2}),
-        (DRAWING, 6, {"average_last": 0.4}),
-        (DRAWING, 6, {"optimizer": "psgd"}),
-        pytest.param(DRAWING, 6, {"optimizer": "muon"}, marks=needs_muon),
-        (DRAWING, 6, {"optimizer": "radam"}),
-        ("attention", 2, {}),  # a loss with weights of its own
-        ("attention", 2, {"optimizer": "psgd"}),
-    ],
-)
-def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    loss: str, saves: int, recipe: dict[str, object], tmp_path: Path
-) -> None:
-    """An epoch has four steps with a checkpoint each, and one after it but for the last: there are fourteen."""
-    cell = small_cell(loss, recipe={"epochs": 3, **recipe})
-    unbroken = train(cell, tmp_path / "unbroken")
+def train_and_kill(cell: Cell, path: Path, saves: int) -> None:
+    """Train a cell until so many checkpoints are saved, as a kill ends it."""
     with pytest.MonkeyPatch.context() as patch:
         stop_after(saves, patch)
         with pytest.raises(Stop):
-            train(cell, tmp_path / "broken")
-    torch.manual_seed(12345)  # the global generator's state in between must not matter
+            train(cell, path)
+
+
+# An epoch has four steps with a checkpoint each, and one after it but for the last: there are fourteen.
+@pytest.mark.parametrize(
+    ("loss", "saves", "recipe"),
+    [
+        pytest.param(DRAWING, 1, {}, id="first step"),
+        pytest.param(DRAWING, 4, {}, id="last step of an epoch"),
+        pytest.param(DRAWING, 5, {}, id="after an epoch"),
+        pytest.param(DRAWING, 14, {}, id="last step of all"),
+        pytest.param(DRAWING, 6, {"gradient_norm": "quantile:0.3"}, id="lengths of gradients"),
+        pytest.param(DRAWING, 7, {"evaluate_every": 2}, id="evaluations now and then"),
+        pytest.param(DRAWING, 6, {"average_last": 0.4}, id="averaged weights"),
+        pytest.param(DRAWING, 6, {"optimizer": "psgd"}, id="psgd"),
+        pytest.param(DRAWING, 6, {"optimizer": "muon"}, marks=needs_muon, id="muon"),
+        pytest.param(DRAWING, 6, {"optimizer": "radam"}, id="radam"),
+        pytest.param("attention", 2, {}, id="weights of a loss"),
+        pytest.param("attention", 2, {"optimizer": "psgd"}, id="weights of a loss, by psgd"),
+    ],
+)
+def test_a_killed_cell_ends_as_an_unbroken_one(
+    loss: str, saves: int, recipe: dict[str, object], tmp_path: Path
+) -> None:
+    cell = small_cell(loss, recipe={"epochs": 3, **recipe})
+    unbroken = train(cell, tmp_path / "unbroken")
+    train_and_kill(cell, tmp_path / "broken", saves)
+    # The state of torch's own generator in between must not matter.
+    torch.manual_seed(12345)
     torch.rand(7)
     resumed = train(cell, tmp_path / "broken")
-    assert same(resumed, unbroken)
+    assert_same(resumed, unbroken)
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
@@ -86,34 +98,55 @@ def test_attention_is_trained_by_second_derivatives(network: str, tmp_path: Path
     assert all(value.isfinite().all() for value in weights.values())
 
 
-@pytest.mark.parametrize("how", [*DAMAGES, "without a part"])
-def test_a_stopped_cell_goes_on_only_where_its_checkpoint_is_whole_and_its_history_leads_to_it(
-    how: str, tmp_path: Path
+@dataclass(frozen=True)
+class Stopped:
+    """A cell that was killed in its last epoch, another one, and what the first comes to unbroken."""
+
+    folder: Path
+    cell: Cell
+    other: Cell
+    unbroken: Trained
+
+    def copy_to(self, target: Path) -> Path:
+        """Copy the folder of the cell, so that a test may damage it."""
+        return Path(shutil.copytree(self.folder / self.cell.id, target / self.cell.id))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    folder = tmp_path_factory.mktemp("stopped")
+    cell = small_cell(seed=0, recipe={"epochs": 3})
+    other = small_cell(seed=1, recipe={"epochs": 3})
+    unbroken = train(cell, folder / "unbroken")
+    for one in (cell, other):
+        train_and_kill(one, folder / one.id, saves=11)
+    return Stopped(folder, cell, other, unbroken)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv", "cell.json", "progress.json"])
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_stopped_cell_with_a_damaged_file_ends_the_same(
+    stopped: Stopped, how: str, name: str, tmp_path: Path
 ) -> None:
-    cell, other = (small_cell(seed=seed, recipe={"epochs": 3}) for seed in (0, 1))
-    unbroken = train(cell, tmp_path / "unbroken")
-    for stopped in (cell, other):
-        with pytest.MonkeyPatch.context() as patch:
-            stop_after(11, patch)
-            with pytest.raises(Stop):
-                train(stopped, tmp_path / stopped.id)
-    for name in ("checkpoint.pt", "history.csv", "cell.json", "progress.json"):
-        folder = Path(shutil.copytree(tmp_path / cell.id, tmp_path / name / cell.id))
-        if how != "without a part":
-            damage(folder / name, how, tmp_path / other.id / name)
-        elif name == "checkpoint.pt":
-            content = torch.load(io.BytesIO((folder / name).read_bytes()[32:]))
-            torch.save(
-                {key: part for key, part in content.items() if key != "cpu"}, buffer := io.BytesIO()
-            )
-            (folder / name).write_bytes(
-                hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue()
-            )
-        assert same(train(cell, folder), unbroken), name
+    folder = stopped.copy_to(tmp_path)
+    damage(folder / name, how, stopped.folder / stopped.other.id / name)
+    assert_same(train(stopped.cell, folder), stopped.unbroken)
+
+
+def test_a_checkpoint_that_lacks_a_part_is_not_used(stopped: Stopped, tmp_path: Path) -> None:
+    folder = stopped.copy_to(tmp_path)
+    file = folder / "checkpoint.pt"
+    # A checkpoint begins with the digest of what follows.
+    content = torch.load(io.BytesIO(file.read_bytes()[32:]))
+    del content["cpu"]
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    file.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    assert_same(train(stopped.cell, folder), stopped.unbroken)
 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
-    """A cell that was killed after its last epoch keeps its weights in a later process: they are the same."""
+    # A cell that was killed after its last epoch keeps its weights in a later process: they are the same.
     cell = small_cell(networks=[normed_network(tmp_path)])
     first = train(cell, tmp_path / "c")
     assert any("running_mean" in name for name in first.weights)
@@ -122,74 +155,138 @@ def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path)
         assert torch.equal(second.weights[name], weights), name
 
 
-def test_training_learns_and_says_what_it_costs(tmp_path: Path) -> None:
-    trained = train(
-        small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c"
-    )
-    assert trained.history[12, "train/loss"] < trained.history[1, "train/loss"]
-    assert trained.history[12, "test/instance_error"] < 0.25
-    costs = trained.result["costs"]
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    cell = small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}})
+    return train(cell, tmp_path_factory.mktemp("learnt"))
+
+
+def test_training_lowers_the_loss(learnt: Trained) -> None:
+    assert learnt.history[12, "train/loss"] < learnt.history[1, "train/loss"]
+
+
+def test_training_learns(learnt: Trained) -> None:
+    assert learnt.history[12, "test/instance_error"] < 0.25
+
+
+def test_a_cell_says_what_it_costs(learnt: Trained) -> None:
+    costs = learnt.result["costs"]
     assert 0 < costs["loss_seconds_min"] <= costs["loss_seconds"]
     assert 0 < costs["step_seconds_min"] <= costs["step_seconds"] < costs["train_seconds"]
     assert costs["peak_bytes"] > 1e6
 
 
-@pytest.fixture
-def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
-    """The initial weights of every cell whose recipe has the optimiser "recording", in the order of training."""
-    weights: list[dict[str, torch.Tensor]] = []
+@dataclass
+class Seen:
+    """What one cell was trained from and on."""
+
+    start: dict[str, torch.Tensor]
+    batches: list[bytes]
+    items: dict[str, str] = field(default_factory=dict)
+    """The digests of the items that each metric is of."""
+
+
+@pytest.fixture(scope="module")
+def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str, int], Seen]]:
+    """Return a function that trains a cell of a loss, a network and a seed, and says what it saw."""
+    folder = tmp_path_factory.mktemp("seen")
+    normed = normed_network(folder)
+    known: dict[tuple[str, str, int], Seen] = {}
+    seen: list[Seen] = []
+    train_batches = Setup.train_batches
 
     def recording(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-        weights.append({k: v.clone() for k, v in model.state_dict().items()})
+        start = {name: weights.clone() for name, weights in model.state_dict().items()}
+        seen.append(Seen(start, []))
         return torch.optim.SGD(model.parameters(), lr=recipe.lr)
-
-    monkeypatch.setitem(
-        optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, "")
-    )
-    return weights
-
-
-def test_losses_and_networks_of_a_seed_see_the_same_bags_and_losses_start_from_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
-) -> None:
-    seen: list[list[bytes]] = []
-    train_batches = Setup.train_batches
 
     def recorded(setup: Setup, epoch: int) -> Iterator[Bags]:
         for bags in train_batches(setup, epoch):
-            seen[-1].append(bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes())
+            content = bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes()
+            seen[-1].batches.append(content)
             yield bags
 
-    monkeypatch.setattr(Setup, "train_batches", recorded)
-    items = []
-    for loss, network, seed in (
-        ("exact", "mlp", 5), ("max-pooling", "mlp", 5), ("one-vs-rest", "mlp", 5), ("one-vs-rest", "linear", 5),
-        ("one-vs-rest", "gated-attention", 5), ("one-vs-rest", normed_network(tmp_path), 5), ("exact", "mlp", 6),
-    ):  # fmt: skip
-        seen.append([])
-        cell = small_cell(loss, seed, networks=[network], recipe={"optimizer": "recording"})
-        trained = train(cell, tmp_path / cell.id)
-        items.append({name: found for name, (_, _, found) in trained.outcomes.items()})
-    *same, other = seen
-    assert all(bags == same[0] for bags in same)
-    assert len(same[0]) == 9  # two epochs of four batches, then the one on which the loss is timed
-    assert len({*same[0][:8], *other[:8]}) == 16, "seeds and epochs differ"
-    assert all(of_cell == items[0] for of_cell in items)
-    assert len(starts) == 7
-    for start in starts[1:3]:
-        assert start.keys() == starts[0].keys()
-        assert all(torch.equal(start[k], starts[0][k]) for k in start)
-    assert not torch.equal(starts[6]["network.head.weight"], starts[0]["network.head.weight"])
+    def look(loss: str, network: str, seed: int) -> Seen:
+        if (loss, network, seed) not in known:
+            network_name = normed if network == "normed" else network
+            recipe = {"optimizer": "recording"}
+            cell = small_cell(loss, seed, networks=[network_name], recipe=recipe)
+            trained = train(cell, folder / cell.id)
+            seen[-1].items = {name: items for name, (_, _, items) in trained.outcomes.items()}
+            known[loss, network, seed] = seen[-1]
+        return known[loss, network, seed]
+
+    entry = RegistryEntry("recording", "here", lambda: recording, "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(optimizers().entries, "recording", entry)
+        patch.setattr(Setup, "train_batches", recorded)
+        yield look
+
+
+Look = Callable[[str, str, int], Seen]
+
+
+def test_every_batch_of_two_epochs_is_drawn_anew(look: Look) -> None:
+    batches = look("exact", "mlp", 5).batches
+    # Two epochs of four batches, then the one on which the loss is timed.
+    assert len(batches) == 9
+    assert len(set(batches[:8])) == 8
+
+
+@pytest.mark.parametrize(
+    ("loss", "network"),
+    [
+        ("max-pooling", "mlp"),
+        ("one-vs-rest", "mlp"),
+        ("one-vs-rest", "linear"),
+        ("one-vs-rest", "gated-attention"),
+        ("one-vs-rest", "normed"),
+    ],
+)
+def test_losses_and_networks_of_a_seed_see_the_same_bags(
+    look: Look, loss: str, network: str
+) -> None:
+    expected = look("exact", "mlp", 5)
+    found = look(loss, network, 5)
+    assert found.batches == expected.batches
+    assert found.items == expected.items
+
+
+@pytest.mark.parametrize("loss", ["max-pooling", "one-vs-rest"])
+def test_losses_of_a_seed_start_from_the_same_weights(look: Look, loss: str) -> None:
+    expected = look("exact", "mlp", 5).start
+    found = look(loss, "mlp", 5).start
+    assert found.keys() == expected.keys()
+    for name, weights in expected.items():
+        assert torch.equal(found[name], weights), name
+
+
+def test_another_seed_trains_on_other_bags(look: Look) -> None:
+    of_5 = look("exact", "mlp", 5)
+    of_6 = look("exact", "mlp", 6)
+    assert not set(of_5.batches[:8]) & set(of_6.batches[:8])
+
+
+def test_another_seed_is_tested_on_the_same_bags(look: Look) -> None:
+    assert look("exact", "mlp", 6).items == look("exact", "mlp", 5).items
+
+
+def test_another_seed_starts_from_other_weights(look: Look) -> None:
+    of_5 = look("exact", "mlp", 5).start["network.head.weight"]
+    of_6 = look("exact", "mlp", 6).start["network.head.weight"]
+    assert not torch.equal(of_5, of_6)
 
 
 def enumerated(
     log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]
 ) -> torch.Tensor:
-    """-log of the summed probability of every label map that shows what the bag shows."""
-    maps = [m for m in itertools.product(range(4), repeat=5) if shown(m) == shown(classes)]
-    return -torch.stack(
-        [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
-    ).logsumexp(0)
+    """Return -log of the summed probability of every label map that shows what the bag shows."""
+    log_probs = []
+    for label_map in itertools.product(range(4), repeat=5):
+        if shown(label_map) == shown(classes):
+            terms = [log_p[c, k] for k, c in enumerate(label_map)]
+            log_probs.append(torch.stack(terms).sum())
+    return -torch.stack(log_probs).logsumexp(0)
 
 
 def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
@@ -204,64 +301,70 @@ def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
     return -torch.stack([log_p[c, k] for k, c in enumerate(classes)]).mean()
 
 
+ONE_STEP_OF_SGD = {
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "schedule": "constant",
+    "gradient_norm": "none",
+    "epochs": 1,
+}
+
+
 @pytest.mark.parametrize(
     ("name", "definition"),
     [("exact", exact_loss), ("count", count_loss), ("position", position_loss)],
 )
-def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
+def test_a_step_follows_the_gradient_of_the_written_out_loss(
     name: str, definition: Callable[[torch.Tensor, list[int]], torch.Tensor], tmp_path: Path
 ) -> None:
-    """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
-    recipe = {
-        "optimizer": "sgd",
-        "lr": 0.1,
-        "schedule": "constant",
-        "gradient_norm": "none",
-        "epochs": 1,
-    }
-    outcome = train(
-        small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c"
-    )
+    cell = small_cell(name, seed=7, recipe=ONE_STEP_OF_SGD, task={"tiny": {"batches": 1}})
+    outcome = train(cell, tmp_path / "c")
 
+    # The same start and the same bags, without the code of training.
     task = load_task(TINY, batches=1)
     problem = task.load(seed=7)
     network = make_network(task, problem.format, "mlp", {}, seed=7)
     with torch.no_grad():
         network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
     (bags,) = problem.train_batches(0, generator("bags", "tiny", 7, 0))
+
+    # The loss is written out bag by bag from the classes of the instances.
     assert bags.truth is not None
     assert bags.truth.position_classes is not None
     log_p = network(bags.instances).log_softmax(dim=1)
-    losses = [
-        definition(log_p[b], bags.truth.position_classes[b].tolist()) for b in range(len(bags))
-    ]
+    losses = []
+    for of_bag, classes in zip(log_p, bags.truth.position_classes.tolist(), strict=True):
+        losses.append(definition(of_bag, classes))
     loss = torch.stack(losses).mean()
     loss.backward()
+
     assert outcome.history[1, "train/loss"] == pytest.approx(loss.item(), rel=1e-5)
     for key, weight in network.named_parameters():
         assert weight.grad is not None
         # The first step of Nesterov's momentum of 0.9: the gradient and 0.9 times itself.
         expected = weight.detach() - 0.1 * 1.9 * weight.grad
-        torch.testing.assert_close(
-            outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6
-        )
+        found = outcome.weights[f"network.{key}"]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert not torch.equal(expected, weight.detach())
 
 
-def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(
-    tmp_path: Path,
-) -> None:
+def test_data_that_changed_since_planning_are_not_trained_on(tmp_path: Path) -> None:
     table = tmp_path / "bags.csv"
-    rows = [
-        f"{bag},{'x' if bag % 2 else ''},{bag % 2 + i / 9}" for bag in range(20) for i in range(2)
-    ]
+    rows = []
+    for bag in range(20):
+        label = "x" if bag % 2 else ""
+        rows += [f"{bag},{label},{bag % 2 + instance / 9}" for instance in range(2)]
     table.write_text("\n".join(["bag,labels,f0", *rows, ""]))
-    spec = {
-        "losses": ["exact"],
-        "tasks": ["feature-bags"],
-        "task": {"feature-bags": {"table": str(table)}},
-    }
-    (cell,) = make_plan(make_spec({**spec, "name": "t", "recipe": {"epochs": 1}})).cells
+    spec = make_spec(
+        {
+            "name": "t",
+            "losses": ["exact"],
+            "tasks": ["feature-bags"],
+            "task": {"feature-bags": {"table": str(table)}},
+            "recipe": {"epochs": 1},
+        }
+    )
+    (cell,) = make_plan(spec).cells
     train(cell, tmp_path / "before")
     table.write_text("\n".join(["bag,labels,f0", *rows, "20,,7", "20,,8", ""]))
     with pytest.raises(
@@ -271,34 +374,47 @@ def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its
         train(cell, tmp_path / "after")
 
 
-def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(
-    tmp_path: Path,
-) -> None:
-    task: dict[str, Any] = {
-        "tasks": ["synthetic-bags"],
-        "task": {"synthetic-bags": {"bags_per_epoch": 64}},
-    }
-    recipe = {"epochs": 1, "evaluation_bags": 16}
-    trained = {
-        loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss)
-        for loss in ("exact", "max-pooling")
-    }
-    metrics = {name: value for (_, name), value in trained["exact"].history.items()}
-    _, predictions = load_predictions(trained["exact"].folder.predictions)["last"]
-    curves = reliability(predictions["test"])
-    sums, weights, _ = trained["exact"].outcomes["nll"]
-    assert len(weights) == 16  # evaluation_bags
-    assert metrics["test/nll"] == pytest.approx(sum(sums) / sum(weights))
-    assert set(curves) == {
-        name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name
-    }
-    _, predictions = load_predictions(trained["max-pooling"].folder.predictions)["last"]
-    assert reliability(predictions["test"]) == {}
-    assert not any("nll" in name or "ece" in name for _, name in trained["max-pooling"].history)
+def on_synthetic_bags(loss: str, path: Path) -> Trained:
+    """Train a loss for an epoch, and evaluate it on 16 bags."""
+    cell = small_cell(
+        loss,
+        task_name="synthetic-bags",
+        task={"synthetic-bags": {"bags_per_epoch": 64}},
+        recipe={"epochs": 1, "evaluation_bags": 16},
+    )
+    return train(cell, path)
+
+
+@pytest.fixture(scope="module")
+def of_exact(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return on_synthetic_bags("exact", tmp_path_factory.mktemp("exact"))
+
+
+def test_the_nll_is_that_of_the_test_bags(of_exact: Trained) -> None:
+    sums, weights, _ = of_exact.outcomes["nll"]
+    assert len(weights) == 16
+    assert of_exact.history[1, "test/nll"] == pytest.approx(sum(sums) / sum(weights))
+
+
+def curves_of(trained: Trained) -> set[str]:
+    _, predictions = load_predictions(trained.folder.predictions)["last"]
+    return set(reliability(predictions["test"]))
+
+
+def test_a_cell_keeps_what_its_calibration_errors_are_of(of_exact: Trained) -> None:
+    errors = [name for _, name in of_exact.history if name.startswith("test/") and "ece" in name]
+    assert curves_of(of_exact) == {name.removeprefix("test/") for name in errors}
+    assert errors
+
+
+def test_a_loss_without_probabilities_has_no_calibration(tmp_path: Path) -> None:
+    trained = on_synthetic_bags("max-pooling", tmp_path / "c")
+    assert curves_of(trained) == set()
+    assert not [name for _, name in trained.history if "nll" in name or "ece" in name]
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
+def test_the_loss_is_computed_in_the_recipe_s_precision(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtypes = set()
@@ -315,84 +431,119 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 
 
-def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path) -> None:
-    for seed in (4, 5):
-        still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
-        weights = train(still, tmp_path / f"{seed}").weights
-        assert torch.equal(
-            weights["loss.v"], load_loss("attention").build(3, seed).get_parameter("v")
-        )
+@pytest.mark.parametrize("seed", [4, 5])
+def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path, seed: int) -> None:
+    # With so small a rate the weights stay where they are.
+    still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
+    weights = train(still, tmp_path / "c").weights
+    initial = load_loss("attention").build(3, seed)
+    assert torch.equal(weights["loss.v"], initial.get_parameter("v"))
 
 
-def test_a_loaded_cell_scores_with_the_weights_that_were_stored(root: Path) -> None:
-    cell, place = small_cell("attention"), Root(root).make()
+@pytest.fixture
+def stored_and_loaded(root: Path) -> tuple[Trained, trained_cells.Trained]:
+    """Return a cell of a loss with weights of its own, as it was trained and as it is loaded."""
+    cell = small_cell("attention")
+    place = Root(root).make()
     trained = train(cell, place.cell(cell.id).path)
     trained.folder.finish(trained.result)
-    loaded = load_trained(place.find(cell.id), torch.device("cpu"))
-    initial = load_loss("attention").build(3, cell.seed)
-    for name in ("v", "w"):
-        stored = trained.weights[f"loss.{name}"]
-        assert torch.equal(loaded.loss.get_parameter(name), stored)
-        assert (stored - initial.get_parameter(name)).abs().max() > 1e-3, "not initial"
+    return trained, trained_cells.load_trained(place.find(cell.id), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["v", "w"])
+def test_a_loaded_loss_has_the_weights_that_were_stored(
+    stored_and_loaded: tuple[Trained, trained_cells.Trained], name: str
+) -> None:
+    trained, loaded = stored_and_loaded
+    weights = trained.weights[f"loss.{name}"]
+    assert torch.equal(loaded.loss.get_parameter(name), weights)
+    # Those of the beginning would be others.
+    initial = load_loss("attention").build(3, 0).get_parameter(name)
+    assert (weights - initial).abs().max() > 1e-3
+
+
+def test_a_loaded_cell_scores_with_its_network_and_loss(
+    stored_and_loaded: tuple[Trained, trained_cells.Trained],
+) -> None:
+    _, loaded = stored_and_loaded
     bag = Bags(torch.randn(1, 5, 2), torch.zeros(1, 3))
     with torch.no_grad():
         expected = loaded.loss.score(loaded.network(bag.instances).double()).presence
     torch.testing.assert_close(loaded.scores(bag).presence, expected)
 
 
+@pytest.fixture(scope="module")
+def evaluated_often(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    cell = small_cell("noisy-or", 3, recipe={"epochs": 5})
+    return train(cell, tmp_path_factory.mktemp("often"))
+
+
 @pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])
-def test_an_evaluation_now_and_then_finds_what_one_after_every_epoch_finds(
-    tmp_path: Path, every: int, epochs: list[int]
+def test_rare_evaluations_find_what_one_after_every_epoch_finds(
+    evaluated_often: Trained, tmp_path: Path, every: int, epochs: list[int]
 ) -> None:
-    whole = train(small_cell("noisy-or", 3, recipe={"epochs": 5}), tmp_path / "whole")
-    some = train(
-        small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every}), tmp_path / "some"
-    )
-    found = {
-        key: value
-        for key, value in whole.history.items()
-        if key[0] in epochs or key[1].startswith("train/")
-    }
-    assert some.history == found
-    assert all(torch.equal(some.weights[k], whole.weights[k]) for k in whole.weights)
-    assert some.folder.decoder.read_text() == whole.folder.decoder.read_text()
+    cell = small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every})
+    rarely = train(cell, tmp_path / "rarely")
+    # The training loss is known of every epoch.
+    often = evaluated_often.history.items()
+    of_training = {key: value for key, value in often if key[1].startswith("train/")}
+    of_epochs = {key: value for key, value in often if key[0] in epochs}
+    assert rarely.history == of_training | of_epochs
+    for name, weights in evaluated_often.weights.items():
+        assert torch.equal(rarely.weights[name], weights), name
+    assert rarely.folder.decoder.read_text() == evaluated_often.folder.decoder.read_text()
 
 
 @pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
-def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
+def test_kept_weights_are_the_mean_of_those_after_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
 ) -> None:
-    """Also where torch takes all weights at once, as on a GPU, in an operation that refuses BatchNorm's counter."""
+    # As on a GPU torch takes all weights at once here, in an operation that refuses BatchNorm's counter.
     monkeypatch.setattr(
         "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
     )
-    network, step = normed_network(tmp_path), training.train_step
+    network = normed_network(tmp_path)
+    train_step = training.train_step
     by_step: list[dict[str, torch.Tensor]] = []
 
     def watched(setup: Setup, *arguments: Any) -> torch.Tensor:
-        value = step(setup, *arguments)
-        by_step.append(
-            {name: weight.detach().clone() for name, weight in setup.model.state_dict().items()}
-        )
+        value = train_step(setup, *arguments)
+        weights = setup.model.state_dict()
+        by_step.append({name: weight.detach().clone() for name, weight in weights.items()})
         return value
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "train_step", watched)
         train(small_cell(networks=[network], recipe={"epochs": 2}), tmp_path / "plain")
-    assert len(by_step) == 8, "two epochs of four"
+    # Two epochs of four steps.
+    assert len(by_step) == 8
+
     cell = small_cell(networks=[network], recipe={"epochs": 2, "average_last": share})
     averaged = train(cell, tmp_path / "mean").weights
-    for name in (name for name, weight in averaged.items() if weight.is_floating_point()):
-        weight = averaged[name]
-        expected = torch.stack([weights[name].double() for weights in by_step[-last:]]).mean(dim=0)
-        torch.testing.assert_close(weight.double(), expected, rtol=1e-5, atol=1e-6)
+    for name, weight in averaged.items():
+        if weight.is_floating_point():
+            of_last = [weights[name].double() for weights in by_step[-last:]]
+            expected = torch.stack(of_last).mean(dim=0)
+            torch.testing.assert_close(weight.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_training_does_not_see_the_mean_and_the_evaluation_does(tmp_path: Path) -> None:
-    plain = train(small_cell(recipe={"epochs": 2}), tmp_path / "plain").history
-    mean = train(small_cell(recipe={"epochs": 2, "average_last": 0.5}), tmp_path / "mean").history
-    same = {key for key in plain if plain[key] == mean[key]}
-    assert {key for key in plain if key[1] == "train/loss" or key[0] == 1} <= same, (
-        "it begins after the first epoch"
-    )
-    assert any(key[1].startswith("test/") for key in plain.keys() - same)
+@pytest.fixture(scope="module")
+def plain_and_mean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trained, Trained]:
+    """Return a cell of two epochs, and one whose weights are averaged over the second epoch."""
+    folder = tmp_path_factory.mktemp("mean")
+    plain = train(small_cell(recipe={"epochs": 2}), folder / "plain")
+    mean = train(small_cell(recipe={"epochs": 2, "average_last": 0.5}), folder / "mean")
+    return plain, mean
+
+
+def test_training_does_not_see_the_mean(plain_and_mean: tuple[Trained, Trained]) -> None:
+    plain, mean = plain_and_mean
+    for (epoch, metric), value in plain.history.items():
+        if epoch == 1 or metric == "train/loss":
+            assert mean.history[epoch, metric] == value, (epoch, metric)
+
+
+def test_the_evaluation_sees_the_mean(plain_and_mean: tuple[Trained, Trained]) -> None:
+    plain, mean = plain_and_mean
+    changed = [key for key in plain.history if plain.history[key] != mean.history[key]]
+    assert any(metric.startswith("test/") for _, metric in changed)

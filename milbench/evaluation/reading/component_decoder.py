@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.evaluation.reading.components import Components
+from milbench.evaluation.reading.components import Components, Floats, Ints
 from milbench.evaluation.reading.patterns import CLASSES, String, collapsed
 
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -36,16 +36,15 @@ class ComponentDecoder(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mass: Length = 0.0  # a component with less is dropped
-    apart: Length = 0.0  # of two components of different classes nearer than this, the one with less mass is dropped
+    mass: Length = 0.0
+    """A component with less is dropped."""
+    apart: Length = 0.0
+    """Of two components of different classes nearer than this, the one with less mass is dropped."""
     tilt: Length = 1.0
-    reach: tuple[Annotated[float, Field(gt=0)], ...] = (
-        math.inf,
-    ) * CLASSES  # of one digit in the direction of reading
-    margin: tuple[Length, Length] = (
-        0.0,
-        0.0,
-    )  # pixels (across, down) that boxes extend beyond components on each side
+    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES
+    """The extent of one digit of each class in the direction of reading."""
+    margin: tuple[Length, Length] = (0.0, 0.0)
+    """The pixels (across, down) that boxes extend beyond components on each side."""
 
 
 class Piece(NamedTuple):
@@ -59,33 +58,38 @@ class Piece(NamedTuple):
 
 def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[String]:
     """Return the string of each of `images` images, () for one of which no component is kept."""
-    return [
-        tuple(
-            cls for cls, run in _runs(pieces) for _ in range(count_digits(run, decoder.reach[cls]))
-        )
-        for pieces in ordered_pieces(components, images, decoder)
-    ]
+    strings = []
+    for pieces in ordered_pieces(components, images, decoder):
+        string: list[int] = []
+        for cls, run in _runs(pieces):
+            string += [cls] * count_digits(run, decoder.reach[cls])
+        strings.append(tuple(string))
+    return strings
 
 
 def ordered_pieces(
     components: Components, images: int, decoder: ComponentDecoder
 ) -> list[list[Piece]]:
     """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used."""
-    components = kept_components(components, images, decoder)
-    x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
-    across = [
-        Piece(*ends)
-        for ends in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)
-    ]
-    down = [
-        Piece(*ends)
-        for ends in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)
-    ]
-    ordered = []
-    for first, last in _slices(components, images):
-        vertical = last > first and np.ptp(y[first:last]) > decoder.tilt * np.ptp(x[first:last])
-        ordered.append(sorted((down if vertical else across)[first:last]))
+    kept = kept_components(components, images, decoder)
+    across = _pieces(kept.x, kept.cls, kept.left, kept.right)
+    down = _pieces(kept.y, kept.cls, kept.top, kept.bottom)
+    ordered: list[list[Piece]] = []
+    for first, last in _slices(kept, images):
+        is_empty = first == last
+        if is_empty:
+            ordered.append([])
+            continue
+        is_vertical = np.ptp(kept.y[first:last]) > decoder.tilt * np.ptp(kept.x[first:last])
+        along = down if is_vertical else across
+        ordered.append(sorted(along[first:last]))
     return ordered
+
+
+def _pieces(middle: Floats, cls: Ints, start: Ints, stop: Ints) -> list[Piece]:
+    """Return the pieces of components along one direction."""
+    rows = zip(middle.tolist(), cls.tolist(), start.tolist(), stop.tolist(), strict=True)
+    return [Piece(*row) for row in rows]
 
 
 def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder) -> list[String]:
@@ -96,30 +100,38 @@ def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder)
 
 def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
     """Return the components that are neither too small nor too near to a larger one of another class."""
-    components = components[components.mass >= decoder.mass]
-    x, y, masses, cls = (
-        values.tolist() for values in (components.x, components.y, components.mass, components.cls)
-    )
+    large = components[components.mass >= decoder.mass]
+    # Single values of lists are read much faster than those of arrays.
+    x = large.x.tolist()
+    y = large.y.tolist()
+    cls = large.cls.tolist()
+    masses = large.mass.tolist()
+
+    def are_near(one: int, other: int) -> bool:
+        if cls[one] == cls[other]:
+            return False
+        return math.hypot(x[one] - x[other], y[one] - y[other]) < decoder.apart
+
     selected: list[int] = []
-    for first, last in _slices(components, images):
-        of_image: list[int] = []
-        for j in sorted(range(first, last), key=lambda j: -masses[j]):
-            if all(
-                cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= decoder.apart
-                for i in of_image
-            ):
-                of_image.append(j)
-        selected += sorted(of_image)
-    return components[np.array(selected, dtype=np.int64)]
+    for first, last in _slices(large, images):
+        kept: list[int] = []
+        for number in sorted(range(first, last), key=lambda number: -masses[number]):
+            if not any(are_near(number, larger) for larger in kept):
+                kept.append(number)
+        selected += sorted(kept)
+    return large[np.array(selected, dtype=np.int64)]
 
 
 def count_digits(pieces: Iterable[Piece], reach: float) -> int:
     """Return how many digits the pieces of one run are: the fewest stretches of length `reach` that cover them."""
-    count, covered = 0, -math.inf
-    for piece in sorted(pieces, key=lambda p: p.start):
-        if (start := max(piece.start, covered)) < piece.stop:
+    count = 0
+    covered = -math.inf
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        start = max(piece.start, covered)
+        if start < piece.stop:
             more = max(math.ceil((piece.stop - start) / reach), 1)
-            count, covered = count + more, start + more * reach
+            count += more
+            covered = start + more * reach
     return max(count, 1)
 
 
@@ -135,42 +147,59 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
 
     def wrong(decoder: ComponentDecoder) -> int:
         ordered = ordered_pieces(components, len(truth), decoder)
-        read = (collapsed(piece.cls for piece in pieces) for pieces in ordered)
-        return sum(a != b for a, b in zip(read, collapsed_truth, strict=True))
+        pairs = zip(ordered, collapsed_truth, strict=True)
+        return sum(_collapsed_classes(pieces) != string for pieces, string in pairs)
 
-    quantiles = (
-        np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist()
-        if len(components)
-        else []
-    )
+    masses = [0.0]
+    if len(components):
+        masses += np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist()
     decoder = ComponentDecoder()
-    for name, values in (("apart", DISTANCES), ("tilt", TILTS), ("mass", (0.0, *quantiles))):
-        decoder = min((decoder.model_copy(update={name: value}) for value in values), key=wrong)
+    # Each length is fitted with those before it.
+    tried: dict[str, Sequence[float]] = {"apart": DISTANCES, "tilt": TILTS, "mass": masses}
+    for name, values in tried.items():
+        candidates = [decoder.model_copy(update={name: value}) for value in values]
+        decoder = min(candidates, key=wrong)
     reach = _fit_reach(ordered_pieces(components, len(truth), decoder), truth)
     return decoder.model_copy(update={"reach": reach})
 
 
 def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[float, ...]:
-    longest = max((piece.stop for pieces in ordered for piece in pieces), default=1)
+    """Return the reach of each class that counts the fewest of its runs wrongly, see `fit_component_decoder`."""
+    ends = [piece.stop for pieces in ordered for piece in pieces]
+    longest = max(ends, default=1)
+    # (classes, reaches from 1 on): how many runs of a class are counted wrongly.
     wrong = np.zeros((CLASSES, longest))
-    number = 0
+    runs = 0
     for pieces, string in zip(ordered, truth, strict=True):
-        if collapsed(piece.cls for piece in pieces) != collapsed(string):
+        # In other strings it is not known which run of components is which run of digits.
+        if _collapsed_classes(pieces) != collapsed(string):
             continue
-        for (cls, run), (_, digits) in zip(_runs(pieces), itertools.groupby(string), strict=True):
+        true_runs = itertools.groupby(string)
+        for (cls, run), (_, digits) in zip(_runs(pieces), true_runs, strict=True):
             count = len(list(digits))
             wrong[cls] += [count_digits(run, reach) != count for reach in range(1, longest + 1)]
-            number += 1
-    prior = wrong.sum(axis=0) / max(number, 1)
-    scores = wrong + PRIOR_RUNS * prior
-    best = (np.flatnonzero(row <= row.min() + 1e-9) for row in scores)
-    return tuple(float(b[len(b) // 2] + 1) for b in best)
+            runs += 1
+    prior = wrong.sum(axis=0) / max(runs, 1)
+    reaches = []
+    for scores in wrong + PRIOR_RUNS * prior:
+        best = np.flatnonzero(scores <= scores.min() + 1e-9)
+        middle = best[len(best) // 2]
+        reaches.append(float(middle + 1))
+    return tuple(reaches)
+
+
+def _collapsed_classes(pieces: Iterable[Piece]) -> list[int]:
+    """Return the classes of pieces, those of a run of equal ones once."""
+    return collapsed(piece.cls for piece in pieces)
 
 
 def _runs(pieces: list[Piece]) -> Iterable[tuple[int, list[Piece]]]:
-    return ((cls, list(run)) for cls, run in itertools.groupby(pieces, key=lambda p: p.cls))
+    """Yield each run of pieces of one class, with that class."""
+    for cls, run in itertools.groupby(pieces, key=lambda piece: piece.cls):
+        yield cls, list(run)
 
 
 def _slices(components: Components, images: int) -> Iterable[tuple[int, int]]:
     """Return the indices of the first and the last (exclusive) component of every image."""
-    return itertools.pairwise(np.searchsorted(components.image, np.arange(images + 1)).tolist())
+    starts = np.searchsorted(components.image, np.arange(images + 1))
+    return itertools.pairwise(starts.tolist())

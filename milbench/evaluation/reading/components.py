@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -20,19 +19,25 @@ class Components:
 
     image: Ints
     cls: Ints
-    mass: Floats  # the sum of the class's probability over the component: how many positions are expected to show it
-    y: Floats  # the row of the middle, weighted by the probability
-    x: Floats  # its column
+    mass: Floats
+    """The sum of the class's probability over the component: how many positions are expected to show it."""
+    y: Floats
+    """The row of the middle, weighted by the probability."""
+    x: Floats
+    """The column of the middle."""
     top: Ints
     left: Ints
-    bottom: Ints  # the row after the last one
-    right: Ints  # the column after the last one
+    bottom: Ints
+    """The row after the last one."""
+    right: Ints
+    """The column after the last one."""
 
     def __len__(self) -> int:
         return len(self.image)
 
     def __getitem__(self, index: NDArray[np.bool_] | Ints) -> Components:
-        return Components(*(getattr(self, f.name)[index] for f in fields(self)))
+        chosen = {field.name: getattr(self, field.name)[index] for field in fields(self)}
+        return Components(**chosen)
 
 
 def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
@@ -45,34 +50,43 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     probs = probs.cpu()
     classes = probs.argmax(dim=1) if classes is None else classes.cpu()
     background = probs.shape[1] - 1
-    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(
-        1, classes.flatten(1), True
-    )
-    image, cls = present[:, :-1].nonzero().unbind(dim=1)
+    # A map for each image and each class that it shows, sorted by image and by class.
+    is_shown = torch.zeros(len(classes), background + 1, dtype=torch.bool)
+    is_shown.scatter_(1, classes.flatten(1), True)
+    image, cls = is_shown[:, :-1].nonzero().unbind(dim=1)
     maps = classes[image] == cls[:, None, None]
+
     # One call labels all maps: the structure connects nothing along the first axis.
     structure = np.zeros((3, 3, 3), bool)
     structure[1] = True
-    ids, count = ndimage.label(maps.numpy(), structure)
-    inside = np.nonzero(ids)
-    order = np.argsort(ids[inside], kind="stable")
-    pair, row, column = (axis[order] for axis in inside)
-    starts = np.searchsorted(ids[inside][order], np.arange(1, count + 1))
-    weight = probs[image, cls].double().numpy()[pair, row, column]
+    numbers, count = ndimage.label(maps.numpy(), structure)
 
-    total, lowest = (
-        partial(np.add.reduceat, indices=starts),
-        partial(np.minimum.reduceat, indices=starts),
-    )
-    mass = total(weight)
+    # The positions of all components, one component after the other.
+    inside = np.nonzero(numbers)
+    number_of_position = numbers[inside]
+    order = np.argsort(number_of_position, kind="stable")
+    of_map, row, column = (axis[order] for axis in inside)
+    starts = np.searchsorted(number_of_position[order], np.arange(1, count + 1))
+    probability = probs[image, cls].double().numpy()[of_map, row, column]
+
+    mass = np.add.reduceat(probability, starts)
     # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
-    share = np.where(np.repeat(mass > 0, np.diff(starts, append=len(weight))), weight, 1.0)
-    of = pair[starts]
+    sizes = np.diff(starts, append=len(probability))
+    has_mass = np.repeat(mass > 0, sizes)
+    weight = np.where(has_mass, probability, 1.0)
+    total = np.add.reduceat(weight, starts)
+    map_of_component = of_map[starts]
     return Components(
-        image=image.numpy()[of], cls=cls.numpy()[of], mass=mass,
-        y=total(share * row) / total(share), x=total(share * column) / total(share),
-        top=lowest(row), left=lowest(column), bottom=-lowest(-row) + 1, right=-lowest(-column) + 1,
-    )  # fmt: skip
+        image=image.numpy()[map_of_component],
+        cls=cls.numpy()[map_of_component],
+        mass=mass,
+        y=np.add.reduceat(weight * row, starts) / total,
+        x=np.add.reduceat(weight * column, starts) / total,
+        top=np.minimum.reduceat(row, starts),
+        left=np.minimum.reduceat(column, starts),
+        bottom=np.maximum.reduceat(row, starts) + 1,
+        right=np.maximum.reduceat(column, starts) + 1,
+    )
 
 
 def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
@@ -81,17 +95,34 @@ def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Comp
     Its mass is the probability of the class there, of `probs` (B, C+1, h, w).
     """
     image, cls = labels.cpu().nonzero().unbind(dim=1)
-    place = strength.cpu()[image, cls].flatten(1).argmax(dim=1) if len(image) else image
-    row, column = place // probs.shape[3], place % probs.shape[3]
+    width = probs.shape[3]
+    by_position = strength.cpu()[image, cls].flatten(1)
+    # An argmax over no maps is an error.
+    place = by_position.argmax(dim=1) if len(image) else image
+    row = place // width
+    column = place % width
     mass = probs.cpu()[image, cls, row, column].double()
-    n, c, y, x = (values.numpy() for values in (image, cls, row, column))
-    return Components(n, c, mass.numpy(), y.astype(float), x.astype(float), y, x, y + 1, x + 1)
+    top = row.numpy()
+    left = column.numpy()
+    return Components(
+        image=image.numpy(),
+        cls=cls.numpy(),
+        mass=mass.numpy(),
+        y=top.astype(float),
+        x=left.astype(float),
+        top=top,
+        left=left,
+        bottom=top + 1,
+        right=left + 1,
+    )
 
 
 def concatenate(parts: list[Components], sizes: list[int]) -> Components:
     """Return the components of batches of images of these sizes, numbered as one batch."""
-    joined = Components(
-        *(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components))
-    )
-    first = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(part) for part in parts])
-    return replace(joined, image=joined.image + first)
+    values = {}
+    for field in fields(Components):
+        values[field.name] = np.concatenate([getattr(part, field.name) for part in parts])
+    first_images = np.cumsum([0, *sizes[:-1]])
+    components_of_parts = [len(part) for part in parts]
+    values["image"] = values["image"] + np.repeat(first_images, components_of_parts)
+    return Components(**values)

@@ -41,8 +41,10 @@ class Reader(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    learnt: ComponentDecoder  # for every run, whichever decoder is chosen
-    decoder: Decoder = "components"  # that read most validation strings without error
+    learnt: ComponentDecoder
+    """It is learnt for every run, whichever decoder is chosen."""
+    decoder: Decoder = "components"
+    """The decoder that read most validation strings without error."""
     format: Literal["components/2"] = "components/2"
 
 
@@ -50,12 +52,18 @@ class Reader(BaseModel):
 class ReadBatch:
     """The readings of B images for the metrics, on the CPU after the probability maps are freed."""
 
-    columns: list[String]  # as the decoder `columns` reads them
-    winning: list[set[int]]  # the classes that are the most probable one of some position
-    strongest: Components  # the strongest position of each class in the loss's own label set
-    components: Components  # those of the posterior given that label set
-    boxes: Tensor  # (N, 4), those of `components`
-    instances: Truth  # with boxes
+    columns: list[String]
+    """What the decoder `columns` reads."""
+    winning: list[set[int]]
+    """The classes that are the most probable one of some position."""
+    strongest: Components
+    """The strongest position of each class in the loss's own label set."""
+    components: Components
+    """Those of the posterior given that label set."""
+    boxes: Tensor
+    """(N, 4), those of `components`."""
+    instances: Truth
+    """The true instances, with boxes."""
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -63,7 +71,7 @@ class ReadBatch:
     @property
     def truth(self) -> list[String]:
         """The true strings."""
-        return [tuple(c for c in row if c >= 0) for row in self.instances.classes.tolist()]
+        return [_without_padding(row) for row in self.instances.classes.tolist()]
 
     def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[String]:
         """Return the string that a decoder reads in each image; `strongest` uses the learnt tilt alone."""
@@ -75,9 +83,13 @@ class ReadBatch:
 
     def wrong(self, decoder: Decoder, learnt: ComponentDecoder) -> Tensor:
         """Return (B,) bool, which strings a decoder does not read exactly."""
-        return torch.tensor(
-            [a != b for a, b in zip(self.strings(decoder, learnt), self.truth, strict=True)]
-        )
+        pairs = zip(self.strings(decoder, learnt), self.truth, strict=True)
+        return torch.tensor([read != truth for read, truth in pairs])
+
+
+def _without_padding(row: Sequence[int]) -> String:
+    """Return the classes of one bag, which are filled up with -1."""
+    return tuple(cls for cls in row if cls >= 0)
 
 
 def read_batch(
@@ -92,12 +104,16 @@ def read_batch(
         strength: (B, C, h, w), larger where a position speaks more strongly for a class.
         centres: y of every row and x of every column of positions in pixels.
     """
-    probs, labels = probs.detach().cpu(), labels.cpu()
+    probs = probs.detach().cpu()
+    labels = labels.cpu()
+    background = probs.shape[1] - 1
     class_maps = probs.argmax(dim=1)
-    components = find_components(*posterior_given(probs, labels))
+    winning = [set(class_map.unique().tolist()) - {CLASSES} for class_map in class_maps]
+    posterior, classes = posterior_given(probs, labels)
+    components = find_components(posterior, classes)
     return ReadBatch(
-        columns=read_columns(class_maps, probs.shape[1] - 1),
-        winning=[{*class_map.unique().tolist()} - {CLASSES} for class_map in class_maps],
+        columns=read_columns(class_maps, background),
+        winning=winning,
         strongest=strongest_positions(strength, probs, labels),
         components=components,
         boxes=boxes_of(components, centres),
@@ -107,20 +123,33 @@ def read_batch(
 
 def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
     """Return all batches of a split as one."""
-    sizes, truths = [len(batch) for batch in batches], [batch.instances for batch in batches]
-    most = max(truth.classes.shape[1] for truth in truths)
-    classes = [pad(truth.classes, (0, most - truth.classes.shape[1]), value=-1) for truth in truths]
-    boxes = [
-        pad(t.boxes, (0, 0, 0, most - t.boxes.shape[1])) for t in truths if t.boxes is not None
-    ]
+    columns: list[String] = []
+    winning: list[set[int]] = []
+    for batch in batches:
+        columns += batch.columns
+        winning += batch.winning
+    sizes = [len(batch) for batch in batches]
     return ReadBatch(
-        columns=[string for batch in batches for string in batch.columns],
-        winning=[classes for batch in batches for classes in batch.winning],
+        columns=columns,
+        winning=winning,
         strongest=concatenate([batch.strongest for batch in batches], sizes),
         components=concatenate([batch.components for batch in batches], sizes),
         boxes=torch.cat([batch.boxes for batch in batches]),
-        instances=Truth(torch.cat(classes), torch.cat(boxes)),
+        instances=_joined_truth([batch.instances for batch in batches]),
     )
+
+
+def _joined_truth(truths: Sequence[Truth]) -> Truth:
+    """Return the true instances of batches as those of one batch, which has room for the most instances of a bag."""
+    most = max(truth.classes.shape[1] for truth in truths)
+    classes = []
+    boxes = []
+    for truth in truths:
+        lacking = most - truth.classes.shape[1]
+        classes.append(pad(truth.classes, (0, lacking), value=-1))
+        if truth.boxes is not None:
+            boxes.append(pad(truth.boxes, (0, 0, 0, lacking)))
+    return Truth(torch.cat(classes), torch.cat(boxes))
 
 
 def read_columns(classes: Tensor, background: int) -> list[String]:
@@ -130,14 +159,19 @@ def read_columns(classes: Tensor, background: int) -> list[String]:
     only the background wins is blank. A digit is written where it differs from the column before (X.-L. Li,
     arXiv:1811.12346, Section 5.4, as its published code has it).
     """
-    counts = torch.stack([(classes == c).sum(dim=1) for c in range(background)], dim=1)
-    digit = counts.argmax(dim=1).masked_fill(counts.amax(dim=1) == 0, -1)
-    before = torch.nn.functional.pad(digit, (1, 0), value=-1)[:, :-1]
-    written = (digit >= 0) & (digit != before)
-    return [
-        tuple(c for c, here in zip(row, write, strict=True) if here)
-        for row, write in zip(digit.tolist(), written.tolist(), strict=True)
-    ]
+    rows_won = torch.stack([(classes == cls).sum(dim=1) for cls in range(background)], dim=1)
+    is_blank = rows_won.amax(dim=1) == 0
+    digits = rows_won.argmax(dim=1).masked_fill(is_blank, -1)
+    strings = []
+    for of_image in digits.tolist():
+        string = []
+        before = -1
+        for digit in of_image:
+            if digit >= 0 and digit != before:
+                string.append(digit)
+            before = digit
+        strings.append(tuple(string))
+    return strings
 
 
 def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,24 +185,42 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         (B, C+1, h, w) in the type of P; and (B, h, w) int64, the class that each position shows, C for background.
     """
-    probs, labels = probs.detach().cpu(), labels.cpu()
+    probs = probs.detach().cpu()
+    labels = labels.cpu()
     log_probs = logarithms(probs)
-    posterior = (
-        torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * log_probs.exp()
-    )
-    posterior[:, -1:] = torch.where(posterior.sum(dim=1, keepdim=True) > 0, posterior[:, -1:], 1.0)
-    posterior /= posterior.sum(dim=1, keepdim=True)
+    posterior = _within_label_set(log_probs.exp(), labels)
     few = labels.sum(dim=1) <= LARGEST_SET
-    sharper = instance_posterior(log_probs[few], labels[few], validate=False)
-    posterior[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, posterior[few])
+    exact = instance_posterior(log_probs[few], labels[few], validate=False)
+    is_possible = exact.sum(dim=1, keepdim=True) > 0
+    posterior[few] = torch.where(is_possible, exact, posterior[few])
+    return posterior.to(probs.dtype), _shown_classes(posterior, labels)
+
+
+def _within_label_set(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return probs (B, C+1, h, w) normalised over the label sets (B, C) and the background."""
+    allowed = pad(labels, (0, 1), value=True)[..., None, None]
+    within = allowed * probs
+    # A position that shows no class of the label set, nor background, is taken for background.
+    has_any = within.sum(dim=1, keepdim=True) > 0
+    within[:, -1:] = torch.where(has_any, within[:, -1:], 1.0)
+    return within / within.sum(dim=1, keepdim=True)
+
+
+def _shown_classes(posterior: Tensor, labels: Tensor) -> Tensor:
+    """Return (B, h, w), the class that each position shows, so that each class of a label set is shown somewhere."""
+    background = labels.shape[1]
     classes = posterior.argmax(dim=1)
-    for c in range(labels.shape[1]):
-        bags = (labels[:, c] & ~(classes == c).flatten(1).any(dim=1)).nonzero().flatten()
-        free = (classes[bags] == labels.shape[1]).flatten(1)
-        chance, best = posterior[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
-        bags, best = bags[chance >= 0], best[chance >= 0]
-        classes.flatten(1)[bags, best] = c
-    return posterior.to(probs.dtype), classes
+    by_position = classes.flatten(1)
+    for cls in range(background):
+        is_shown = (by_position == cls).any(dim=1)
+        bags = (labels[:, cls] & ~is_shown).nonzero().flatten()
+        is_free = by_position[bags] == background
+        probability = posterior[bags, cls].flatten(1).masked_fill(~is_free, -1)
+        largest, position = probability.max(dim=1)
+        # Where every position shows another class, there is no place left.
+        has_place = largest >= 0
+        by_position[bags[has_place], position[has_place]] = cls
+    return by_position.view_as(classes)
 
 
 def logarithms(probs: Tensor) -> Tensor:

@@ -1,20 +1,19 @@
 """Pictures of what each loss detects where in test bags that differ: a row a bag, or a column a sequence."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from milbench._utils.palette import INK, MUTED, class_colours
+from milbench._utils.palette import INK, LINE, MUTED, class_colours
 from milbench._utils.pictures import (
     RIGHT,
     WRONG,
@@ -27,167 +26,307 @@ from milbench._utils.pictures import (
     show_image,
 )
 from milbench.errors import UsageError
-from milbench.report.figures.style import WIDTH, wrapped
+from milbench.report.figures.style import POINTS_PER_INCH, WIDTH, new_figure, wrapped
 from milbench.report.study import Study
 from milbench.store.gallery import Gallery, load
 
-MOST_BAGS, MOST_SEQUENCES, MOST_LOSSES, MOST_STRIPS = 4, 3, 7, 12
-GALLERY_FILE = "gallery.npz"
 CAPTION = (
     "Test bags that differ, with what each loss finds where. Above each: the label set that the loss names, ✓ if it is "
     "right. Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
 )
-MOST_NAMED = 60  # instances of a class in a set that are named beside their points
-MOST_IN_TITLE = 5  # classes that are named above a bag
-MOST_LETTERS = 9  # of a name inside a picture
-_STRIP, _FRAMES, _TITLE = (
-    0.13,
-    1.25,
-    0.28,
-)  # inches: of a class's strip, a sequence's frames, and the line above either
-
-
-def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
-    """Draw what each loss detects where in test bags that differ."""
-    return (
-        sequence_figure(seen)
-        if next(iter(seen.values())).kind == "sequence"
-        else _bags_by_loss(seen)
-    )
+GALLERY_FILE = "gallery.npz"
+MOST_BAGS = 4
+MOST_SEQUENCES = 3
+MOST_LOSSES = 7
+MOST_STRIPS = 12
+MOST_NAMED = 60
+"""Instances of a class in a set that are named beside their points."""
+MOST_IN_TITLE = 5
+"""Classes that are named above a bag."""
+MOST_LETTERS = 9
+"""Of a name inside a picture."""
+_STRIP = 0.13
+"""The height in inches of the strip of a class."""
+_FRAMES = 1.25
+"""The height in inches of the frames of a sequence."""
+_TITLE = 0.28
+"""The height in inches of the line above either."""
+_MARGIN = 0.03
+"""Around the picture of a bag, in inches."""
+_HIGHEST = 1.2
+"""The height of the picture of a bag for a width of 1, at most: a higher image is narrower."""
+_LINE = 0.17
+"""The height in inches of a line above a bag."""
+_HEAD_LINE = 0.19
+"""The height in inches of a line above a column."""
+_GAP = 0.22
+"""Between a bag and the line above the next one, in inches."""
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
     """Return the galleries of the first losses that have one, the best mean first, of one seed: the same bags."""
-    own, folders = study.cells_of(task), study.results.folders
-    paths = own["cell"].map(lambda cell: folders.get(cell, Path()) / GALLERY_FILE)
-    kept = own.assign(path=paths)[paths.map(Path.is_file)]
-    if kept.empty:
+    paths = _gallery_paths(study, task)
+    if not paths:
         return {}
-    of_seed = kept[kept["seed"] == kept["seed"].mode()[0]].set_index("variant")[
-        "path"
-    ]  # the least of equally common
-    loaded: dict[str, Gallery] = {}
+    seed = _most_common_seed(paths)
+    found: dict[str, Gallery] = {}
     for variant in map(str, study.summary(task).index):
-        if variant in of_seed and len(loaded) < MOST_LOSSES:
-            with suppress(UsageError):  # without the picture the numbers can still be shown
-                loaded[variant] = load(of_seed[variant])
-    return loaded
+        path = paths.get((variant, seed))
+        if path is None or len(found) == MOST_LOSSES:
+            continue
+        # Without the picture the numbers can still be shown.
+        with suppress(UsageError):
+            found[variant] = load(path)
+    return found
 
 
-def _bags_by_loss(seen: Mapping[str, Gallery]) -> Figure:
-    bags = differing([*seen.values()], MOST_BAGS)
+def _gallery_paths(study: Study, task: str) -> dict[tuple[str, int], Path]:
+    """Return the files of the galleries of a task, by loss and seed."""
+    cells = study.cells_of(task)
+    paths = {}
+    for variant, seed, cell in zip(cells["variant"], cells["seed"], cells["cell"], strict=True):
+        folder = study.results.folders.get(cell)
+        if folder is not None and (folder / GALLERY_FILE).is_file():
+            paths[str(variant), int(seed)] = folder / GALLERY_FILE
+    return paths
+
+
+def _most_common_seed(paths: Mapping[tuple[str, int], Path]) -> int:
+    """Return the seed of most galleries, the least of equally common ones."""
+    counts = Counter(seed for _, seed in paths)
+    return min(counts, key=lambda seed: (-counts[seed], seed))
+
+
+def differing(galleries: Sequence[Gallery], count: int) -> list[int]:
+    """Return the numbers of bags to show: always the one with most classes not yet shown, of these where most err."""
+    first = galleries[0]
+    left = list(range(min(len(gallery) for gallery in galleries)))
+    mistakes = {bag: _mistakes(galleries, bag) for bag in left}
+    chosen: list[int] = []
+    shown: set[int] = set()
+
+    def worth(bag: int) -> tuple[int, int, int]:
+        return len(first.true(bag) - shown), mistakes[bag], -bag
+
+    while left and len(chosen) < count:
+        bag = max(left, key=worth)
+        chosen.append(bag)
+        left.remove(bag)
+        shown |= first.true(bag)
+    return sorted(chosen)
+
+
+def _mistakes(galleries: Sequence[Gallery], bag: int) -> int:
+    """Return how many losses name a wrong label set for a bag."""
+    return sum(gallery.detected(bag) != gallery.true(bag) for gallery in galleries)
+
+
+def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
+    """Draw what each loss detects where in test bags that differ."""
+    first = next(iter(seen.values()))
+    if first.kind == "sequence":
+        return sequence_figure(seen)
+    return _bags_figure(seen)
+
+
+def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
+    """Draw a row for each bag, the truth first and then a column for each loss."""
+    first = next(iter(seen.values()))
+    bags = differing(list(seen.values()), MOST_BAGS)
     columns = 1 + len(seen)
     side = max(1.25, WIDTH / max(columns, 5))
-    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Figure(
-        figsize=(max(WIDTH, side * columns), (side + 0.32) * len(bags) + 0.5), layout=layout
-    )
-    grid = figure.subplots(len(bags), columns, squeeze=False)
-    first, letters = next(iter(seen.values())), int(13 * side)
-    for bag, (truth, *places) in zip(bags, grid, strict=True):
-        _draw_bag(
-            truth,
-            first,
-            bag,
-            None if first.position_classes is None else first.position_classes[bag],
-            None,
-        )
-        write_title(truth, first, bag, letters, truth=True)
-        for axes, gallery in zip(places, seen.values(), strict=True):
-            strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
-            _draw_bag(axes, gallery, bag, gallery.class_map(bag), strengths)
+    letters = int(13 * side)
+    figure = Figure(figsize=(max(WIDTH, side * columns), side * len(bags)))
+    grid = []
+    for bag in bags:
+        row = [figure.add_axes((0, 0, 1, 1)) for _ in range(columns)]
+        grid.append(row)
+        _draw_truth(row[0], first, bag)
+        write_title(row[0], first, bag, letters, truth=True)
+        for axes, gallery in zip(row[1:], seen.values(), strict=True):
+            _draw_found(axes, gallery, bag)
             write_title(axes, gallery, bag, letters)
     # Without instance truth the label set is all that is known of a bag.
-    known = first.boxes is not None or first.position_classes is not None
-    lines = max(axes.get_title().count("\n") for axes in grid[0])
-    for axes, name in zip(grid[0], ["truth" if known else "label set", *seen], strict=True):
-        axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20 + 11 * lines), xycoords="axes fraction",
-                      ha="center", textcoords="offset points", fontsize=10, fontweight="bold",
-                      annotation_clip=False)  # fmt: skip
+    is_truth_known = first.boxes is not None or first.position_classes is not None
+    heads = ["truth" if is_truth_known else "label set", *seen]
+    _place(figure, grid, heads, _height_of_width(first))
     return figure
 
 
-def _draw_bag(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
-    """Draw a bag with its true boxes, and the class of every position where they are known."""
-    plain(axes)
+def _height_of_width(gallery: Gallery) -> float:
+    """Return the height of the picture of a bag for a width of 1."""
+    if gallery.kind != "image":
+        return 1.0
+    height, width = gallery.instances.shape[-2:]
+    return float(min(_HIGHEST, height / width))
+
+
+def _place(
+    figure: Figure, grid: Sequence[Sequence[Axes]], heads: Sequence[str], height_of_width: float
+) -> None:
+    """Place the axes of a gallery in rows, each below its titles, and write the heads of columns above.
+
+    All sizes are known, so that no layout has to be searched for, which takes long for so many axes.
+    """
+    width = figure.get_figwidth()
+    column_width = width / len(heads)
+    picture_width = column_width - 2 * _MARGIN
+    picture_height = picture_width * height_of_width
+    title_heights = [_LINE * max(_count_lines(axes.get_title()) for axes in row) for row in grid]
+    names = [wrapped(head, 20) for head in heads]
+    head_height = _HEAD_LINE * max(_count_lines(name) for name in names)
+    rows_height = sum(title_heights) + len(grid) * (picture_height + _GAP)
+    height = _MARGIN + head_height + rows_height
+    figure.set_size_inches(width, height)
+    top = height - _MARGIN - head_height
+    for axes, name in zip(grid[0], names, strict=True):
+        axes.annotate(literal(name), (0.5, 1), xytext=(0, POINTS_PER_INCH * title_heights[0] + 3),
+                      xycoords="axes fraction", textcoords="offset points", ha="center", fontsize=10,
+                      fontweight="bold", annotation_clip=False)  # fmt: skip
+    for row, title_height in zip(grid, title_heights, strict=True):
+        bottom = top - title_height - picture_height
+        for column, axes in enumerate(row):
+            left = column * column_width + _MARGIN
+            axes.set_position(
+                (left / width, bottom / height, picture_width / width, picture_height / height)
+            )
+        top = bottom - _GAP
+
+
+def _count_lines(text: str) -> int:
+    return 1 + text.count("\n")
+
+
+def _bare(axes: Axes) -> None:
+    """Leave a thin frame of axes alone. Ticks that are not made take no time."""
+    axes.xaxis.set_visible(False)
+    axes.yaxis.set_visible(False)
+    axes.spines[:].set(visible=True, edgecolor=LINE)
+
+
+def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Draw a bag with its true instances."""
+    _bare(axes)
+    classes = None if gallery.position_classes is None else gallery.position_classes[bag]
+    if gallery.kind == "image":
+        show_image(axes, gallery.instances[bag])
+        _frame_instances(axes, gallery, bag)
+    else:
+        _scatter(axes, gallery, bag, classes, None)
+
+
+def _draw_found(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Draw a bag with the most probable class of every position."""
+    _bare(axes)
+    classes = gallery.class_map(bag)
+    strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
     if gallery.kind != "image":
         _scatter(axes, gallery, bag, classes, strengths)
         return
     show_image(axes, gallery.instances[bag])
-    if gallery.boxes is not None and gallery.classes is not None:
-        for left, top, right, bottom in gallery.boxes[bag][gallery.classes[bag] >= 0].tolist():
-            box = Rectangle(
-                (left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8
-            )
-            axes.add_patch(box)
-    if classes is not None:
-        ys, xs = centres(gallery)
-        draw_classes(axes, classes, strengths, len(gallery.class_names), extent_of(ys, xs))
-        for (row, column), name in _named_places(gallery, bag).items():
-            name_at(axes, xs[column], ys[row], shorten(name))
+    _frame_instances(axes, gallery, bag)
+    ys, xs = centres(gallery)
+    draw_classes(axes, classes, strengths, len(gallery.class_names), extent_of(ys, xs))
+    for (row, column), name in _named_places(gallery, bag).items():
+        name_at(axes, xs[column], ys[row], shorten(name))
+
+
+def _frame_instances(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Draw a frame around every true instance of an image, where they are known."""
+    if gallery.boxes is None or gallery.classes is None:
+        return
+    is_instance = gallery.classes[bag] >= 0
+    for left, top, right, bottom in gallery.boxes[bag][is_instance].tolist():
+        size = (right - left, bottom - top)
+        axes.add_patch(Rectangle((left, top), *size, fill=False, ec="white", lw=0.9, alpha=0.8))
 
 
 def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
     """Return the most probable position of each detected class, as for the hit rate: (row, column) -> its name."""
-    places: dict[tuple[int, int], list[str]] = {}
+    names: dict[tuple[int, int], list[str]] = {}
     for index in sorted(gallery.detected(bag)):
         strengths = gallery.probs[bag, index].astype(np.float32)
         if gallery.mask is not None:
             strengths = np.where(gallery.mask[bag], strengths, -1)
         row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
-        places.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
-    return {place: " ".join(names) for place, names in places.items()}
+        names.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
+    return {place: " ".join(of_place) for place, of_place in names.items()}
 
 
-def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
+def _scatter(
+    axes: Axes,
+    gallery: Gallery,
+    bag: int,
+    classes: NDArray[np.int64] | None,
+    strengths: NDArray[np.float32] | None,
+) -> None:
+    """Draw the instances of a set as points, each with its class where that is known."""
     background = len(gallery.class_names)
-    points = gallery.instances if gallery.coords is None else gallery.coords
-    points = np.pad(points, [(0, 0), (0, 0), (0, 1)])[
-        ..., :2
-    ]  # a second coordinate of 0 where there is one alone
-    valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
-    class_map = np.where(valid[bag], background if classes is None else classes, -1)
-    colours, (x, y) = class_colours(background), points[bag].T
-    empty = class_map == background
-    axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
-    for index in np.unique(class_map[(class_map >= 0) & ~empty]):
+    points = _points(gallery)
+    is_valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
+    class_map = np.full(points.shape[1], background) if classes is None else classes
+    class_map = np.where(is_valid[bag], class_map, -1)
+    colours = class_colours(background)
+    x, y = points[bag].T
+    is_empty = class_map == background
+    axes.plot(x[is_empty], y[is_empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
+    is_instance = (class_map >= 0) & ~is_empty
+    for index in np.unique(class_map[is_instance]):
         which = np.flatnonzero(class_map == index)
-        if len(which) > MOST_NAMED:  # a map of many places, such as a slide
+        # A map of many places, such as a slide.
+        if len(which) > MOST_NAMED:
             axes.plot(x[which], y[which], ".", color=colours[index], ms=2, mew=0)
             continue
+        name = literal(shorten(gallery.class_names[index]))
         for k in which:
             alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
-            axes.annotate(literal(shorten(gallery.class_names[index])), (x[k], y[k]), xytext=(4, 2), fontsize=7.5,
-                          color=INK, textcoords="offset points", annotation_clip=True)  # fmt: skip
-    low, high = points[valid].min(axis=0), points[valid].max(axis=0)
-    pad = np.where(high > low, 0.08 * (high - low), 1)
-    (left, bottom), (right, top) = low - pad, high + pad
+            axes.annotate(name, (x[k], y[k]), xytext=(4, 2), textcoords="offset points",
+                          fontsize=7.5, color=INK, annotation_clip=True)  # fmt: skip
+    _show_all(axes, points[is_valid])
+
+
+def _points(gallery: Gallery) -> NDArray[np.float32]:
+    """Return two coordinates of every instance of a set; the second is 0 where there is one alone."""
+    points = gallery.instances if gallery.coords is None else gallery.coords
+    with_zeros = np.pad(points, [(0, 0), (0, 0), (0, 1)])
+    return np.asarray(with_zeros[..., :2])
+
+
+def _show_all(axes: Axes, points: NDArray[np.float32]) -> None:
+    """Set the limits of axes so that all points (n, 2) are inside, with a margin."""
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    margin = np.where(high > low, 0.08 * (high - low), 1)
+    left, bottom = low - margin
+    right, top = high + margin
     axes.set(xlim=(left, right), ylim=(bottom, top))
 
 
 def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
     """Draw the frames of test sequences that differ and, below them, the probability of each class over time."""
     first = next(iter(seen.values()))
-    bags = differing([*seen.values()], MOST_SEQUENCES)
+    bags = differing(list(seen.values()), MOST_SEQUENCES)
     classes = _shown_classes(list(seen.values()), bags)
-    heights = [_FRAMES + _TITLE, *[_STRIP * len(classes) + _TITLE] * len(seen)]
-    figure = Figure(figsize=(WIDTH, sum(heights) + 0.3), layout="constrained")
+    of_frames = _FRAMES + _TITLE
+    of_strips = _STRIP * len(classes) + _TITLE
+    heights = [of_frames] + [of_strips] * len(seen)
+    figure = new_figure(WIDTH, sum(heights) + 0.3)
     grid = figure.subplots(1 + len(seen), len(bags), squeeze=False, height_ratios=heights)
-    for column, bag in enumerate(bags):
-        _draw_frames(grid[0, column], first, bag)
-        for axes, gallery in zip(grid[1:, column], seen.values(), strict=True):
+    for column, bag in zip(grid.T, bags, strict=True):
+        _draw_frames(column[0], first, bag)
+        for axes, gallery in zip(column[1:], seen.values(), strict=True):
             _draw_strips(axes, gallery, bag, classes)
     for axes, name in zip(grid[:, 0], ["truth", *seen], strict=True):
         axes.set_ylabel(literal(wrapped(name, 14)), color=INK, fontweight="bold")
+    names = [literal(first.class_names[index]) for index in classes]
     for axes in grid[1:, 0]:
-        axes.set_yticks(
-            range(len(classes)), [literal(first.class_names[c]) for c in classes], fontsize=7.5
-        )
+        axes.set_yticks(range(len(classes)), names, fontsize=7.5)
     for axes in grid[-1]:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.tick_params(axis="x", labelsize=7.5)
-    figure.supxlabel("frames" if first.frames_per_second is None else "seconds", fontsize=9)
+    unit = "frames" if first.frames_per_second is None else "seconds"
+    figure.supxlabel(unit, fontsize=9)
     return figure
 
 
@@ -196,47 +335,46 @@ def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[in
     count = len(galleries[0].class_names)
     if count <= MOST_STRIPS:
         return list(range(count))
-    occurring = {
-        c
-        for gallery in galleries
-        for bag in bags
-        for c in gallery.true(bag) | gallery.detected(bag)
-    }
+    occurring: set[int] = set()
+    for gallery in galleries:
+        for bag in bags:
+            occurring |= gallery.true(bag) | gallery.detected(bag)
     return sorted(occurring or range(count))[:MOST_STRIPS]
 
 
 def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Draw the frames of a sequence with a frame around every true event."""
     plain(axes)
-    frames, colours = (
-        gallery.instances[bag][:, : _length(gallery, bag)],
-        class_colours(len(gallery.class_names)),
-    )
-    extent = (0, frames.shape[1] * _step(gallery), 0, frames.shape[0])
+    frames = gallery.instances[bag][:, : _length(gallery, bag)]
+    colours = class_colours(len(gallery.class_names))
+    height = len(frames)
+    extent = (0, frames.shape[1] * _step(gallery), 0, height)
     axes.imshow(frames, cmap="gray", aspect="auto", origin="lower", extent=extent)
     for cls, start, end in _events(gallery, bag):
-        axes.add_patch(
-            Rectangle((start, 0), end - start, len(frames), fill=False, ec=colours[cls], lw=1.6)
-        )
+        frame = Rectangle((start, 0), end - start, height, fill=False, ec=colours[cls], lw=1.6)
+        axes.add_patch(frame)
     write_title(axes, gallery, bag, 40, truth=True)
 
 
 def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> None:
+    """Draw a strip for each class, the stronger the more probable the class is at that time."""
     plain(axes)
     probs = gallery.probs[bag, classes].astype(np.float32)
     if gallery.mask is not None:
         probs = np.where(gallery.mask[bag], probs, 0)
     colours = class_colours(len(gallery.class_names))
-    rgb = np.broadcast_to(
-        np.array([to_rgb(colours[c]) for c in classes])[:, None], (*probs.shape, 3)
-    )
-    rgba = np.concatenate([rgb, probs[..., None]], axis=2)
-    left, right = edges(centres(gallery)[1] * np.float32(_step(gallery)))
-    axes.imshow(
-        rgba, interpolation="none", aspect="auto", extent=(left, right, len(classes) - 0.5, -0.5)
-    )
+    rgba = np.empty((*probs.shape, 4))
+    for row, index in enumerate(classes):
+        rgba[row, :, :3] = to_rgb(colours[index])
+    rgba[..., 3] = probs
+    _, xs = centres(gallery)
+    left, right = edges(xs * np.float32(_step(gallery)))
+    extent = (left, right, len(classes) - 0.5, -0.5)
+    axes.imshow(rgba, interpolation="none", aspect="auto", extent=extent)
     for cls, start, end in _events(gallery, bag):
         if cls in classes:
-            low = classes.index(cls) - 0.45  # so that the first strip's frame is not cut off
+            # Less than a strip's height, so that the frame of the first one is not cut off.
+            low = classes.index(cls) - 0.45
             axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
     axes.set_xlim(0, _length(gallery, bag) * _step(gallery))
     write_title(axes, gallery, bag, 40)
@@ -246,15 +384,19 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
     """Return class, begin and end of the true events of a sequence; none where they are not known."""
     if gallery.boxes is None or gallery.classes is None:
         return []
-    instances, step = (
-        zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True),
-        _step(gallery),
-    )
-    return [(cls, box[0] * step, box[2] * step) for cls, box in instances if cls >= 0]
+    step = _step(gallery)
+    events = []
+    for cls, box in zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True):
+        start, _, end, _ = box
+        if cls >= 0:
+            events.append((cls, start * step, end * step))
+    return events
 
 
 def _length(gallery: Gallery, bag: int) -> int:
-    return int((~np.isnan(gallery.instances[bag, 0])).sum())
+    """Return how many frames a sequence has; behind them there is nan."""
+    is_frame = ~np.isnan(gallery.instances[bag, 0])
+    return int(is_frame.sum())
 
 
 def _step(gallery: Gallery) -> float:
@@ -266,42 +408,41 @@ def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     """Return y of every row and x of every column of positions, in pixels; of a sequence x alone counts, in frames."""
     if gallery.ys is not None and gallery.xs is not None:
         return gallery.ys, gallery.xs
-    sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
-    ys, xs = (
-        (np.arange(n, dtype=np.float32) + 0.5) * (size / n)
-        for size, n in zip(sizes, positions, strict=True)
-    )
-    return ys, xs
+    height, width = gallery.instances.shape[-2:]
+    rows, columns = gallery.probs.shape[-2:]
+    return _spread(rows, height), _spread(columns, width)
 
 
-def differing(galleries: Sequence[Gallery], count: int) -> list[int]:
-    """Return the numbers of bags to show: always the one with most classes not yet shown, of these where most err."""
-    first, left = galleries[0], list(range(min(map(len, galleries))))
-    wrong = [sum(one.detected(bag) != one.true(bag) for one in galleries) for bag in left]
-    chosen: list[int] = []
-    shown: set[int] = set()
-    while left and len(chosen) < count:
-        chosen.append(max(left, key=lambda bag: (len(first.true(bag) - shown), wrong[bag], -bag)))
-        left.remove(chosen[-1])
-        shown |= first.true(chosen[-1])
-    return sorted(chosen)
+def _spread(count: int, length: int) -> NDArray[np.float32]:
+    """Return the centres of so many equal parts of a length."""
+    return (np.arange(count, dtype=np.float32) + 0.5) * (length / count)
 
 
 def write_title(axes: Axes, gallery: Gallery, bag: int, width: int, *, truth: bool = False) -> None:
     """Write the detected classes above a bag, `width` letters a line, and whether they are right; or the true ones."""
-    true, classes = gallery.true(bag), gallery.true(bag) if truth else gallery.detected(bag)
-    mark, colour = ("", INK) if truth else ("✓ ", RIGHT) if classes == true else ("✗ ", WRONG)
-    title = literal(wrapped(f"{mark}{set_name(classes, gallery.class_names)}", width))
-    axes.set_title(title, fontsize=9, loc="center", color=colour, pad=3)
+    true = gallery.true(bag)
+    found = gallery.detected(bag)
+    if truth:
+        text, colour = set_name(true, gallery.class_names), INK
+    elif found == true:
+        text, colour = f"✓ {set_name(found, gallery.class_names)}", RIGHT
+    else:
+        text, colour = f"✗ {set_name(found, gallery.class_names)}", WRONG
+    axes.set_title(literal(wrapped(text, width)), fontsize=9, loc="center", color=colour, pad=3)
 
 
 def shorten(name: str) -> str:
     """Return a name that fits into a picture, above which it is whole."""
-    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+    if len(name) <= MOST_LETTERS:
+        return name
+    return f"{name[: MOST_LETTERS - 1]}…"
 
 
 def set_name(classes: set[int], names: tuple[str, ...]) -> str:
     """Return a label set as text, or the number of its classes where they are more than MOST_IN_TITLE."""
+    if not classes:
+        return "∅"
     if len(classes) > MOST_IN_TITLE:
         return f"{len(classes)} classes"
-    return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"
+    listed = ", ".join(names[index] for index in sorted(classes))
+    return f"{{{listed}}}"

@@ -3,35 +3,31 @@
 import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 
-from milbench._utils.palette import (
-    BAD_SOFT,
-    BETTER,
-    GOOD_EDGE,
-    GOOD_SOFT,
-    INK,
-    LINE,
-    PAPER,
-    SAME,
-    WARN_SOFT,
-    WORSE,
-)
+from milbench._utils.palette import BETTER, LINE, PAPER, SAME, WORSE
 from milbench._utils.pictures import literal
 from milbench.contracts.metric_info import BASELINE_NAME, Metric, describe
-from milbench.report.figures.style import WIDTH, wrapped
+from milbench.report.figures.coloured_cells import (
+    BAD,
+    GOOD,
+    OPEN,
+    PLAIN,
+    cells_figure,
+    fill_cells,
+    name_columns,
+)
+from milbench.report.figures.style import WIDTH, new_figure
 from milbench.report.formatting import decimals, measured, number, readable, scaled
 from milbench.report.marks import VERDICTS, equivalence_frame, marks_frame
+from milbench.report.pair_tables import pairs_frame
 from milbench.report.statistics.differences import is_within
-from milbench.report.study import Study, rows_of
-from milbench.report.tables import NO_SKILL, YES, pairs_frame
+from milbench.report.study import Study
+from milbench.report.tables import NO_SKILL, YES
+from milbench.report.values import rows_of
 
 MARKS = (
     "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "
@@ -50,187 +46,186 @@ EQUIVALENCE = (
 )
 TASKS = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
 MOST_PAIRS = 20
+"""Above so many losses, no differences between every two are drawn."""
 _VERDICTS = {
     "better": (BETTER, "✓"),
     "equivalent": (SAME, "≈"),
     "worse": (WORSE, "✗"),
     "open": (LINE, ""),
 }
-_MARKS = {"pass": (1.0, "✓"), "open": (2.0, ""), "fail": (3.0, "✗")}
-
-
-def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
-    """Draw codes 0 (none), 1 (good), 2 (open), 3 (bad) as colours, and text on them."""
-    row = 0.36 if text.map(lambda cell: "\n" in cell).any(axis=None) else 0.27
-    height = 0.9 + row * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.15))
-    axes = figure.subplots()
-    size = 8.0 if codes.shape[1] <= 12 else 6.2
-    _frame_good(axes, codes)
-    _fill(
-        axes,
-        codes,
-        text,
-        ["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT],
-        size,
-        linewidths=0.8,
-        linecolor=LINE,
-    )
-    heads = [literal(wrapped(str(c), 18)) for c in codes.columns]
-    axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=90, color=INK, fontsize=7.5)
-    axes.set_yticks(
-        axes.get_yticks(), [literal(wrapped(str(r), 40)) for r in codes.index], fontsize=8.5
-    )
-    return figure
-
-
-def _frame_good(axes: Axes, codes: pd.DataFrame) -> None:
-    """Draw a frame around every good cell, which can be seen where its tint cannot."""
-    for row, column in np.argwhere(codes.to_numpy() == 1):
-        frame = Rectangle(
-            (column + 0.03, row + 0.04), 0.94, 0.92, fill=False, ec=GOOD_EDGE, lw=1, zorder=3
-        )
-        axes.add_patch(frame)
-
-
-def _fill(
-    axes: Axes,
-    codes: pd.DataFrame,
-    text: pd.DataFrame,
-    colours: list[str],
-    size: float,
-    **lines: Any,
-) -> None:
-    sns.heatmap(codes, annot=text.to_numpy(), fmt="", cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5, cbar=False,
-                ax=axes, annot_kws={"size": size, "color": INK}, **lines)  # fmt: skip
-    axes.set(xlabel="", ylabel="")
-    axes.grid(visible=False)
-    rows = [literal(readable(str(label))) for label in codes.index]
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, rotation=0, color=INK)
-    axes.xaxis.tick_top()
-
-
-def _shown(difference: float, metric: Metric, half: float = math.nan, sign: str = "") -> str:
-    """Return a difference with a sign behind it and, below, the half width of its interval, where that is known."""
-    digits = 0 if abs(scaled(difference, metric)) >= 10 else 1 if metric.percent else 3
-    below = "" if math.isnan(half) else f"\n± {number(half, digits, metric)}"
-    return f"{number(difference, digits, metric, signed=True)}{sign}{below}"
+"""The colour and the sign of a verdict about two losses."""
+_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
+"""The code and the sign of a verdict about a mark."""
 
 
 def marks_figures(study: Study) -> list[tuple[str, Figure]]:
     """Draw losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
-    frame, figures = marks_frame(study), []
+    frame = marks_frame(study)
     if frame.empty:
         return []
-    for name, of_metric in frame.groupby("metric", sort=False):
+    figures = []
+    for name, marks in frame.groupby("metric", sort=False):
         metric = describe(str(name))
-        unit = " %" * metric.percent
-        own = of_metric.assign(
-            row=[
-                f"{row.test} (at {'most' if row.at_most else 'least'} {scaled(row.bound, metric):g}{unit})"
-                for row in rows_of(of_metric)
-            ],
-            code=[_MARKS[verdict][0] for verdict in of_metric["verdict"]],
-            text=[
-                _shown(row.distance, metric, row.half, _MARKS[row.verdict][1])
-                for row in rows_of(of_metric)
-            ],
-        ).drop_duplicates(["row", "variant"])
-        codes, text = (
-            own.set_index(["row", "variant"])[name].unstack(sort=False) for name in ("code", "text")
-        )
-        passes = (codes == 1).sum().sort_values(ascending=False, kind="stable").index
-        figures.append(
-            (metric.label, _draw(codes[passes].fillna(0), text[passes].fillna(""), WIDTH))
-        )
+        figures.append((metric.label, _marks_figure(marks, metric)))
     return figures
+
+
+def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
+    """Draw the marks of a metric, the losses that pass most first."""
+    cells = []
+    for row in rows_of(marks):
+        code, sign = _MARKS[row.verdict]
+        shown = _difference_text(row.distance, metric, row.half, sign)
+        cells.append((_test_name(row, metric), row.variant, code, shown))
+    codes, text = _by_rows_and_columns(cells)
+    passed = (codes == GOOD).sum()
+    order = passed.sort_values(ascending=False, kind="stable").index
+    return cells_figure(codes[order].fillna(PLAIN), text[order].fillna(""), WIDTH)
+
+
+def _test_name(mark: Any, metric: Metric) -> str:
+    """Return the name of a test with its bound."""
+    side = "most" if mark.at_most else "least"
+    unit = " %" if metric.percent else ""
+    return f"{mark.test} (at {side} {scaled(mark.bound, metric):g}{unit})"
 
 
 def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
-    order, codes, text = study.ranking(), {}, {}
-    lines = {NO_SKILL: {task: float(study.no_skill(task).mean()) for task in study.tasks}}
-    baselines = {task: float(study.baseline(task).mean()) for task in study.tasks}
-    if not all(map(math.isnan, baselines.values())):
-        lines = {BASELINE_NAME: baselines, **lines}
+    order = study.ranking()
+    lines = _lines(study)
+    codes = {}
+    text = {}
     for task in study.tasks:
-        summary, metric = study.summary(task).reindex(order), study.metric(task)
-        is_best = summary["contender"].eq(other=True)
-        codes[task] = [*is_best.astype(float), *[0.0] * len(lines)]
-        texts = []
-        for row in rows_of(summary):
-            tick = f" {YES}" if is_best[row.Index] else ""
-            shown = measured(row.mean, (row.high - row.low) / 2, metric)
-            mean, sign, half = shown.partition(" ±")
-            texts.append(f"{mean}{tick}" + (f"\n±{half}" if sign else ""))
-        for of_tasks in lines.values():
-            line = of_tasks[task]
-            texts.append(number(line, decimals(line, math.nan, metric), metric))
-        text[task] = texts
+        metric = study.metric(task)
+        codes_of_task = []
+        texts_of_task = []
+        for row in rows_of(study.summary(task).reindex(order)):
+            # A loss that is absent on this task has no verdict.
+            is_best = row.contender is True
+            codes_of_task.append(GOOD if is_best else PLAIN)
+            texts_of_task.append(mean_text(row.mean, (row.high - row.low) / 2, metric, is_best))
+        for values in lines.values():
+            line = values[task]
+            codes_of_task.append(PLAIN)
+            texts_of_task.append(number(line, decimals(line, math.nan, metric), metric))
+        codes[task] = codes_of_task
+        text[task] = texts_of_task
     rows = [*order, *lines]
-    return _draw(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
+    return cells_figure(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
+
+
+def _lines(study: Study) -> dict[str, dict[str, float]]:
+    """Return what is no loss and stands below losses: by its name, its value on each task."""
+    lines = {}
+    baselines = {task: float(study.baseline(task).mean()) for task in study.tasks}
+    has_baseline = any(not math.isnan(value) for value in baselines.values())
+    if has_baseline:
+        lines[BASELINE_NAME] = baselines
+    lines[NO_SKILL] = {task: float(study.no_skill(task).mean()) for task in study.tasks}
+    return lines
+
+
+def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
+    """Return a mean, with a tick where the loss may be the best, and its half width in a second line."""
+    shown, _, spread = measured(mean, half, metric).partition(" ±")
+    if is_best:
+        shown += f" {YES}"
+    if spread:
+        shown += f"\n±{spread}"
+    return shown
 
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
     """Draw the difference of every two losses; None without intervals, and for many losses."""
-    frame, metric = pairs_frame(study, task), study.metric(task)
-    order = [v for v in study.summary(task).index if study.table(task).loc[v].notna().any()]
-    if not 1 < len(order) <= MOST_PAIRS or frame["low"].isna().all():
+    pairs = pairs_frame(study, task)
+    table = study.table(task)
+    order = [name for name in study.summary(task).index if table.loc[name].notna().any()]
+    if not 1 < len(order) <= MOST_PAIRS or pairs["low"].isna().all():
         return None
-    turned = {"first": "second", "second": "first", "low": "high", "high": "low"}
-    negative = {name: -frame[name] for name in ("difference", "low", "high")}
-    both = pd.concat([frame, frame.assign(**negative).rename(columns=turned)], ignore_index=True)
-    better, worse = (1.0, 3.0) if metric.lower_is_better else (3.0, 1.0)
-    both["code"] = np.select([both["high"] < 0, both["low"] > 0], [better, worse], 0.0)
+    metric = study.metric(task)
     margin = study.margin(task)
-    signs = {1.0: f" {YES}", 3.0: " ✗"}
-    texts = []
-    for row in rows_of(both):
-        sign = signs.get(row.code, "")
-        if is_within((row.low, row.high), margin):
-            sign = " ≈"
-        texts.append(_shown(row.difference, metric, (row.high - row.low) / 2, sign))
-    both["text"] = texts
-    codes, text = (
-        both.set_index(["first", "second"])[name].unstack().loc[order, order]
-        for name in ("code", "text")
-    )
-    return _draw(codes.fillna(0), text.fillna(""), min(WIDTH, 3.4 + 0.52 * len(order)))
+    cells = []
+    for row in rows_of(pairs):
+        half = (row.high - row.low) / 2
+        there = (row.difference, row.low, row.high)
+        back = (-row.difference, -row.high, -row.low)
+        ways = [(row.first, row.second, *there), (row.second, row.first, *back)]
+        for first, second, difference, low, high in ways:
+            code, sign = _pair_verdict(low, high, margin, metric)
+            cells.append((first, second, code, _difference_text(difference, metric, half, sign)))
+    codes, text = _by_rows_and_columns(cells)
+    codes = codes.loc[order, order].fillna(PLAIN)
+    text = text.loc[order, order].fillna("")
+    return cells_figure(codes, text, min(WIDTH, 3.4 + 0.52 * len(order)))
+
+
+def _pair_verdict(low: float, high: float, margin: float, metric: Metric) -> tuple[float, str]:
+    """Return the code and the sign of a difference with an interval."""
+    code, sign = PLAIN, ""
+    if high < 0 or low > 0:
+        is_better = (high < 0) == metric.lower_is_better
+        code, sign = (GOOD, f" {YES}") if is_better else (BAD, " ✗")
+    if is_within((low, high), margin):
+        sign = " ≈"
+    return code, sign
 
 
 def equivalence_figure(study: Study) -> Figure | None:
     """Draw the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
-    frame, metric = equivalence_frame(study), study.metric(study.tasks[0])
+    frame = equivalence_frame(study)
     if frame.empty:
         return None
-    frame = frame.assign(
-        code=frame["verdict"].map(lambda name: float([*VERDICTS].index(name))),
-        text=[
-            f"{_shown(row.difference, metric, row.half)} {_VERDICTS[row.verdict][1]}"
-            for row in rows_of(frame)
-        ],
-    )
-    panels = list(frame.groupby("other", sort=False))
-    height = 0.6 + len(panels) * (0.95 + 0.34 * frame["row"].nunique())
-    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
-    colours = [colour for colour, _ in _VERDICTS.values()]
-    for axes, (other, own) in zip(
-        figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
-    ):
-        codes, text = (
-            own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text")
-        )
-        _fill(axes, codes, text.fillna(""), colours, 9.5, linewidths=1.5, linecolor=PAPER)
-        axes.set_title(
-            literal(f"{readable(own['first'].iloc[0])} against {readable(str(other))}"), pad=8
-        )
-        heads = [literal(str(c).replace(", ", "\n")) for c in codes.columns]
-        axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=0, color=INK, fontsize=8.5)
-    words = [f"{VERDICTS[name]} {sign}".strip() for name, (_, sign) in _VERDICTS.items()]
-    figure.legend(
-        [Patch(color=colour) for colour in colours],
-        words,
-        loc="outside lower center",
-        ncols=len(words),
-    )
+    metric = study.metric(study.tasks[0])
+    comparisons = list(frame.groupby("other", sort=False))
+    height = 0.6 + len(comparisons) * (0.95 + 0.34 * frame["row"].nunique())
+    figure = new_figure(WIDTH, height, w_pad=0.15)
+    grid = figure.subplots(len(comparisons), squeeze=False)
+    for axes, (other, own) in zip(grid[:, 0], comparisons, strict=True):
+        _draw_equivalence(axes, own, metric)
+        first = readable(own["first"].iloc[0])
+        axes.set_title(literal(f"{first} against {readable(str(other))}"), pad=8)
+    patches = []
+    words = []
+    for name, (colour, sign) in _VERDICTS.items():
+        patches.append(Patch(color=colour))
+        words.append(f"{VERDICTS[name]} {sign}".strip())
+    figure.legend(patches, words, loc="outside lower center", ncols=len(words))
     return figure
+
+
+def _draw_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
+    """Draw the first loss against another one: verdicts by row and column."""
+    numbers = {name: float(number) for number, name in enumerate(VERDICTS)}
+    cells = []
+    for row in rows_of(frame):
+        _, sign = _VERDICTS[row.verdict]
+        shown = f"{_difference_text(row.difference, metric, row.half)} {sign}"
+        cells.append((row.row, row.column, numbers[row.verdict], shown))
+    codes, text = _by_rows_and_columns(cells)
+    colours = [_VERDICTS[name][0] for name in VERDICTS]
+    fill_cells(axes, codes, text.fillna(""), colours, size=9.5, edge=(1.5, PAPER))
+    heads = [literal(str(column).replace(", ", "\n")) for column in codes.columns]
+    name_columns(axes, heads, rotation=0, fontsize=8.5)
+
+
+def _by_rows_and_columns(
+    cells: list[tuple[str, str, float, str]],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the codes and the texts of cells (row, column, code, text), in the order in which they come."""
+    frame = pd.DataFrame(cells, columns=["row", "column", "code", "text"])
+    frame = frame.drop_duplicates(["row", "column"]).set_index(["row", "column"])
+    return frame["code"].unstack(sort=False), frame["text"].unstack(sort=False)
+
+
+def _difference_text(
+    difference: float, metric: Metric, half: float = math.nan, sign: str = ""
+) -> str:
+    """Return a difference with a sign behind it and, below, the half width of its interval, where that is known."""
+    digits = 1 if metric.percent else 3
+    if abs(scaled(difference, metric)) >= 10:
+        digits = 0
+    shown = f"{number(difference, digits, metric, signed=True)}{sign}"
+    if not math.isnan(half):
+        shown += f"\n± {number(half, digits, metric)}"
+    return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,13 +22,16 @@ from milbench.report.figures.style import (
     error_axis,
     label_ends,
     log_ticks,
+    new_figure,
     panels,
     without_verdict,
     wrapped,
 )
 from milbench.report.formatting import readable
 from milbench.report.lengths import Lengths
-from milbench.report.study import Study, rows_of
+from milbench.report.looks import Look
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 WHO = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO = (
@@ -45,34 +49,42 @@ LENGTHS = (
 )
 CURVES = f"{AMOUNTS} {WHO} Grey, dashed: no skill."
 _HALF = 5.4
+"""The width in inches of a picture beside another one."""
+_LEAST_HEIGHT = 3.4
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary metric over epochs; None where no loss was evaluated twice."""
-    return _curves(study, task, _over_epochs(study, task, f"test/{study.primary(task)}"))
+    values = _over_epochs(study, task, f"test/{study.primary(task)}")
+    if not _has_two_epochs(values):
+        return None
+    figure, axes = _one_panel(_HALF, values["variant"].nunique())
+    drawn = drawn_losses(study, task)
+    means = _draw_lines(axes, values, drawn, markevery=[-1])
+    _name_epochs(axes)
+    error_axis(axes, study, task, "y", means, values["value"].max())
+    label_ends(axes, _ends(means), drawn)
+    return figure
 
 
 def training_figure(study: Study, task: str) -> Figure | None:
     """Draw the training loss over epochs, of each loss in units of its first epoch; None for one epoch."""
-    data = _over_epochs(study, task, "train/loss").query("value > 0")  # the axis is logarithmic
-    first = data[data["x"] == data["x"].min()].groupby("variant")["value"].mean()
-    scaled = data["value"] / data["variant"].map(first).astype(float)
-    return _curves(study, task, data.assign(value=scaled).dropna(), is_error=False)
-
-
-def _curves(study: Study, task: str, data: pd.DataFrame, is_error: bool = True) -> Figure | None:
-    if data["x"].nunique() < 2:
+    values = _over_epochs(study, task, "train/loss")
+    # The axis is logarithmic.
+    values = values[values["value"] > 0]
+    is_first = values["x"] == values["x"].min()
+    first = values[is_first].groupby("variant")["value"].mean()
+    units = values["variant"].map(first).astype(float)
+    values = values.assign(value=values["value"] / units).dropna()
+    if not _has_two_epochs(values):
         return None
-    height = max(3.4, 0.9 + 0.14 * data["variant"].nunique())
-    figure = Figure(figsize=(_HALF, height), layout="constrained")
-    axes, drawn = figure.subplots(), drawn_losses(study, task)
-    means = _draw_lines(axes, data, drawn, markevery=[-1])
-    if is_error:
-        error_axis(axes, study, task, "y", means, data["value"].max())
-    else:
-        axes.set_yscale("log")
-        axes.set(ylabel="training loss, first epoch = 1, log scale")
-        log_ticks(axes.yaxis)
+    figure, axes = _one_panel(_HALF, values["variant"].nunique())
+    drawn = drawn_losses(study, task)
+    means = _draw_lines(axes, values, drawn, markevery=[-1])
+    _name_epochs(axes)
+    axes.set_yscale("log")
+    axes.set_ylabel("training loss, first epoch = 1, log scale")
+    log_ticks(axes.yaxis)
     label_ends(axes, _ends(means), drawn)
     return figure
 
@@ -86,74 +98,143 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
     """
     if not lengths:
         return None
-    is_alone = len(lengths) == 1
-    rows = -(-len(lengths) // columns)
-    in_row = -(-len(lengths) // rows)
-    names = list(dict.fromkeys(str(name) for one in lengths for name in one.longest.ranking()))
-    if is_alone:
-        width, legend_height = 6.6, 0.6
-    else:
-        width = min(WIDTH, 4.2 * in_row)
-        legend_columns = max(1, round(width / 3.2))
-        legend_height = 0.24 * -(-len(names) // legend_columns)
-    figure, grid = panels(len(lengths), in_row, width, 2.8 + legend_height / rows)
+    if len(lengths) == 1:
+        figure, grid = panels(1, 1, 6.6, 3.4)
+        _draw_lengths(grid[0], lengths[0], is_alone=True)
+        return figure
+    looks: dict[str, Look] = {}
+    for one in lengths:
+        looks |= one.longest.looks
+    names: dict[str, None] = {}
+    for one in lengths:
+        names |= dict.fromkeys(one.longest.ranking())
+    rows = math.ceil(len(lengths) / columns)
+    panels_a_row = math.ceil(len(lengths) / rows)
+    width = min(WIDTH, 4.2 * panels_a_row)
+    names_a_row = max(1, round(width / 3.2))
+    legend_height = 0.24 * math.ceil(len(names) / names_a_row)
+    figure, grid = panels(len(lengths), panels_a_row, width, 2.8 + legend_height / rows)
     for axes, one in zip(grid, lengths, strict=True):
-        _draw_lengths(axes, one, is_alone)
-    if not is_alone:
-        looks = {name: look for one in lengths for name, look in one.longest.looks.items()}
-        for name in names:
-            drawn = Drawn(looks[name])
-            axes = grid[0]
-            axes.plot([], [], ms=5, label=literal(readable(name)), **drawn.line, **drawn.marks)
-        figure.legend(loc="outside lower left", ncols=legend_columns)
+        _draw_lengths(axes, one, is_alone=False)
+    for name in names:
+        how = Drawn(looks[name])
+        grid[0].plot([], [], ms=5, label=literal(readable(name)), **how.line, **how.marks)
+    figure.legend(loc="outside lower left", ncols=names_a_row)
     return figure
 
 
-def _draw_lengths(axes: Axes, one: Lengths, is_alone: bool) -> None:
+def _draw_lengths(axes: Axes, one: Lengths, *, is_alone: bool) -> None:
     """Draw a task: names stand at the ends of lines where it is alone, else ticks."""
     drawn = drawn_losses(one.longest, one.task)
-    studies = {length: (study, one.task) for length, study in one.studies.items()}
-    means = _draw_against(axes, studies, drawn)
+    places = {length: (study, one.task) for length, study in one.studies.items()}
+    means = _draw_against(axes, places, drawn)
     last = max(one.studies)
-    ends, texts = {}, {}
+    ends = {}
+    texts = {}
     for name, how in drawn.items():
-        if (name, last) not in means.index or not (is_alone or how.is_best):
-            continue
-        ends[name] = (last, means[name, last])
-        texts[name] = how.named(readable(name)) if is_alone else TICK
+        is_labelled = is_alone or how.is_best
+        if is_labelled and (name, last) in means.index:
+            ends[name] = (last, means[name, last])
+            texts[name] = how.named(readable(name)) if is_alone else TICK
     label_ends(axes, ends, drawn, texts)
-    title = literal(wrapped(one.task, 24))
-    axes.set(xlabel=f"{one.unit} of training, log scale", title=title)
+    axes.set_xlabel(f"{one.unit} of training, log scale")
+    axes.set_title(literal(wrapped(one.task, 24)))
 
 
 def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     """Draw the primary metric against the number of training bags, by which `amounts` has tasks; None without any."""
     if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
         return None
-    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-    axes, drawn = figure.subplots(), without_verdict(study)
-    means = _draw_against(axes, {x: (study, task) for x, task in amounts.items()}, drawn)
+    figure = new_figure(WIDTH, 4)
+    axes = figure.subplots()
+    drawn = without_verdict(study.looks)
+    places = {amount: (study, task) for amount, task in amounts.items()}
+    means = _draw_against(axes, places, drawn)
     texts = {name: readable(name) for name in drawn}
     if len(study.kinds) > 1:
         for name, kind in study.supervision.items():
             texts[name] = f"{readable(name)}: {kind} supervision"
     label_ends(axes, _ends(means), drawn, texts)
-    axes.set(xlabel="training bags")
+    axes.set_xlabel("training bags")
     return figure
+
+
+def pareto_figure(study: Study, task: str) -> Figure | None:
+    """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
+    summary = study.summary(task).dropna(subset=["mean", "step"])
+    if len(summary) < 2:
+        return None
+    figure, axes = _one_panel(_HALF, len(summary))
+    drawn = drawn_losses(study, task)
+    front = _pareto_front(summary, study.metric(task).lower_is_better)
+    axes.plot(
+        1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1
+    )
+    milliseconds = 1000 * summary["step"]
+    ends = {}
+    for name, x, mean in zip(summary.index, milliseconds, summary["mean"], strict=True):
+        axes.plot(x, mean, ls="", ms=7.5, zorder=3, **drawn[name].marks)
+        ends[str(name)] = (x, mean)
+    if milliseconds.max() > 5 * milliseconds.min():
+        axes.set_xscale("log")
+        log_ticks(axes.xaxis)
+    else:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    error_axis(axes, study, task, "y", summary["mean"], summary["mean"].max())
+    axes.set_xlabel("training step (ms)")
+    axes.set_xlim(right=1.05 * float(milliseconds.max()))
+    label_ends(axes, ends, drawn)
+    return figure
+
+
+def _pareto_front(summary: pd.DataFrame, lower_is_better: bool) -> pd.DataFrame:
+    """Return the losses that no other one beats in error or time without losing in the other, the quickest first."""
+    steps = summary["step"]
+    errors = summary["mean"] if lower_is_better else -summary["mean"]
+    kept = []
+    for step, error in zip(steps, errors, strict=True):
+        is_as_good = (steps <= step) & (errors <= error)
+        is_better = is_as_good & ((steps < step) | (errors < error))
+        kept.append(not is_better.any())
+    return summary[kept].sort_values("step")
+
+
+def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
+    """Return the values of a metric in the done cells of the losses that have it at two epochs: variant, x, value."""
+    history = study.history(task)
+    is_done = history["status"] == "done"
+    is_shown = (history["metric"] == name) & np.isfinite(history["value"])
+    own = history[is_done & is_shown]
+    epochs = own.groupby("variant")["epoch"].transform("nunique")
+    own = own[epochs > 1]
+    return pd.DataFrame(
+        {"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]}
+    )
+
+
+def _has_two_epochs(values: pd.DataFrame) -> bool:
+    return len(set(values["x"])) > 1
+
+
+def _one_panel(width: float, losses: int) -> tuple[Figure, Axes]:
+    """Return a figure with one panel, high enough for the names of so many losses."""
+    figure = new_figure(width, max(_LEAST_HEIGHT, 0.9 + 0.14 * losses))
+    return figure, figure.subplots()
 
 
 def _draw_against(
     axes: Axes, places: dict[float, tuple[Study, str]], drawn: Mapping[str, Drawn]
 ) -> pd.Series[float]:
     """Draw the primary metric on tasks that have a place on a logarithmic axis; return the means."""
-    tables = {
-        x: study.table(task).reset_index().melt("variant") for x, (study, task) in places.items()
-    }
-    data = pd.concat(tables, names=["x"]).reset_index("x").dropna()
-    means = _draw_lines(axes, data, drawn)
+    tables = {}
+    for place, (study, task) in places.items():
+        tables[place] = study.table(task).reset_index().melt("variant")
+    values = pd.concat(tables, names=["x"]).reset_index("x").dropna()
+    means = _draw_lines(axes, values, drawn)
     study, task = places[max(places)]
     # The no-skill line is drawn in any case.
-    highest = float(np.fmax(data["value"].max(), study.no_skill(task).mean()))
+    highest = float(np.fmax(values["value"].max(), study.no_skill(task).mean()))
     error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
     axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
@@ -161,72 +242,41 @@ def _draw_against(
     return means
 
 
-def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
-    """Return the values of a metric in the done cells of the losses that have it at two epochs: variant, x, value."""
-    own = study.history(task)
-    own = own[(own["status"] == "done") & (own["metric"] == name) & np.isfinite(own["value"])]
-    own = own[own.groupby("variant")["epoch"].transform("nunique") > 1]
-    return pd.DataFrame(
-        {"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]}
-    )
-
-
 def _draw_lines(
-    axes: Axes, data: pd.DataFrame, drawn: Mapping[str, Drawn], **style: Any
+    axes: Axes, values: pd.DataFrame, drawn: Mapping[str, Drawn], **style: Any
 ) -> pd.Series[float]:
     """Draw means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
-    values = data.groupby(["variant", "x"])["value"]
-    means, least, most = values.mean(), values.min(), values.max()
+    by_place = values.groupby(["variant", "x"])["value"]
+    means = by_place.mean()
+    least = by_place.min()
+    most = by_place.max()
     shown = [name for name in drawn if name in means.index.get_level_values("variant")]
     # The best ones are drawn last, above the others.
     for name in reversed(shown):
-        how = drawn[name]
         line = means[name]
-        axes.fill_between(line.index, least[name], most[name], color=how.colour, alpha=0.12, lw=0)
-        axes.plot(line.index, line, ms=4.5, **how.line, **how.marks, **style)
-    axes.set(xlabel="epoch", ylabel="")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        draw_line(axes, line, (least[name], most[name]), drawn[name], **style)
     return means
+
+
+def draw_line(
+    axes: Axes,
+    line: pd.Series[float],
+    band: tuple[pd.Series[float], pd.Series[float]],
+    how: Drawn,
+    **style: Any,
+) -> None:
+    """Draw the values of a loss against their index, over a band from low to high ones."""
+    low, high = band
+    axes.fill_between(line.index, low, high, color=how.colour, alpha=0.12, lw=0)
+    axes.plot(line.index, line, ms=4.5, **how.line, **how.marks, **style)
+
+
+def _name_epochs(axes: Axes) -> None:
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def _ends(means: pd.Series[float]) -> dict[str, tuple[float, float]]:
     """Return the last point of each line."""
     last = means.reset_index().groupby("variant").last()
     return {str(row.Index): (row.x, row.value) for row in rows_of(last)}
-
-
-def pareto_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
-    summary, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
-    if len(summary) < 2:
-        return None
-    figure = Figure(figsize=(_HALF, max(3.4, 0.9 + 0.14 * len(summary))), layout="constrained")
-    axes, drawn = figure.subplots(), drawn_losses(study, task)
-    front = _pareto_front(summary, metric.lower_is_better)
-    axes.plot(
-        1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1
-    )
-    data = summary.assign(ms=1000 * summary["step"]).reset_index()
-    for row in rows_of(data):
-        axes.plot(row.ms, row.mean, ls="", ms=7.5, zorder=3, **drawn[row.variant].marks)
-    if data["ms"].max() > 5 * data["ms"].min():
-        axes.set_xscale("log")
-        log_ticks(axes.xaxis)
-    else:
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    error_axis(axes, study, task, "y", summary["mean"], summary["mean"].max())
-    axes.set(xlabel="training step (ms)", xlim=(axes.get_xlim()[0], 1.05 * float(data["ms"].max())))
-    label_ends(axes, {row.variant: (row.ms, row.mean) for row in rows_of(data)}, drawn)
-    return figure
-
-
-def _pareto_front(summary: pd.DataFrame, lower_is_better: bool) -> pd.DataFrame:
-    """Return the losses that no other one beats in error or time without losing in the other, the quickest first."""
-    errors = summary["mean"] if lower_is_better else -summary["mean"]
-    kept = []
-    for step, error in zip(summary["step"], errors, strict=True):
-        as_good = (summary["step"] <= step) & (errors <= error)
-        better = as_good & ((summary["step"] < step) | (errors < error))
-        kept.append(not better.any())
-    return summary[kept].sort_values("step")

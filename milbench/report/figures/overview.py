@@ -1,6 +1,9 @@
 """The picture that a report opens with: a row a loss, every seed a dot, the mean and its interval; a column a task."""
 
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,12 +12,22 @@ from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
-from milbench.report.figures.style import TICK, WIDTH, Drawn, drawn_losses, error_axis, wrapped
+from milbench.report.figures.style import (
+    TICK,
+    WIDTH,
+    Drawn,
+    drawn_losses,
+    error_axis,
+    new_figure,
+    wrapped,
+)
 from milbench.report.formatting import at_most
 from milbench.report.literature import replications
 from milbench.report.study import Study
+from milbench.report.values import rows_of
 
-MOST_TASKS = 6  # of more tasks a heat map is drawn
+MOST_TASKS = 6
+"""Of more tasks a heat map is drawn."""
 CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. ✓ and a filled diamond: the loss may be the "
     "best; hollow: it is worse than the best. Dashed, where it is near: no skill, the best answer that is the same for "
@@ -28,107 +41,115 @@ BASELINE = " Dotted: pooled features with extra trees, a simple baseline that is
 WORSE = " On the right: by how much a loss that may be the best may be worse than it."
 
 
-class Row(NamedTuple):
-    """A loss in a panel: its height, and where its mean and the ends of its interval are."""
-
-    y: int
-    mean: float
-    low: float
-    high: float
-
-
 def overview_figure(study: Study) -> Figure | None:
     """Draw every seed of every loss on every task; None without values."""
-    tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)][:MOST_TASKS]
+    tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
+    tasks = tasks[:MOST_TASKS]
     if not tasks:
         return None
     order = study.ranking()
     is_alone = len(tasks) == 1
     with_bounds = is_alone and bool(study.may_be_best)
-    names = [wrapped(variant, 28) for variant in order]
-    if is_alone:
-        # Short lines, so that a telephone shows more than the names.
-        drawn = drawn_losses(study, tasks[0])
-        names = [wrapped(drawn[v].named(v) if v in drawn else v, 20) for v in order]
-    width = max(WIDTH, 2.6 + 1.65 * len(tasks))
-    if is_alone:
+    if not is_alone:
+        width = max(WIDTH, 2.6 + 1.65 * len(tasks))
+        names = [wrapped(variant, 28) for variant in order]
+    else:
         width = 6.9 if with_bounds else 5.8
+        names = _ticked_names(order, drawn_losses(study, tasks[0]))
     most_lines = 1 + max(name.count("\n") for name in names)
-    height = max(2.2, 0.9 + (0.12 + 0.15 * most_lines) * len(order))
-    figure = Figure(figsize=(width, height), layout="constrained")
-    row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
-    for axes, task in zip(row, tasks, strict=True):
-        _draw(axes, study, task, order)
-        _write_ticks(axes, study, task, order, with_bounds)
+    row_height = 0.12 + 0.15 * most_lines
+    figure = new_figure(width, max(2.2, 0.9 + row_height * len(order)))
+    grid = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+    for axes, task in zip(grid, tasks, strict=True):
+        _draw_task(axes, study, task, order)
+        if with_bounds:
+            _write_bounds(axes, study, task, order)
+        else:
+            _write_ticks(axes, study, task, order)
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
-    row[0].set_yticks(range(len(order)), list(map(literal, names)), color=INK, fontsize=9)
+    grid[0].set_yticks(range(len(order)), [literal(name) for name in names], color=INK, fontsize=9)
     return figure
 
 
-def _write_ticks(axes: Axes, study: Study, task: str, order: list[str], with_bounds: bool) -> None:
-    """Write at the right of a panel which losses may be the best, or how much worse than it they may be."""
-    summary, metric = study.summary(task), study.metric(task)
-    if with_bounds:
-        axes.text(
-            1.02, 1.01, "worse by at most", transform=axes.transAxes, va="bottom", color=MUTED
-        )
+def _ticked_names(order: list[str], drawn: dict[str, Drawn]) -> list[str]:
+    """Return names with ticks, in short lines, so that a telephone shows more than the names."""
+    names = []
+    for variant in order:
+        name = drawn[variant].named(variant) if variant in drawn else variant
+        names.append(wrapped(name, 20))
+    return names
+
+
+def _write_ticks(axes: Axes, study: Study, task: str, order: list[str]) -> None:
+    """Write a tick right of every loss that may be the best."""
     for variant, drawn in drawn_losses(study, task).items():
-        if not drawn.is_best:
-            continue
-        text = TICK
-        if with_bounds:
-            points = " points" if metric.percent else ""
-            text = f"{at_most(summary['worse_by'][variant], metric)}{points}"
-        axes.text(1.02, order.index(variant), text, transform=axes.get_yaxis_transform(), va="center",
-                  color=drawn.colour)  # fmt: skip
+        if drawn.is_best:
+            _write_beside(axes, order.index(variant), TICK, drawn.colour)
 
 
-def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    """Draw the losses of a task, each in its row."""
-    table, summary = study.table(task), study.summary(task)
-    known = [v for v in order if v in table.index and table.loc[v].notna().any()]
+def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:
+    """Write right of every loss that may be the best by how much it may be worse."""
+    axes.text(1.02, 1.01, "worse by at most", transform=axes.transAxes, va="bottom", color=MUTED)
+    worse_by = study.summary(task)["worse_by"]
+    metric = study.metric(task)
+    unit = " points" if metric.percent else ""
+    for variant, drawn in drawn_losses(study, task).items():
+        if drawn.is_best:
+            text = f"{at_most(worse_by[variant], metric)}{unit}"
+            _write_beside(axes, order.index(variant), text, drawn.colour)
+
+
+def _write_beside(axes: Axes, row: int, text: str, colour: str) -> None:
+    """Write a text right of a row."""
+    place = axes.get_yaxis_transform()
+    axes.text(1.02, row, text, transform=place, va="center", color=colour)
+
+
+def _draw_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
+    """Draw the losses of a task, each in its row, with published means and the baseline."""
+    table = study.table(task)
+    summary = study.summary(task)
     drawn = drawn_losses(study, task)
-    for variant in known:
-        ends = (float(summary[name][variant]) for name in ("mean", "low", "high"))
-        _draw_row(
-            axes,
-            drawn[variant],
-            table.loc[variant].dropna().to_numpy(),
-            Row(order.index(variant), *ends),
-        )
-    rings = []
-    for one in replications(study, task):
-        published = one.published
-        is_shown = published.metric == study.primary(task) and published.statistic == "mean"
-        if is_shown and one.variant in known:
-            rings.append((published.mean, order.index(one.variant)))
-    axes.plot(
-        [x for x, _ in rings], [y for _, y in rings], "o", mfc="none", mec=INK, ms=10, zorder=5
-    )
-    shown = [table.max(axis=None), *summary["high"], *(x for x, _ in rings)]
+    bounds = {str(row.Index): row for row in rows_of(summary)}
+    known = [name for name in order if name in table.index and table.loc[name].notna().any()]
+    for name in known:
+        seeds = table.loc[name].dropna().to_numpy()
+        _draw_row(axes, order.index(name), seeds, bounds[name], drawn[name])
+    published = []
+    for variant, mean in _published_means(study, task):
+        if variant in known:
+            published.append(mean)
+            axes.plot(mean, order.index(variant), "o", mfc="none", mec=INK, ms=10, zorder=5)
+    highest = [table.max(axis=None), summary["high"].max(), *published]
     lowest = summary["low"] if summary["low"].min() < 0 else summary["mean"]
     baseline = float(study.baseline(task).mean())
-    if not np.isnan(baseline):
+    if not math.isnan(baseline):
         axes.axvline(baseline, color=MUTED, ls=":", lw=1.3)
-        shown.append(baseline)
+        highest.append(baseline)
         lowest = lowest.clip(upper=baseline)
-    error_axis(axes, study, task, "x", lowest, float(np.nanmax(shown)))
-    axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
+    error_axis(axes, study, task, "x", lowest, float(np.nanmax(highest)))
+    # The first row is at the top.
+    axes.set_ylim(len(order) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
 
 
-def _draw_row(axes: Axes, drawn: Drawn, values: NDArray[Any], row: Row) -> None:
+def _published_means(study: Study, task: str) -> list[tuple[str, float]]:
+    """Return the published means of the primary metric of a task, with the losses that they are of."""
+    means = []
+    for one in replications(study, task):
+        published = one.published
+        if published.metric == study.primary(task) and published.statistic == "mean":
+            means.append((one.variant, published.mean))
+    return means
+
+
+def _draw_row(axes: Axes, row: int, seeds: NDArray[Any], summary: Any, drawn: Drawn) -> None:
     """Draw the seeds of a loss, the interval of their mean, and the mean."""
     # Up and down, so that equal seeds do not hide each other.
-    places = row.y + 0.11 * (np.arange(len(values)) % 3 - 1)
-    axes.scatter(values, places, color=drawn.colour, s=22, alpha=0.55, linewidth=0, zorder=2)
-    axes.plot(
-        [row.low, row.high],
-        [row.y, row.y],
-        color=drawn.colour,
-        lw=2.2,
-        zorder=3,
-        solid_capstyle="butt",
-    )
-    axes.plot(row.mean, row.y, ms=6.5, mew=1.2, zorder=4, **(drawn.marks | {"marker": "D"}))
+    heights = row + 0.11 * (np.arange(len(seeds)) % 3 - 1)
+    axes.scatter(seeds, heights, color=drawn.colour, s=22, alpha=0.55, linewidth=0, zorder=2)
+    ends = [summary.low, summary.high]
+    axes.plot(ends, [row, row], color=drawn.colour, lw=2.2, zorder=3, solid_capstyle="butt")
+    marks = drawn.marks | {"marker": "D"}
+    axes.plot(summary.mean, row, ms=6.5, mew=1.2, zorder=4, **marks)

@@ -5,6 +5,7 @@ import html
 import io
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from markupsafe import Markup
@@ -34,8 +35,13 @@ _VARIABLES = {
     WORSE: "var(--worse)", GOOD_EDGE: "var(--good)",
 }  # fmt: skip
 _VARIABLES |= {tone.light: f"var(--{name})" for name, tone in TONES.items()}
-_PIXELS, _LEAST = 112, 62  # of an inch on a page, at most, and on the screen of a telephone
+"""The variable of the page that replaces each colour of a figure, so that figures follow a dark theme."""
+_PIXELS_PER_INCH = 112
+"""Of a figure on a page, at most."""
+_LEAST_PIXELS_PER_INCH = 62
+"""Of a figure on the screen of a telephone, which scrolls it sideways."""
 _DPI = 150
+"""The resolution of a PNG."""
 
 
 @dataclass(frozen=True)
@@ -48,42 +54,78 @@ class Picture:
     figure: Figure | bytes
     photographs: bool = False
 
-    def png(self, dpi: int = _DPI) -> bytes:
+    def png(self) -> bytes:
         """Return the figure as a PNG."""
+        return self._drawn_once
+
+    # Photographs are inside the page and in a file too.
+    @cached_property
+    def _drawn_once(self) -> bytes:
         if isinstance(self.figure, bytes):
             return self.figure
-        buffer = io.BytesIO()
-        self.figure.set_dpi(dpi)
-        canvas: Any = FigureCanvasAgg(self.figure)
-        canvas.print_png(buffer)
-        return buffer.getvalue()
+        return _as_png(self.figure)
 
     def html(self) -> Markup:
         """Return the figure for a page, with its title and caption as the text that a screen reader says."""
         text = html.escape(f"{self.title}. {self.caption}")
         if self.photographs or isinstance(self.figure, bytes):
-            data = base64.b64encode(self.png(100)).decode()
-            return Markup(f'<img alt="{text}" src="data:image/png;base64,{data}">')  # noqa: S704 escaped above
-        buffer = io.StringIO()
-        with rc_context({"svg.hashsalt": self.name}):  # so that figures of one page share no id
-            canvas: Any = FigureCanvasSVG(self.figure)
-            canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
-        svg = buffer.getvalue()
-        used = set(re.findall(r"#([\w.-]+)", svg))
-        svg = re.sub(
-            r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg[svg.index("<svg") :]
-        )
-        svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
-        svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
-        svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
-        svg = re.sub(r">\s+<", "><", svg)
-        for colour, variable in _VARIABLES.items():
-            svg = svg.replace(colour, variable)
-        svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
+            return _image(self.png(), text)
+        svg = _themed(_shortened(_as_svg(self.figure, self.name)))
         width = self.figure.get_figwidth()
-        style = f"max-width: {round(_PIXELS * width)}px; --least: {round(_LEAST * width)}px"
+        most = round(_PIXELS_PER_INCH * width)
+        least = round(_LEAST_PIXELS_PER_INCH * width)
+        style = f"max-width: {most}px; --least: {least}px"
         svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="{style}" ', 1)
         return Markup(svg)  # noqa: S704 matplotlib escapes the text of figures
+
+
+def _image(png: bytes, text: str) -> Markup:
+    """Return a PNG as an element of a page, with an escaped text that describes it."""
+    data = base64.b64encode(png).decode()
+    return Markup(f'<img alt="{text}" src="data:image/png;base64,{data}">')  # noqa: S704
+
+
+def _as_png(figure: Figure) -> bytes:
+    """Return a figure as a PNG."""
+    figure.set_dpi(_DPI)
+    buffer = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(buffer)
+    return buffer.getvalue()
+
+
+def _as_svg(figure: Figure, name: str) -> str:
+    """Return a figure as the text of an SVG, from its root element on."""
+    buffer = io.StringIO()
+    # Ids are made from the name, so that figures of one page share none.
+    with rc_context({"svg.hashsalt": name}):
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _shortened(svg: str) -> str:
+    """Return an SVG without what a page does not need: unused ids, comments, fonts, further decimals."""
+    used = set(re.findall(r"#([\w.-]+)", svg))
+
+    def kept_id(found: re.Match[str]) -> str:
+        return found[0] if found[1] in used else ""
+
+    svg = re.sub(r' id="([^"]*)"', kept_id, svg)
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
+    svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
+    svg = re.sub(r">\s+<", "><", svg)
+    # The page sets the size.
+    return re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
+
+
+def _themed(svg: str) -> str:
+    """Return an SVG with the variables of the page in place of colours."""
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return svg
 
 
 def drawn(
@@ -92,8 +134,13 @@ def drawn(
     """Return a picture with its layout computed once for all formats; none for no figure."""
     if figure is None:
         return []
-    figure.set_dpi(_DPI)  # letters have another width at another resolution
-    for _ in range(2):  # the first pass moves labels whose height the second one knows
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    # Letters have another width at another resolution: the layout is that of the file.
+    figure.set_dpi(_DPI)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        # Axes of a fixed shape fill their places only then, and what is beside them moves.
+        if any(axes.get_aspect() != "auto" for axes in figure.axes):
+            layout.execute(figure)
+        figure.set_layout_engine("none")
     return [Picture(name, title, caption, figure, photographs)]

@@ -1,22 +1,27 @@
 """The searched metric of every draw against each setting, with the draw that was chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
     WIDTH,
+    Drawn,
     label_ends,
     log_ticks,
     panels,
     value_axis,
+    with_unit_of,
     without_verdict,
 )
 from milbench.report.search import SearchedArm
-from milbench.report.study import Study, rows_of
+from milbench.report.study import Study
+from milbench.report.values import rows_of
 
 CAPTION = (
     "Every small mark is a draw, the large one with an edge the draw that was chosen for that loss. "
@@ -27,40 +32,60 @@ _COLUMNS = 3
 
 def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
     """Draw the search of each loss on one task, a panel a setting; None where nothing was varied."""
-    drawn = pd.concat([
-        arm.settings.assign(mean=arm.means, variant=arm.variant, chosen=arm.means.index == arm.chosen) for arm in arms
-    ], ignore_index=True).dropna(subset="mean")  # fmt: skip
-    settings = dict.fromkeys(str(name) for arm in arms for name in arm.settings)
-    names = [name for name in settings if len(set(map(str, drawn[name]))) > 1]
-    if not names or drawn.empty:
+    draws = _draws(arms)
+    names = _varied_settings(arms, draws)
+    if not names or draws.empty:
         return None
     metric = arms[0].metric
-    drawn_as = without_verdict(study)
+    drawn = without_verdict(study.looks)
     height = max(3.0, 0.9 + 0.14 * len(arms))
     figure, grid = panels(len(names), _COLUMNS, WIDTH, height, sharey=True)
     for axes, name in zip(grid, names, strict=True):
-        numeric = pd.api.types.is_numeric_dtype(drawn[name])
-        data = drawn.dropna(subset=name).assign(
-            x=drawn[name] if numeric else drawn[name].astype(str)
-        )
-        for (variant, chosen), own in data.groupby(["variant", "chosen"], sort=False):
-            marks = drawn_as[str(variant)].marks
-            if chosen:
-                axes.plot(own["x"], own["mean"], ls="", ms=7, zorder=4, **(marks | {"mec": INK}))
-            else:
-                axes.plot(own["x"], own["mean"], ls="", ms=4, alpha=0.5, **(marks | {"mew": 0}))
-        if numeric and data["x"].min() > 0 and data["x"].max() > 5 * data["x"].min():
-            axes.set_xscale("log")
-            log_ticks(axes.xaxis)
-        elif not numeric:
-            axes.margins(x=0.1)  # so that names below the ends have room
-            axes.tick_params(axis="x", labelsize=7.5, pad=7)
-        value_axis(axes, "y", metric, float(drawn["mean"].min()), float(drawn["mean"].max()))
-        axes.set(xlabel=literal(name), ylabel=f"{metric.label}{' (%)' * metric.percent}, search")
+        _draw_setting(axes, draws.dropna(subset=name), name, drawn)
+        value_axis(axes, "y", metric, float(draws["mean"].min()), float(draws["mean"].max()))
+        axes.set_xlabel(literal(name))
+        axes.set_ylabel(f"{with_unit_of(metric)}, search")
+    # The names of losses stand right of the first row of panels.
     last = grid[:_COLUMNS][-1]
-    label_ends(
-        last,
-        {row.variant: (last.get_xlim()[1], row.mean) for row in rows_of(drawn[drawn["chosen"]])},
-        drawn_as,
-    )
+    edge = last.get_xlim()[1]
+    ends = {}
+    for row in rows_of(draws[draws["chosen"]]):
+        ends[row.variant] = (edge, row.mean)
+    label_ends(last, ends, drawn)
     return figure
+
+
+def _draws(arms: Sequence[SearchedArm]) -> pd.DataFrame:
+    """Return every draw that has a value: its settings, its mean, its loss and whether it was chosen."""
+    frames = []
+    for arm in arms:
+        is_chosen = arm.means.index == arm.chosen
+        frames.append(arm.settings.assign(mean=arm.means, variant=arm.variant, chosen=is_chosen))
+    return pd.concat(frames, ignore_index=True).dropna(subset="mean")
+
+
+def _varied_settings(arms: Sequence[SearchedArm], draws: pd.DataFrame) -> list[str]:
+    """Return the settings of which draws have several values."""
+    settings: dict[str, None] = {}
+    for arm in arms:
+        settings |= dict.fromkeys(map(str, arm.settings))
+    return [name for name in settings if len(set(draws[name].map(str))) > 1]
+
+
+def _draw_setting(axes: Axes, draws: pd.DataFrame, name: str, drawn: Mapping[str, Drawn]) -> None:
+    """Draw every draw against one setting."""
+    is_number = pd.api.types.is_numeric_dtype(draws[name])
+    places: Any = draws[name] if is_number else draws[name].astype(str)
+    for (variant, is_chosen), own in draws.groupby(["variant", "chosen"], sort=False):
+        marks = drawn[str(variant)].marks
+        looks_chosen = {"ms": 7, "mec": INK, "zorder": 4}
+        looks_tried = {"ms": 4, "mew": 0, "alpha": 0.5}
+        style = looks_chosen if is_chosen else looks_tried
+        axes.plot(places[own.index], own["mean"], ls="", **(marks | style))
+    if not is_number:
+        # Names below the ends have room.
+        axes.margins(x=0.1)
+        axes.tick_params(axis="x", labelsize=7.5, pad=7)
+    elif places.min() > 0 and places.max() > 5 * places.min():
+        axes.set_xscale("log")
+        log_ticks(axes.xaxis)

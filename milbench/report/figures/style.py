@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +16,8 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -28,6 +32,7 @@ from milbench.report.looks import Look
 from milbench.report.study import Study
 
 WIDTH = 9.6
+"""The width of a page in inches."""
 STYLE: Any = {
     "font.family": ["DejaVu Sans"], "font.size": 9.5, "text.color": INK, "svg.fonttype": "none",
     "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK,
@@ -37,33 +42,93 @@ STYLE: Any = {
     "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
 }  # fmt: skip
 TICK = "✓"
+POINTS_PER_INCH = 72
+
 _TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+"""Where an axis by square roots may have ticks."""
+_WIDE_RANGE = 8
+"""A metric spans a wide range where its largest value is more than so many times its smallest."""
+_NEAR_NO_SKILL = 0.4
+"""Errors come near the no-skill line where the largest is more than this share of it."""
+_NEW_OBJECTS = 50_000
+"""After so many, Python looks for garbage while figures are drawn."""
+_LINE_HEIGHT, _LABEL_INDENT, _LABEL_GAP = 9.5, 12, 3
+"""In points: of labels at the ends of lines, right of their axes, and left of their letters."""
 
 
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in the style of a report for the block."""
-    with rc_context(STYLE), warnings.catch_warnings():
+    with rc_context(STYLE), warnings.catch_warnings(), _seldom_collected():
         # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
 
-def wrapped(label: str, width: int) -> str:
-    """Return a label as sentences have it, broken into lines."""
-    return "\n".join(textwrap.wrap(readable(label), width, break_long_words=True)) or label
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for garbage seldom during the block.
+
+    A figure has tens of thousands of objects, nearly all in use. To look through them after every
+    700 new ones, as Python does, takes a quarter of the time of a report.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+class Layout(ConstrainedLayoutEngine):
+    """Places the axes of a figure, and then what depends on how large they have become."""
+
+    def __init__(self, *, h_pad: float | None = None, w_pad: float | None = None) -> None:
+        super().__init__(h_pad=h_pad, w_pad=w_pad)
+        self._last_steps: list[Callable[[], None]] = []
+
+    def call_last(self, step: Callable[[], None]) -> None:
+        """Call a function whenever the axes have been placed."""
+        self._last_steps.append(step)
+
+    def execute(self, fig: Figure) -> Any:
+        """Place the axes of a figure, then call the functions that wait for it."""
+        grids = super().execute(fig)
+        for step in self._last_steps:
+            step()
+        return grids
+
+
+def new_figure(width: float, height: float, **pads: float) -> Figure:
+    """Return an empty figure of a size in inches, whose axes are placed by `Layout`."""
+    figure = Figure(figsize=(width, height), layout=Layout(**pads))
+    # This canvas keeps its renderer. Without it, a renderer is made for each text that is measured.
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def panels(
     count: int, columns: int, width: float, height: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of a width with panels of a height each, so many a row."""
-    rows, columns = -(-count // columns), min(count, columns)
-    figure = Figure(figsize=(width, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.08))
-    grid = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
-    for axes in grid[count:]:
+    rows = math.ceil(count / columns)
+    figure = new_figure(width, rows * height, h_pad=0.08)
+    grid = figure.subplots(rows, min(count, columns), squeeze=False, **shared)
+    places = list(grid.flat)
+    for axes in places[count:]:
         axes.set_axis_off()
-    return figure, grid[:count]
+    return figure, places[:count]
+
+
+def wrapped(label: str, width: int) -> str:
+    """Return a label as sentences have it, broken into lines."""
+    lines = textwrap.wrap(readable(label), width, break_long_words=True)
+    return "\n".join(lines) or label
+
+
+def with_unit_of(metric: Metric) -> str:
+    """Return the label of a metric with its unit, for an axis."""
+    return f"{metric.label} (%)" if metric.percent else metric.label
 
 
 @dataclass(frozen=True)
@@ -108,9 +173,68 @@ def drawn_losses(study: Study, task: str) -> dict[str, Drawn]:
     return found
 
 
-def without_verdict(study: Study) -> dict[str, Drawn]:
+def without_verdict(looks: Mapping[str, Look]) -> dict[str, Drawn]:
     """Return how each loss is drawn where several tasks are in one panel."""
-    return {name: Drawn(look) for name, look in study.looks.items()}
+    return {name: Drawn(look) for name, look in looks.items()}
+
+
+def label_ends(
+    axes: Axes,
+    ends: Mapping[str, tuple[float, float]],
+    drawn: Mapping[str, Drawn],
+    texts: Mapping[str, str] | None = None,
+) -> None:
+    """Write the name of every line right of its end (x, y), or its text, so that no two are on one another.
+
+    The figure has to be one of `new_figure`.
+    """
+    if not ends:
+        return
+    if texts is None:
+        texts = {name: drawn[name].named(readable(name)) for name in ends}
+    figure: Any = axes.get_figure(root=True)
+    beside = offset_copy(axes.transAxes, figure, x=_LABEL_INDENT, units="points")
+    names = sorted(ends, key=lambda name: ends[name][1])
+    labels = []
+    for name in names:
+        size = 11 if texts[name] == TICK else 7.5
+        # Only the width of a label counts until the axes have their height.
+        label = axes.text(1, 0.5, literal(texts[name]), transform=beside, va="center",
+                          fontsize=size, color=drawn[name].colour)  # fmt: skip
+        labels.append(label)
+    colours = [drawn[name].colour for name in names]
+    leaders = LineCollection(
+        [], colors=colours, linewidths=0.6, transform=axes.transAxes, clip_on=False, zorder=3
+    )
+    leaders.set_in_layout(False)
+    axes.add_collection(leaders, autolim=False)
+
+    def move_apart() -> None:
+        points = axes.transData.transform([ends[name] for name in names])
+        starts = axes.transAxes.inverted().transform(points)
+        box = axes.get_window_extent()
+        pixels_per_point = figure.dpi / POINTS_PER_INCH
+        heights = _apart(starts[:, 1], _LINE_HEIGHT * pixels_per_point / box.height)
+        stop = 1 + (_LABEL_INDENT - _LABEL_GAP) * pixels_per_point / box.width
+        segments = []
+        for label, start, height in zip(labels, starts, heights, strict=True):
+            label.set_y(float(height))
+            segments.append([(start[0], start[1]), (stop, height)])
+        leaders.set_segments(segments)
+
+    figure.get_layout_engine().call_last(move_apart)
+
+
+def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
+
+    The top is 1: where labels would reach above it, they are moved down again, with those below.
+    """
+    steps = least * np.arange(len(wanted))
+    highest = 1 - least / 2
+    pushed_up = np.maximum.accumulate(wanted - steps) + steps
+    places: NDArray[np.float64] = np.minimum(pushed_up, highest - steps[::-1])
+    return places
 
 
 def error_axis(
@@ -121,102 +245,105 @@ def error_axis(
     means: pd.Series[float],
     highest: float,
 ) -> None:
-    """Scale an axis of the primary metric of a task and draw the no-skill line, where what is shown comes near it."""
-    line = float(study.no_skill(task).mean())
-    if study.metric(task).lower_is_better and highest > 0.4 * line:
-        (axes.axvline if axis == "x" else axes.axhline)(line, color=MUTED, ls="--", lw=1)
-        if axis == "y":  # at the right, where errors are smaller
-            axes.annotate("no skill", (0.99, line), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
-                          textcoords="offset points", color=MUTED, ha="right")  # fmt: skip
-        highest = max(line, highest)
-    value_axis(axes, axis, study.metric(task), float(means.min()), float(highest))
+    """Scale an axis of the primary metric of a task, and draw the no-skill line if a value comes near it."""
+    metric = study.metric(task)
+    no_skill = float(study.no_skill(task).mean())
+    if metric.lower_is_better and highest > _NEAR_NO_SKILL * no_skill:
+        _draw_no_skill(axes, axis, no_skill)
+        highest = max(no_skill, highest)
+    value_axis(axes, axis, metric, float(means.min()), float(highest))
 
 
-def label_ends(
-    axes: Axes,
-    ends: Mapping[str, tuple[float, float]],
-    drawn: Mapping[str, Drawn],
-    texts: Mapping[str, str] | None = None,
-) -> None:
-    """Write the name of every line right of its end (x, y), or its text, so that no two are on one another."""
-    if not ends:
+def _draw_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
+    """Draw the value of the best constant answer as a dashed line across an axis."""
+    if axis == "x":
+        axes.axvline(value, color=MUTED, ls="--", lw=1)
         return
-    if texts is None:
-        texts = {name: drawn[name].named(readable(name)) for name in ends}
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then heights are known
-    names = sorted(ends, key=lambda name: ends[name][1])
-    points = axes.transData.transform([ends[name] for name in names])
-    wanted = axes.transAxes.inverted().transform(points)[:, 1]
-    height = axes.get_window_extent().height
-    places = _apart(wanted, 9.5 / 72 * axes.figure.dpi / height)
-    beside = offset_copy(axes.transAxes, axes.get_figure(root=True), x=12, units="points")
-    for name, place in zip(names, places, strict=True):
-        text = texts[name]
-        axes.annotate(
-            literal(text), ends[name], (1, place), textcoords=beside, va="center",
-            fontsize=11 if text == TICK else 7.5, color=drawn[name].colour, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": drawn[name].colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 0,
-                        "relpos": (0, 0.5)},
-        )  # fmt: skip
-
-
-def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
-    """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
-
-    The top is 1: where labels would end above it, they are moved down again, with those below.
-    """
-    steps = least * np.arange(len(wanted))
-    pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    places: NDArray[np.float64] = np.minimum(pushed_up, 1 - steps[::-1])
-    return places
-
-
-def log_ticks(axis: Axis, unit: float = 1) -> None:
-    """Write plain numbers, times a unit, at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(
-        LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 1000 * low else (1,))
-    )
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:.4g}"))
-    axis.set_minor_locator(NullLocator())
+    axes.axhline(value, color=MUTED, ls="--", lw=1)
+    # The name stands at the right, where errors are smaller.
+    axes.annotate("no skill", (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
+                  textcoords="offset points", color=MUTED, ha="right")  # fmt: skip
 
 
 def value_axis(
     axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float
 ) -> None:
-    """Scale and name an axis of values: shares from 0 on; where they span a wide range y by logarithms, x by roots.
+    """Scale and name an axis of values: shares of errors from 0 on, other values as they come.
 
-    `low` is the smallest value that has to be told from others, `high` the largest that is shown.
+    Where errors span a wide range, y has a logarithmic scale and x one of square roots.
+
+    Args:
+        axes: where the axis is.
+        axis: which of its two.
+        metric: what the values are of.
+        low: the smallest value that has to be told from others.
+        high: the largest value that is shown.
     """
-    set_scale, set_limits = (
-        (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
-    )
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    label = f"{metric.label}{' (%)' if metric.percent else ''}"
+    label = with_unit_of(metric)
     ticks.set_label_text(label)
-    formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g}")
-    if (
-        not metric.percent or not metric.lower_is_better or low < 0
-    ):  # an excess over an optimum may be negative
-        if metric.percent:
-            ticks.set_major_formatter(formatter)
-        return
-    if axis == "y" and high > 8 * low > 0:
-        axes.set(
-            ylabel=f"{label}, log scale", yscale="log", ylim=(0.6 * low, min(1.04, 1.3 * high))
-        )
-        log_ticks(ticks, 100)
-        return
-    top = min(1.04, 1.08 * high) or 1.0
-    if high > 8 * low:
-        ticks.set_label_text(f"{label}, √ scale")
-        set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
-        apart, kept = top**0.5 / 9, [np.inf]  # the least distance of two ticks
-        for tick in reversed(_TICKS):
-            if tick <= top and apart < tick**0.5 < kept[-1] ** 0.5 - apart:
-                kept.append(tick)
-        ticks.set_ticks([0.0, *kept[:0:-1]])
+    # An excess over an optimum may be negative.
+    is_error_share = metric.percent and metric.lower_is_better and low >= 0
+    if is_error_share:
+        is_wide = high > _WIDE_RANGE * low
+        if is_wide and axis == "y" and low > 0:
+            axes.set_ylabel(f"{label}, log scale")
+            axes.set_yscale("log")
+            axes.set_ylim(0.6 * low, min(1.04, 1.3 * high))
+            log_ticks(ticks, 100)
+            return
+        top = min(1.04, 1.08 * high) or 1.0
+        if is_wide:
+            ticks.set_label_text(f"{label}, √ scale")
+            _set_root_scale(axes, axis)
+            ticks.set_ticks(_root_ticks(top))
+        else:
+            ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+        _set_limits(axes, axis, 0, top)
+    if metric.percent:
+        # A scale that was set above has brought its own formatter.
+        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}"))
+
+
+def _set_root_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
+    """Scale an axis by square roots."""
+
+    def root(values: NDArray[Any]) -> NDArray[Any]:
+        roots: NDArray[Any] = np.sqrt(np.maximum(values, 0))
+        return roots
+
+    set_scale = axes.set_xscale if axis == "x" else axes.set_yscale
+    set_scale("function", functions=(root, np.square))
+
+
+def _set_limits(axes: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
+    set_limits = axes.set_xlim if axis == "x" else axes.set_ylim
+    set_limits(low, high)
+
+
+def _root_ticks(top: float) -> list[float]:
+    """Return ticks of an axis by square roots up to a value: the largest first, others where they have room."""
+    least_distance = math.sqrt(top) / 9
+    kept: list[float] = []
+    for tick in reversed(_TICKS):
+        if tick > top:
+            continue
+        has_room_above = not kept or math.sqrt(kept[-1]) - math.sqrt(tick) > least_distance
+        has_room_below = math.sqrt(tick) > least_distance
+        if has_room_above and has_room_below:
+            kept.append(tick)
+    return [0.0, *reversed(kept)]
+
+
+def log_ticks(axis: Axis, unit: float = 1) -> None:
+    """Write plain numbers, times a unit, at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
+    low, high = axis.get_view_interval()
+    if high < 20 * low:
+        steps: tuple[float, ...] = (1, 2, 5)
+    elif high < 1000 * low:
+        steps = (1, 3)
     else:
-        ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
-    ticks.set_major_formatter(formatter)  # a new scale brings its own
-    set_limits(0, top)
+        steps = (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:.4g}"))
+    axis.set_minor_locator(NullLocator())

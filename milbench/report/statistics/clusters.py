@@ -14,6 +14,12 @@ The sum is corrected in two ways.
   share. For n independent bags that is the factor n / (n - 1), for G clusters of one size G / (G - 1).
 - The sum need not be a covariance: that of few clusters may be negative. As Cameron, Gelbach and Miller do, negative
   eigenvalues are replaced by zero. What is left is positive semi-definite.
+
+Neither helps where nearly every two bags are neighbours. The sum over neighbours is then the small rest of a sum over
+all pairs, which is zero, and often negative; a zero in its place would count as known. There is no covariance then.
+
+Bags of two seeds may share something as well, where every seed has its own test bags: of the same digits, or of the
+same words by other writers. The covariance of two means over different bags is the same sum, with the same correction.
 """
 
 from __future__ import annotations
@@ -26,6 +32,12 @@ from scipy import linalg, sparse
 
 Floats = NDArray[np.float64]
 
+MOST_NEIGHBOURS = 0.95
+"""With a larger share of neighbours among all pairs of bags nothing is known of how far a mean varies."""
+
+_ROUNDING = 1e-12
+"""A variance below this share of that of independent bags is one of floating point."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
@@ -33,30 +45,62 @@ class Clusters:
 
     neighbours: sparse.csr_array
     """(n, n), 1 for two bags that share something, and for a bag with itself."""
+    parts: sparse.csr_array
+    """(n, k), not 0 where a bag has an item, or is in a group."""
+    names: NDArray[np.int64]
+    """(k,), what these are: the number of an item, or -1 less the number of a group."""
 
     def __len__(self) -> int:
         return int(self.neighbours.shape[0])
 
     @property
-    def share(self) -> float:
+    def share_of_neighbours(self) -> float:
         """The share of all pairs of bags that are neighbours, each bag with itself among them."""
         return float(self.neighbours.nnz) / len(self) ** 2
 
     def covariance(self, residuals: Floats) -> Floats:
         """Return the covariance of k means from their residuals (k, n), whose sums are zero.
 
-        ValueError where every two bags share something, so that there is nothing to learn from.
+        ValueError where bags do not show it: where nearly every two of them share something, and where a mean seems
+        not to vary although its residuals do.
         """
         count = len(self)
         if self.neighbours.nnz == count:
             # Nothing is shared. This is the same sum, in the form and to the last digit of independent items.
             return np.asarray(residuals @ residuals.T * (count / (count - 1)))
-        if self.share >= 1:
+        share = self.share_of_neighbours
+        if share > MOST_NEIGHBOURS:
             raise ValueError(
-                f"every two of {count} test bags share an item: how far their mean varies is not known"
+                f"of all pairs of {count} test bags {share:.0%} share an item: "
+                "how far their mean varies is not known"
             )
         of_neighbours = residuals @ (self.neighbours @ residuals.T)
-        return _semidefinite(of_neighbours / (1 - self.share))
+        of_independent = (residuals**2).sum(axis=1)
+        varies = of_independent > 0
+        is_lost = np.diagonal(of_neighbours) <= _ROUNDING * of_independent
+        if (varies & is_lost).any():
+            raise ValueError(
+                f"{count} test bags share so many items that no variance of their mean is left: "
+                "how far it varies is not known"
+            )
+        return semidefinite(of_neighbours / (1 - share))
+
+    def covariance_with(self, other: Clusters, residuals: Floats, of_other: Floats) -> Floats:
+        """Return the covariance of k means over these bags and l means over other ones, (k, l).
+
+        The residuals are (k, n) and (l, n'). Numbers of items and groups mean the same in both. Together with the
+        covariances of either, the result need not be positive semi-definite, see `semidefinite`.
+        """
+        _, here, there = np.intersect1d(self.names, other.names, return_indices=True)
+        shared = sparse.csr_array(self.parts[:, here] @ other.parts[:, there].T)
+        shared.data = np.ones_like(shared.data)
+        share = float(shared.nnz) / (len(self) * len(other))
+        if share > MOST_NEIGHBOURS:
+            raise ValueError(
+                f"of all pairs of one of {len(self)} test bags and one of {len(other)} others {share:.0%} share "
+                "an item: how far their means vary together is not known"
+            )
+        return np.asarray(residuals @ (shared @ of_other.T) / (1 - share))
 
 
 def clusters(group: NDArray[np.integer] | None, items: NDArray[np.integer] | None) -> Clusters:
@@ -68,30 +112,39 @@ def clusters(group: NDArray[np.integer] | None, items: NDArray[np.integer] | Non
     """
     if group is None and items is None:
         raise ValueError("expected groups or items of the test bags, got neither")
-    together = [
-        _incidence(np.asarray(numbers).reshape(len(numbers), -1))
-        for numbers in (group, items)
-        if numbers is not None
-    ]
-    incidence = sparse.hstack(together, format="csr")
-    count = incidence.shape[0]
+    parts = []
+    names = []
+    if group is not None:
+        in_group, groups = _incidence(np.asarray(group).reshape(-1, 1))
+        parts.append(in_group)
+        names.append(-1 - groups)
+    if items is not None:
+        has_item, different = _incidence(np.asarray(items))
+        parts.append(has_item)
+        names.append(different)
+    together = sparse.csr_array(sparse.hstack(parts, format="csr"))
+    count = together.shape[0]
     # The product counts what two bags share; a bag without any item is still its own neighbour.
-    shared = incidence @ incidence.T + sparse.eye_array(count, format="csr")
+    shared = together @ together.T + sparse.eye_array(count, format="csr")
     neighbours = sparse.csr_array(shared)
     neighbours.data = np.ones_like(neighbours.data)
-    return Clusters(neighbours)
+    return Clusters(neighbours, together, np.concatenate(names))
 
 
-def _incidence(numbers: NDArray[np.integer]) -> sparse.csr_array:
-    """Return which bag (a row) has which item (a column), from the numbers of the items of each bag, (n, M)."""
+def _incidence(numbers: NDArray[np.integer]) -> tuple[sparse.csr_array, NDArray[np.int64]]:
+    """Return which bag (a row) has which item (a column), and the number of each column.
+
+    `numbers` (n, M) are those of the items of each bag, negative where it has fewer.
+    """
     bag, place = np.nonzero(numbers >= 0)
     names, item = np.unique(numbers[bag, place], return_inverse=True)
     # An item that is twice in a bag is counted twice: counts above zero are alike here.
     ones = np.ones(len(bag))
-    return sparse.csr_array((ones, (bag, item)), shape=(len(numbers), len(names)))
+    incidence = sparse.csr_array((ones, (bag, item)), shape=(len(numbers), len(names)))
+    return incidence, names.astype(np.int64)
 
 
-def _semidefinite(matrix: Floats) -> Floats:
+def semidefinite(matrix: Floats) -> Floats:
     """Return a symmetric matrix with zero in place of its negative eigenvalues."""
     symmetric = (matrix + matrix.T) / 2
     values, vectors = linalg.eigh(symmetric)

@@ -22,11 +22,11 @@ from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import (
+    Kind,
     Pairs,
     Scaled,
     common_means,
     compare_all,
-    dunnett,
     scaled,
     searches_on_scale,
 )
@@ -62,19 +62,24 @@ class Contenders:
         """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
 
         That is how much worse than the best a loss has to be for leaving the set in 80 % of comparisons with these
-        seeds, test items and searches, if their variances are what they were found to be; the mean over all losses but
-        the best. nan where nothing is known of variances.
+        seeds, test items and searches, if their variances are what they were found to be; the median over all losses
+        but the best, so that half of them would show a smaller difference. nan where nothing is known of variances.
         """
         if len(self.rows) < 2 or not np.isfinite(self.pairs.variances.values).all():
             return math.nan
         means = np.nanmean(self.scaled.values, axis=1)
         best = int(means.argmin())
         others = [loss for loss in range(len(means)) if loss != best]
-        average = float(np.nanmean([self.pairs.resolution(loss, best) for loss in others]))
+        shown = [self.pairs.shown_difference(loss, best) for loss in others]
+        known = [difference for difference in shown if math.isfinite(difference)]
+        if not known:
+            return math.nan
+        # One loss that varies wildly would make a mean large, however little all others vary.
+        difference = float(np.median(known))
         # How much of the metric this is depends on where the best loss lies. Of several that may be the best, the one
         # with the best mean was lucky.
         place = float(means[self.contender[self.rows]].mean())
-        worse, at_best = self.scaled.metric(np.array([place + average, place]))
+        worse, at_best = self.scaled.metric(np.array([place + difference, place]))
         return float(worse - at_best)
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
@@ -99,6 +104,8 @@ def contenders(
     noise: SamplingNoise | None = None,
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
+    level: float = LEVEL,
+    kind: Kind | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -106,13 +113,17 @@ def contenders(
     logits and other positive values as logarithms, which makes variances alike.
 
     Args:
-        errors: (losses, seeds), NaN where a seed is missing.
+        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean can hold.
         lower_is_better: whether the smallest value is the best.
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
         overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
             1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
         searches: how the settings of each loss were chosen, test values in the unit of `errors`; None where they were
             not. Without any the set holds for these settings alone.
+        level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
+            one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
+        kind: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
+            "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -125,11 +136,13 @@ def contenders(
         [0.003, 0.003, 0.015, 0.177]
     """
     given = np.asarray(errors, float)
+    _check_finite(given)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
-    values = scaled(given[rows], lower_is_better, None if noise is None else noise.of(rows))
+    noise_of_rows = None if noise is None else noise.of(rows)
+    values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
-    pairs = compare_all(values, overlap, search)
+    pairs = compare_all(values, overlap, search, level)
     is_contender = np.zeros(len(given), bool)
     is_contender[rows] = True
     bounds = None
@@ -137,10 +150,24 @@ def contenders(
     if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
         is_excluded = (pairs.difference > widths).any(axis=1)
-        is_contender[rows] = ~is_excluded
+        # With missing seeds each of three losses may be worse than the next one, in a circle. One of them is the best.
+        if not is_excluded.all():
+            is_contender[rows] = ~is_excluded
         in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
         bounds = Bounds(values, pairs, widths, in_units)
     return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
+
+
+def _check_finite(errors: Floats) -> None:
+    """Refuse infinite values, of which no mean and no variance can be taken."""
+    infinite = np.argwhere(np.isinf(errors))
+    if len(infinite):
+        loss, seed = infinite[0].tolist()
+        value = errors[loss, seed]
+        raise ValueError(
+            f"expected finite values, or NaN for a missing one, got {value} in row {loss} (loss), "
+            f"column {seed} (seed)"
+        )
 
 
 PLACES = np.linspace(-1, 1, 5)
@@ -229,34 +256,40 @@ class Bounds:
 def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return how far below its mean the second of two losses lies at most, (m, m).
 
-    However wildly a rival varies, its mean is taken to be no lower than its best seed less a typical width.
+    However wildly a rival varies, its mean is taken to be no lower than its best seed less the width
+    that losses have with no more than the median variance.
     """
     # Few seeds may all lie above the mean, and so may all splits of the same bags.
     is_known = (pairs.seeds >= SYMMETRIC) & (pairs.overlap == 0)
     if not is_known.any():
         return np.full_like(pairs.seeds, -np.inf)
     v = pairs.variances.values
-    typical = replace(pairs.variances, values=np.minimum(v, np.median(v)))
-    typical_widths = replace(pairs, variances=typical).widths()
+    at_most_median = replace(pairs.variances, values=np.minimum(v, np.median(v)))
+    widths_of_median = replace(pairs, variances=at_most_median).widths()
     best_seed = np.nanmin(scaled.values, axis=1)
-    return np.where(is_known, best_seed - pairs.means.T - typical_widths, -np.inf)
+    return np.where(is_known, best_seed - pairs.means.T - widths_of_median, -np.inf)
 
 
 def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return the half widths of the one-sided intervals of the mean of each loss, (losses,)."""
     present = np.isfinite(scaled.values)
     seeds = present.sum(axis=1)
+    z = special.ndtri(pairs.level)
     squares = np.full(len(seeds), np.nan)
     for loss, n in enumerate(seeds.tolist()):
         own_seeds = np.flatnonzero(present[loss])
         if n > 1:
+            t = special.stdtrit(n - 1, pairs.level)
             spread = scaled.values[loss, own_seeds].var(ddof=1)
-            squares[loss] = special.stdtrit(n - 1, LEVEL) ** 2 * spread * (1 / n + pairs.overlap)
+            squares[loss] = t**2 * spread * (1 / n + pairs.overlap)
         if scaled.noise is not None:
             covariance = scaled.noise.covariance[loss, :, loss][own_seeds][:, own_seeds]
             of_items = covariance.sum() / n**2
-            squares[loss] += special.ndtri(LEVEL) ** 2 * of_items
-    squares += dunnett(1, pairs.search.freedom) ** 2 * pairs.search.values
+            squares[loss] += z**2 * of_items
+        search = pairs.search.values[loss]
+        if search > 0:
+            u = special.stdtrit(pairs.search.freedom[loss], pairs.level)
+            squares[loss] += u**2 * search
     # The mean of one seed is known as badly as the worst of the others.
     worst = np.fmax.reduce(squares)
     return np.sqrt(np.where(seeds > 1, squares, worst))

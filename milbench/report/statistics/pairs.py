@@ -4,13 +4,12 @@ Shares are compared as logits, other positive values as logarithms.
 
 A loss may look worse than its rival by
 
-    sqrt( max(t^2 V, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
+    sqrt( max(t^2 v, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
-and still be the best, as in `differences`, where n, r, `own` and `shared` are explained. `search` is what the choice of
-settings adds, and u Dunnett's quantile for the degrees of freedom of that, see `selection`. V is the sum of the
-moderated variances of both, and z Dunnett's quantile for the number of rivals. t is Student's quantile of the same
-level of one comparison: Dunnett's for losses that vary as most do, and a larger one where a variance is known less
-well.
+and still be the best, as in `differences`, where n, r, `own` and `shared` are explained (in code r is `overlap`).
+`search` is what the choice of settings adds, see `selection`. v is the sum of the moderated variances of both, and z
+Dunnett's quantile for the number of rivals. t and u are Student's quantiles of the same level of one comparison:
+Dunnett's for losses that vary as most do, and larger ones where a variance is known less well.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from scipy import optimize, special
 
+from milbench.contracts.metric_info import Metric
 from milbench.report.statistics.differences import LEVEL, item_parts
 from milbench.report.statistics.sampling import Floats, SamplingNoise
-from milbench.report.statistics.selection import (
-    Index,
-    Search,
-    SearchVariances,
-    search_variances,
-)
+from milbench.report.statistics.selection import Search, SearchVariances, search_variances
 from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
+
+Kind = Literal["logit", "log", ""]
+"""The scale on which values are compared: logits, logarithms, or values as they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +42,7 @@ class Scaled:
     values: Floats
     noise: SamplingNoise | None
     """Of `values`."""
-    kind: str
-    """"logit", "log" or "" for values as they are."""
+    kind: Kind
     sign: int
     """-1 where the larger value of the metric is the better."""
 
@@ -61,9 +59,18 @@ class Scaled:
         return np.asarray(self.sign * back)
 
 
-def scaled(values: Floats, lower_is_better: bool, noise: SamplingNoise | None) -> Scaled:
-    """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one."""
-    kind = _kind(values)
+def scaled(
+    values: Floats,
+    lower_is_better: bool,
+    noise: SamplingNoise | None,
+    kind: Kind | None = None,
+) -> Scaled:
+    """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one.
+
+    None as the `kind` takes the scale that the values allow. Whoever knows the metric should say it, see `kind_of`:
+    a log-likelihood below 1 looks like a share. Values that a kind does not allow stay as they are.
+    """
+    kind = _kind(values, kind)
     if kind == "logit":
         moved = _moved_shares(values, noise)
         slopes = 1 / (moved * (1 - moved))
@@ -98,22 +105,35 @@ def searches_on_scale(
     return search_variances(on_scale)
 
 
-def _on_scale(values: Floats, errors: Floats, kind: str) -> Floats:
+def kind_of(metric: Metric) -> Kind:
+    """Return the scale of a metric: logits for shares, which areas below curves are as well, else logarithms."""
+    # What is better the larger it is, and no percentage, is an area below a curve.
+    is_share = metric.percent or not metric.lower_is_better
+    return "logit" if is_share else "log"
+
+
+def _on_scale(values: Floats, errors: Floats, kind: Kind) -> Floats:
     """Return values of the metric on the scale on which `errors` are compared."""
+    # A search may find smaller values than any of the comparison, and these must not look alike.
+    together = np.concatenate([errors.ravel(), values.ravel()])
     if kind == "logit":
-        return np.asarray(special.logit(_clipped_shares(values, errors)))
+        return np.asarray(special.logit(_clipped_shares(values, together)))
     if kind == "log":
-        return np.log(np.maximum(values, _least_above_zero(errors) / 2))
+        return np.log(np.maximum(values, _least_above_zero(together) / 2))
     return values
 
 
-def _kind(values: Floats) -> str:
-    """Return the scale on which values are compared, see `Scaled.kind`."""
-    if (values < 0).any():
+def _kind(values: Floats, wanted: Kind | None) -> Kind:
+    """Return the scale on which values are compared: the wanted one where it has a place for all of them."""
+    is_any_negative = bool((values < 0).any())
+    is_any_above_one = bool((values > 1).any())
+    if wanted == "" or is_any_negative:
         return ""
-    if (values > 1).any():
-        return "log"
-    return "logit"
+    if wanted == "logit" and is_any_above_one:
+        return ""
+    if wanted is not None:
+        return wanted
+    return "log" if is_any_above_one else "logit"
 
 
 def _moved_shares(values: Floats, noise: SamplingNoise | None) -> Floats:
@@ -157,6 +177,8 @@ class Pairs:
     """Test bags for each training bag where seeds split the same bags, else 0."""
     search: SearchVariances
     """What the choice of settings adds to the variances of means."""
+    level: float = LEVEL
+    """The probability with which the best loss is in the set."""
 
     @property
     def difference(self) -> Floats:
@@ -165,35 +187,40 @@ class Pairs:
 
     def widths(self) -> Floats:
         """Return by how much the first loss may look worse than the second and still be the best, (m, m)."""
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
-        everyone = np.arange(len(self.means))
-        first = everyone[:, None]
-        second = everyone[None, :]
-        return self._width(first, second, np.maximum(self.seeds, 1), quantiles)
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
+        losses = len(self.means)
+        widths = np.zeros((losses, losses))
+        for first in range(losses):
+            for second in range(first):
+                seeds = max(int(self.seeds[first, second]), 1)
+                width = self._width(first, second, seeds, quantiles)
+                widths[first, second] = width
+                widths[second, first] = width
+        return widths
 
     def separate(self, first: int, second: int, seeds: int) -> bool:
         """Return whether so many seeds of each loss leave out the worse of two losses with the probability POWER."""
         own_freedom = seeds - 1
         quantiles = self._quantiles(
-            self.variances.freedom(own_freedom), self.variances.usual(own_freedom)
+            self.variances.freedom(own_freedom), self.variances.typical_freedom(own_freedom)
         )
         needed = self._needed(first, second, seeds, quantiles)
         return bool(abs(self.difference[first, second]) >= needed)
 
-    def resolution(self, first: int, second: int) -> float:
+    def shown_difference(self, first: int, second: int) -> float:
         """Return which true difference of two losses would leave out the worse one with the probability POWER.
 
-        That is with the seeds that both have; nan if they share none.
+        That is on the scale of the comparison, with the seeds that both have; nan if they share none.
         """
         seeds = int(self.seeds[first, second])
         if not seeds:
             return math.nan
-        quantiles = self._quantiles(self.variances.freedom(), self.variances.usual())
+        quantiles = self._quantiles(self.variances.freedom(), self.variances.typical_freedom())
         return self._needed(first, second, seeds, quantiles)
 
     def _needed(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
         """Return the true difference that is found larger than the width with the probability POWER."""
-        width = float(self._width(first, second, seeds, quantiles))
+        width = self._width(first, second, seeds, quantiles)
         v = self.variances.values
         of_seeds = max(v[first] + v[second], self.own[first, second])
         of_mean = (
@@ -203,50 +230,62 @@ class Pairs:
         )
         return width + float(special.ndtri(POWER)) * math.sqrt(of_mean)
 
-    def _quantiles(self, freedom: Floats, usual: float) -> _Quantiles:
-        """Return the quantiles for losses with such degrees of freedom, (m,), of which `usual` is typical."""
-        rivals = len(self.means) - 1
-        # Few different quantiles are computed.
-        usual = math.floor(10 * usual) / 10
-        level = float(special.stdtr(usual, -dunnett(rivals, usual)))
-        of_search = dunnett(rivals, self.search.freedom)
-        return _Quantiles(freedom, level, dunnett(rivals, math.inf), of_search)
-
-    def _width(
-        self, first: Index, second: Index, seeds: Floats | int, quantiles: _Quantiles
-    ) -> Floats:
-        """Return the width for two losses with so many common seeds, or for all that two indices broadcast to."""
-        v_first = self.variances.values[first]
-        v_second = self.variances.values[second]
-        both = v_first + v_second
-        # The degrees of freedom of a sum of two variances are those of Satterthwaite.
+    def _width(self, first: int, second: int, seeds: int, quantiles: _Quantiles) -> float:
+        """Return the width for two losses with so many common seeds."""
+        v_first = float(self.variances.values[first])
+        v_second = float(self.variances.values[second])
+        v = v_first + v_second
+        # The degrees of freedom of both, weighted by their variances. Satterthwaite's, V^2 / sum(v^2 / f), are more.
+        # They are right for independent estimates; two that are moderated by one prior err together.
         by_freedom = v_first / quantiles.freedom[first] + v_second / quantiles.freedom[second]
-        t = -special.stdtrit(both / by_freedom, quantiles.level)
+        t = -float(special.stdtrit(v / by_freedom, quantiles.beyond_t))
         z = quantiles.z
-        training = np.maximum(t**2 * both, z**2 * self.own[first, second])
-        of_mean = (
-            training * (1 / seeds + self.overlap)
-            + z**2 * self.shared[first, second]
-            + quantiles.of_search**2 * self.search.of_pair(first, second)
-        )
-        return np.asarray(np.sqrt(of_mean))
+        # Seeds that vary less than their test items demand were lucky.
+        of_one_seed = max(t**2 * v, z**2 * float(self.own[first, second]))
+        of_seeds = of_one_seed * (1 / seeds + self.overlap)
+        of_items = z**2 * float(self.shared[first, second])
+        return math.sqrt(of_seeds + of_items + self._of_search(first, second, quantiles))
+
+    def _of_search(self, first: int, second: int, quantiles: _Quantiles) -> float:
+        """Return what the choice of settings adds to the square of a width."""
+        search = self.search.of_pair(first, second)
+        if search == 0:
+            return 0.0
+        freedom = self.search.freedom_of_pair(first, second)
+        u = -float(special.stdtrit(freedom, quantiles.beyond_u))
+        return u**2 * search
+
+    def _quantiles(self, freedom: Floats, typical_freedom: float) -> _Quantiles:
+        """Return the quantiles for losses with such degrees of freedom, (m,); typical ones set the level."""
+        rivals = len(self.means) - 1
+        z = dunnett(rivals, math.inf, self.level)
+        # Few different quantiles are computed.
+        rounded = math.floor(10 * typical_freedom) / 10
+        beyond_t = float(special.stdtr(rounded, -dunnett(rivals, rounded, self.level)))
+        beyond_u = 0.0
+        if math.isfinite(self.search.typical_freedom):
+            u = dunnett(rivals, self.search.typical_freedom, self.level)
+            beyond_u = float(special.stdtr(self.search.typical_freedom, -u))
+        return _Quantiles(z, freedom, beyond_t, beyond_u)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Quantiles:
     """The quantiles by which standard errors become widths."""
 
-    freedom: Floats
-    """The degrees of freedom of the variance of each loss, (m,)."""
-    level: float
-    """The probability beyond t in one comparison."""
     z: float
     """Dunnett's quantile where variances are known."""
-    of_search: float
-    """Dunnett's quantile for what the choice of settings adds."""
+    freedom: Floats
+    """The degrees of freedom of the variance of each loss between seeds, (m,)."""
+    beyond_t: float
+    """The probability beyond t in one comparison."""
+    beyond_u: float
+    """The probability beyond u, the quantile of what the choice of settings adds, in one comparison."""
 
 
-def compare_all(scaled: Scaled, overlap: float, search: SearchVariances) -> Pairs:
+def compare_all(
+    scaled: Scaled, overlap: float, search: SearchVariances, level: float = LEVEL
+) -> Pairs:
     """Return the differences of every two losses, each of which has a value."""
     values = scaled.values
     means, seeds = common_means(values)
@@ -262,7 +301,7 @@ def compare_all(scaled: Scaled, overlap: float, search: SearchVariances) -> Pair
                 parts = item_parts(scaled.noise, first, second, common)
                 own[first, second] = own[second, first] = parts.own
                 shared[first, second] = shared[second, first] = parts.shared
-    return Pairs(means, seeds, own, shared, moderated(values), overlap, search)
+    return Pairs(means, seeds, own, shared, moderated(values), overlap, search, level)
 
 
 def common_means(values: Floats) -> tuple[Floats, Floats]:
@@ -275,22 +314,28 @@ def common_means(values: Floats) -> tuple[Floats, Floats]:
 
 
 @cache
-def dunnett(rivals: int, freedom: float) -> float:
-    """Return the one-sided 95 % quantile of the largest of several differences from one mean, all of one variance.
+def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
+    """Return the one-sided quantile of the largest of several differences from one mean, all of one variance.
 
-    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance.
+    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance. With the
+    probability `level` none is above the quantile.
     """
-    # The common mean is integrated over by Gauss and Hermite, the standard deviation by the middles of 200 quantiles.
+    # The common mean is integrated over by Gauss and Hermite, the standard deviation by the middles of 200 quantiles,
+    # or of more where fewer than ten of them would lie beyond the level.
     z, weights = special.roots_hermitenorm(31)
     if math.isinf(freedom):
         s = np.ones(1)
     else:
-        middles = (np.arange(200) + 0.5) / 200
+        parts = max(200, round(10 / (1 - level)))
+        middles = (np.arange(parts) + 0.5) / parts
         s = np.sqrt(special.chdtri(freedom, 1 - middles) / freedom)
 
     def excess(q: float) -> float:
         # Given both, the rivals are independent.
         all_below = special.ndtr(math.sqrt(2) * q * s[:, None] + z) ** rivals
-        return float((all_below @ weights).mean() / weights.sum()) - LEVEL
+        return float((all_below @ weights).mean() / weights.sum()) - level
 
-    return float(optimize.brentq(excess, 0.0, 200.0, xtol=1e-4))
+    highest = 200.0
+    while excess(highest) < 0:
+        highest *= 2
+    return float(optimize.brentq(excess, 0.0, highest, xtol=1e-4))

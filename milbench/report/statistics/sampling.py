@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.statistics.clusters import Clusters
+from milbench.report.statistics.clusters import Clusters, semidefinite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,7 +22,7 @@ class SamplingNoise:
     """The error of the values of m losses with n seeds that comes from the draw of the test items."""
 
     covariance: Floats
-    """(m, n, m, n), of the values; 0 between two cells that were tested on different items."""
+    """(m, n, m, n), of the values; 0 between two cells that were tested on items without anything in common."""
     sets: Ints
     """(m, n), equal for cells that were tested on the same items; -1 where nothing is known."""
     items: Ints
@@ -56,7 +57,8 @@ def sampling_noise(
     Args:
         outcomes: of m losses with n seeds each, None where a cell has none.
         clusters: which test items share something, by the digest `Outcomes.items`. Items of another digest are
-            independent.
+            independent. Two digests with clusters may share something as well: numbers of items and groups mean the
+            same in all of them.
     """
     of_items = clusters or {}
     losses = len(outcomes)
@@ -65,17 +67,64 @@ def sampling_noise(
     sets = np.full((losses, seeds), -1, np.int64)
     items = np.zeros((losses, seeds), np.int64)
     unit = np.zeros((losses, seeds))
-    for number, cells in enumerate(_by_items(outcomes)):
-        loss_of_cell = np.array([cell.loss for cell in cells])
-        seed_of_cell = np.array([cell.seed for cell in cells])
-        sets[loss_of_cell, seed_of_cell] = number
-        items[loss_of_cell, seed_of_cell] = len(cells[0].outcomes)
-        unit[loss_of_cell, seed_of_cell] = [_unit(cell.outcomes) for cell in cells]
-        residuals = np.stack([_residuals(cell.outcomes) for cell in cells])
-        covariance[loss_of_cell[:, None], seed_of_cell[:, None], loss_of_cell, seed_of_cell] = (
-            _covariance(residuals, of_items.get(cells[0].outcomes.items))
-        )
+    tested = [_tested_set(cells, of_items) for cells in _by_items(outcomes)]
+    for number, one in enumerate(tested):
+        sets[one.losses, one.seeds] = number
+        items[one.losses, one.seeds] = one.residuals.shape[1]
+        unit[one.losses, one.seeds] = one.units
+        _put(covariance, one, one, _covariance(one.residuals, one.clusters))
+    shares_something = False
+    for one, other in combinations(tested, 2):
+        if one.clusters is None or other.clusters is None:
+            continue
+        between = one.clusters.covariance_with(other.clusters, one.residuals, other.residuals)
+        if between.any():
+            shares_something = True
+            _put(covariance, one, other, between)
+            _put(covariance, other, one, between.T)
+    if shares_something:
+        cells = losses * seeds
+        whole = semidefinite(covariance.reshape(cells, cells))
+        covariance = whole.reshape(losses, seeds, losses, seeds)
     return SamplingNoise(covariance, sets, items, unit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TestedSet:
+    """The k cells that were tested on one set of n items."""
+
+    losses: Ints
+    """(k,), their places in the table of cells."""
+    seeds: Ints
+    """(k,)."""
+    residuals: Floats
+    """(k, n)."""
+    units: list[float]
+    """One a cell, see `SamplingNoise.unit`."""
+    clusters: Clusters | None
+
+
+def _tested_set(cells: list[_Tested], clusters: Mapping[str, Clusters]) -> _TestedSet:
+    """Return the cells that were tested on the same items, as arrays."""
+    residuals = np.stack([_residuals(cell.outcomes) for cell in cells])
+    of_items = clusters.get(cells[0].outcomes.items)
+    count = residuals.shape[1]
+    if of_items is not None and len(of_items) != count:
+        raise ValueError(f"expected clusters of {count} test items, got {len(of_items)}")
+    return _TestedSet(
+        losses=np.array([cell.loss for cell in cells]),
+        seeds=np.array([cell.seed for cell in cells]),
+        residuals=residuals,
+        units=[_unit(cell.outcomes) for cell in cells],
+        clusters=of_items,
+    )
+
+
+def _put(covariance: Floats, rows: _TestedSet, columns: _TestedSet, block: Floats) -> None:
+    """Write the covariance of the cells of two sets into that of all cells."""
+    row_losses = rows.losses[:, None]
+    row_seeds = rows.seeds[:, None]
+    covariance[row_losses, row_seeds, columns.losses, columns.seeds] = block
 
 
 def _by_items(outcomes: Sequence[Sequence[Outcomes | None]]) -> list[list[_Tested]]:
@@ -110,11 +159,9 @@ def _residuals(outcomes: Outcomes) -> Floats:
 
 def _covariance(residuals: Floats, clusters: Clusters | None) -> Floats:
     """Return the covariance of ratios from their residuals (cells, items)."""
+    if clusters is not None:
+        return clusters.covariance(residuals)
+    # Residuals are taken from the mean of the same items, which makes them too small by this factor.
     count = residuals.shape[1]
-    if clusters is None:
-        # Residuals are taken from the mean of the same items, which makes them too small by this factor.
-        correction = count / (count - 1)
-        return np.asarray(residuals @ residuals.T * correction)
-    if len(clusters) != count:
-        raise ValueError(f"expected clusters of {count} test items, got {len(clusters)}")
-    return clusters.covariance(residuals)
+    correction = count / (count - 1)
+    return np.asarray(residuals @ residuals.T * correction)

@@ -4,7 +4,7 @@ A search tries draws (sets of settings) with one seed, and the best of them with
 chooses. Fresh seeds of the chosen draw do not show that another search would have chosen another one. Two searches show
 it: half the square of what their choices differ by in test bags is, on average, the variance of one. One search is made
 into two by halves of its draws. Both halves choose as the whole did, each by its own networks, so that draws and seeds
-of the search are other ones in the two.
+of the search are other ones in the two. The mean over all ways of dividing the draws has a closed form.
 
 What is drawn anew: the settings that are tried, and the seeds of the search. What stays: the number of seeds, the rule,
 and validation and test bags. Half as many draws vary at least as much as all, so that the variance is on the large
@@ -13,8 +13,15 @@ side. (A bootstrap of the draws has the best one again in most of its samples, a
 From this variance is subtracted what test values of few seeds vary by that is no difference of settings: that part of
 it which validation values do not explain, since a choice by these makes the other part smaller.
 
-One search shows the variance of one loss with about one degree of freedom. It is therefore taken to be alike for all
-losses: the mean, with as many degrees of freedom as there are searches. No loss has less than its own.
+Halves show the variance of one loss with about one degree of freedom. Worse, after an unlucky search they show little
+of it: the best draws that it found are no better than the next ones, and lie close to them. So parts are used twice.
+
+- *How large variances are* the halves show, by their mean over all losses: the typical variance.
+- *Which loss has more than others* quarters show. They choose among fewer draws and vary more, but four choices have
+  three degrees of freedom. Their variances are scaled to those of halves by the ratio of the two means over all losses.
+
+A loss has the typical variance, or its own one where this is larger. The further it is above the typical one, the less
+the searches of the other losses say of it, and the fewer degrees of freedom it gets from them.
 """
 
 from __future__ import annotations
@@ -22,16 +29,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = int | NDArray[np.int64]
 
-SPLITS = 200
-"""How many pairs of halves are looked at."""
+FREEDOM_OF_QUARTERS = 3
+"""The degrees of freedom of the variance of four choices."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,38 +56,79 @@ class SearchVariances:
 
     values: Floats
     """(m,), 0 for a loss whose settings were not searched."""
-    freedom: float
-    """The degrees of freedom of these variances, infinity where nothing was searched."""
+    freedom: Floats
+    """(m,), the degrees of freedom of each, infinity where nothing is added."""
+    typical_freedom: float
+    """The degrees of freedom of a loss with the typical variance, infinity where nothing was searched."""
 
-    def of_pair(self, first: Index, second: Index) -> Floats:
-        """Return what it adds to the variance of the difference of two losses, or of all that indices broadcast to.
+    def of_pair(self, first: int, second: int) -> float:
+        """Return what is added to the variance of the difference of two losses.
 
         Losses that tried the same settings vary together, if at all: the sum is then on the large side.
         """
-        return np.asarray(self.values[first] + self.values[second])
+        return float(self.values[first] + self.values[second])
+
+    def freedom_of_pair(self, first: int, second: int) -> float:
+        """Return the degrees of freedom of this sum: those of both, weighted by their variances.
+
+        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but both may have the
+        typical variance, and then err together.
+        """
+        v_first = float(self.values[first])
+        v_second = float(self.values[second])
+        both = v_first + v_second
+        if both == 0:
+            return math.inf
+        by_freedom = v_first / self.freedom[first] + v_second / self.freedom[second]
+        return float(both / by_freedom)
 
 
 def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
     """Return the variance that the choice of settings adds, of losses that were searched or, None, were not."""
+    values = np.zeros(len(searches))
+    freedom = np.full(len(searches), math.inf)
     usable = {}
     for loss, search in enumerate(searches):
         draws = _draws(search)
         if draws is not None:
             usable[loss] = draws
     if not usable:
-        return SearchVariances(np.zeros(len(searches)), math.inf)
+        return SearchVariances(values, freedom, math.inf)
+
     noise = _unexplained_noise(list(usable.values()))
-    own = {loss: _variance(draws, noise) for loss, draws in usable.items()}
-    typical = max(float(np.mean(list(own.values()))), 0.0)
-    values = np.zeros(len(searches))
-    for loss, variance in own.items():
-        values[loss] = max(variance, typical)
-    return SearchVariances(values, float(len(own)))
+    of_halves = {loss: _variance(draws, draws.count // 2, noise) for loss, draws in usable.items()}
+    of_quarters = {
+        loss: _variance(draws, draws.size_of_quarter, noise) for loss, draws in usable.items()
+    }
+    typical = max(float(np.mean(list(of_halves.values()))), 0.0)
+    mean_of_quarters = float(np.mean(list(of_quarters.values())))
+    # Fewer draws vary more: what looks otherwise is chance.
+    scale = typical / mean_of_quarters if mean_of_quarters > typical else 1.0
+
+    searched = len(usable)
+    typical_freedom = math.inf
+    for loss, draws in usable.items():
+        own = max(scale * of_quarters[loss], 0.0)
+        trust = min(1.0, typical / own) if own > 0 else 1.0
+        own_freedom = _own_freedom(draws, searched)
+        values[loss] = max(own, typical)
+        freedom[loss] = own_freedom + trust * (searched - 1)
+        typical_freedom = min(typical_freedom, own_freedom + searched - 1)
+    return SearchVariances(values, freedom, typical_freedom)
+
+
+def _own_freedom(draws: _Draws, searched: int) -> float:
+    """Return the degrees of freedom of a loss's own variance.
+
+    It is a product: its quarters show it with three, and the scale is known from the searches with one each.
+    """
+    of_quarters = min(FREEDOM_OF_QUARTERS, draws.count - 1)
+    return max(1.0, 1 / (1 / of_quarters + 1 / searched))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draws:
-    """The draws of a search that have a test value, d of them."""
+    """The d draws of a search that have a test value, in the order in which they would be chosen."""
 
     validation: Floats
     """(d, seeds)."""
@@ -89,10 +136,18 @@ class _Draws:
     """(d, seeds)."""
     seeds: NDArray[np.int64]
     """(d,), the number of seeds of each."""
-    cost: Floats
-    """(d,), the smaller the better; a draw with more seeds than another one is before it."""
     means: Floats
     """(d,), of test values."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.means)
+
+    @property
+    def size_of_quarter(self) -> int:
+        """How many are in a quarter: one at least."""
+        return max(1, self.count // 4)
 
 
 def _draws(search: Search | None) -> _Draws | None:
@@ -108,29 +163,38 @@ def _draws(search: Search | None) -> _Draws | None:
     test = np.where(known, search.test[has_value], np.nan)
     seeds = known.sum(axis=1)
     by_validation = np.nanmean(validation, axis=1)
-    # Ranks order by seeds first: only draws with the most seeds are compared in the end.
+    # Only draws with the most seeds are compared in the end.
     order = np.lexsort((by_validation, -seeds))
-    cost = np.empty(len(order))
-    cost[order] = np.arange(len(order))
-    return _Draws(validation, test, seeds, cost, np.nanmean(test, axis=1))
+    return _Draws(validation[order], test[order], seeds[order], np.nanmean(test, axis=1)[order])
 
 
-def _variance(draws: _Draws, noise: float) -> float:
-    """Return the variance of the test value of the choice, less that of the noise; it may be negative."""
-    first_half, second_half = _halves(len(draws.cost))
-    first = np.where(first_half, draws.cost, np.inf).argmin(axis=1)
-    second = np.where(second_half, draws.cost, np.inf).argmin(axis=1)
-    between = (draws.means[first] - draws.means[second]) ** 2 / 2
-    of_noise = noise * (1 / draws.seeds[first] + 1 / draws.seeds[second]) / 2
-    return float((between - of_noise).mean())
+def _variance(draws: _Draws, size: int, noise: float) -> float:
+    """Return the variance of the test value of what so many draws would choose, less that of the noise.
+
+    It is half the mean squared difference of the choices of two parts without a common draw; it may be negative.
+    """
+    chosen = _chosen_together(draws.count, size)
+    between = (draws.means[:, None] - draws.means) ** 2 / 2
+    of_noise = noise * (1 / draws.seeds[:, None] + 1 / draws.seeds) / 2
+    return float((chosen * (between - of_noise)).sum())
 
 
-def _halves(draws: int) -> tuple[Bools, Bools]:
-    """Return which draws are in the first half and which in the second, (SPLITS, draws) each, the same at each call."""
-    rng = np.random.default_rng(draws)
-    places = rng.permuted(np.tile(np.arange(draws), (SPLITS, 1)), axis=1)
-    size = draws // 2
-    return places < size, (places >= size) & (places < 2 * size)
+@cache
+def _chosen_together(draws: int, size: int) -> Floats:
+    """Return the probability that two parts choose the draws j < k, in their order, (draws, draws).
+
+    Both parts have so many draws, at random. The part that chooses k has its others after k; the part that chooses j
+    has its others after j, where the other part has taken as many places as it is large.
+    """
+    divisions = math.comb(draws, size) * math.comb(draws - size, size)
+    chosen = np.zeros((draws, draws))
+    for j in range(draws):
+        others_of_j = math.comb(max(draws - 1 - j - size, 0), size - 1)
+        for k in range(j + 1, draws):
+            others_of_k = math.comb(draws - 1 - k, size - 1)
+            # Either part may be the one that chooses j.
+            chosen[j, k] = 2 * others_of_j * others_of_k / divisions
+    return chosen
 
 
 def _unexplained_noise(searches: Sequence[_Draws]) -> float:
@@ -140,21 +204,29 @@ def _unexplained_noise(searches: Sequence[_Draws]) -> float:
     """
     validation: list[Floats] = []
     test: list[Floats] = []
+    draws_with_several = 0
     for draws in searches:
-        for of_validation, of_test in zip(draws.validation[:, 1:], draws.test[:, 1:], strict=True):
-            known = np.isfinite(of_test)
-            if known.sum() > 1:
-                validation.append(of_validation[known] - of_validation[known].mean())
-                test.append(of_test[known] - of_test[known].mean())
+        is_later = np.isfinite(draws.test[:, 1:])
+        has_several = is_later.sum(axis=1) > 1
+        if has_several.any():
+            is_known = is_later[has_several]
+            validation.append(_less_their_means(draws.validation[has_several, 1:])[is_known])
+            test.append(_less_their_means(draws.test[has_several, 1:])[is_known])
+            draws_with_several += int(has_several.sum())
     if not test:
         return 0.0
     explaining = np.concatenate(validation)
     explained = np.concatenate(test)
     # A mean for each draw, and one slope for all.
-    freedom = len(explained) - len(test) - 1
+    freedom = len(explained) - draws_with_several - 1
     if freedom < 1:
         return 0.0
     squares = float(explaining @ explaining)
     slope = float(explaining @ explained) / squares if squares > 0 else 0.0
     left = explained - slope * explaining
     return float(left @ left) / freedom
+
+
+def _less_their_means(rows: Floats) -> Floats:
+    """Return rows without their means; NaN does not count."""
+    return np.asarray(rows - np.nanmean(rows, axis=1, keepdims=True))

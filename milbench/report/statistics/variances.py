@@ -19,7 +19,7 @@ from scipy import optimize, special
 
 from milbench.report.statistics.sampling import Floats
 
-SHARE = 2 / 3
+EFFICIENCY_OF_MEDIAN = 2 / 3
 """The median of many values is known as well as the mean of so many of them (2 / pi if they are normal)."""
 
 _SMALLEST = 1e-5
@@ -38,29 +38,31 @@ class Variances:
 
     values: Floats
     """(m,), moderated, never below a loss's own; nan where nothing is known."""
-    own: Floats
+    own_freedom: Floats
     """(m,), the degrees of freedom of a loss's own variance."""
     prior: float
     """The degrees of freedom that the prior adds."""
     trust: Floats
     """(m,), the share of these that a loss gets: 1 unless it varies more than is typical."""
 
-    def freedom(self, own: Floats | float | None = None) -> Floats:
+    def freedom(self, own_freedom: float | None = None) -> Floats:
         """Return the degrees of freedom of each loss, (m,), or those with so many of its own."""
-        of_losses = self.own if own is None else np.full_like(self.own, own)
+        of_losses = self.own_freedom
+        if own_freedom is not None:
+            of_losses = np.full_like(self.own_freedom, own_freedom)
         return np.asarray(of_losses + self.trust * self._added(of_losses))
 
-    def usual(self, own: float | None = None) -> float:
-        """Return the degrees of freedom of a loss that varies as most do, or those with so many of its own."""
-        of_loss = np.median(self.own) if own is None else own
+    def typical_freedom(self, own_freedom: float | None = None) -> float:
+        """Return the degrees of freedom of a loss with the typical variance, or those with so many of its own."""
+        of_loss = np.median(self.own_freedom) if own_freedom is None else own_freedom
         return float(of_loss + self._added(of_loss))
 
-    def _added(self, own: Floats | float) -> Floats:
+    def _added(self, own_freedom: Floats | float) -> Floats:
         """Return the degrees of freedom that the prior adds to so many of a loss's own."""
         # The prior cannot be known better than the median of the other losses.
-        others = len(self.own) - 1
-        worth = max(SHARE * others - 1, 0.0)
-        return np.minimum(self.prior, worth * np.asarray(own))
+        others = len(self.own_freedom) - 1
+        worth = max(EFFICIENCY_OF_MEDIAN * others - 1, 0.0)
+        return np.minimum(self.prior, worth * np.asarray(own_freedom))
 
 
 def moderated(values: Floats) -> Variances:
@@ -147,8 +149,8 @@ def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
     """Return the typical variance of three losses or more, and the degrees of freedom with which it informs one.
 
     If the true variances are those of a scaled inverse chi-squared distribution with d degrees of freedom, the
-    logarithms of the sample variances vary by trigamma(own / 2) + trigamma(d / 2): d is what makes this so. The
-    trigamma function is Hurwitz' zeta function of 2.
+    logarithms of sample variances with f of their own vary by trigamma(f / 2) + trigamma(d / 2): d is what makes this
+    so. The trigamma function is Hurwitz' zeta function of 2.
     """
     of_chance = [_log_variance(int(of_loss)) for of_loss in freedom]
     middles = np.array([middle for middle, _ in of_chance])

@@ -16,7 +16,11 @@ from milbench.evaluation.reading.component_decoder import (
     read_components,
     read_strongest,
 )
-from milbench.evaluation.reading.components import find_components, strongest_positions
+from milbench.evaluation.reading.components import (
+    Components,
+    find_components,
+    strongest_positions,
+)
 from milbench.evaluation.reading.patterns import String
 from milbench.evaluation.reading.reader import Reader, logarithms, posterior_given, read_columns
 from milbench.likelihood import best_label_set, instance_posterior
@@ -34,73 +38,119 @@ def digits(*texts: str) -> list[String]:
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
-    """The strings that the decoder `components` reads for a loss whose own label set is the most probable one."""
-    given = posterior_given(probs, best_label_set(logarithms(probs))[0])
-    return texts(read_components(find_components(*given), len(probs), decoder))
+    """Return what the decoder `components` reads for a loss whose own label set is the most probable one."""
+    label_sets, _ = best_label_set(logarithms(probs))
+    given, classes = posterior_given(probs, label_sets)
+    return texts(read_components(find_components(given, classes), len(probs), decoder))
 
 
 def column_rule(shown: list[list[int]], background: int) -> str:
+    """Return the most frequent digit of each column, the lower of equals, each run of one digit once."""
     read = []
     for column in zip(*shown, strict=True):
         counts = Counter(cls for cls in column if cls != background)
-        read.append(str(min(counts, key=lambda c: (-counts[c], c))) if counts else " ")
-    return "".join(digit for digit, _ in itertools.groupby(read)).replace(" ", "")
+        if counts:
+            most = max(counts.values())
+            read.append(str(min(cls for cls, count in counts.items() if count == most)))
+        else:
+            read.append(" ")
+    without_repeats = "".join(digit for digit, _ in itertools.groupby(read))
+    return without_repeats.replace(" ", "")
 
 
-def test_columns_agree_with_the_rule_in_plain_python() -> None:
+def random_probs(count: int, height: int, width: int) -> Tensor:
+    """Return maps of 4 digits and background, most of which have blank columns, ties and a digit twice."""
     rng = torch.Generator().manual_seed(0)
-    probs = torch.rand(300, 5, 4, 9, generator=rng)
+    probs = torch.rand(count, 5, height, width, generator=rng)
     probs[:, -1] *= 2.2
-    for maps in (
-        probs,
-        torch.rand(2, 5, 1, 1, generator=rng),
-        torch.rand(2, 5, 3, 200, generator=rng),
-        probs[:0],
-    ):
-        expected = [column_rule(shown, 4) for shown in maps.argmax(dim=1).tolist()]
-        assert (
-            texts(read_columns(maps.argmax(dim=1), 4)) == expected
-        )  # with ties, blank columns, and digits again
-        assert len(maps) < 300 or len({len(read) for read in expected}) > 4
+    return probs
 
 
-@pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
-def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(
-    background: float,
-) -> None:
+@pytest.mark.parametrize(
+    ("count", "height", "width"),
+    [
+        pytest.param(300, 4, 9, id="many"),
+        pytest.param(2, 1, 1, id="one position"),
+        pytest.param(2, 3, 200, id="wide"),
+        pytest.param(0, 4, 9, id="none"),
+    ],
+)
+def test_columns_agree_with_the_rule_in_plain_python(count: int, height: int, width: int) -> None:
+    shown = random_probs(count, height, width).argmax(dim=1)
+    expected = [column_rule(one, 4) for one in shown.tolist()]
+    assert texts(read_columns(shown, 4)) == expected
+
+
+def test_the_random_maps_are_read_as_strings_of_many_lengths() -> None:
+    shown = random_probs(300, 4, 9).argmax(dim=1)
+    assert len({len(column_rule(one, 4)) for one in shown.tolist()}) > 4
+
+
+@pytest.fixture(params=[0.0, 3.0, 5.0, 8.0], ids=lambda value: f"background {value:.0f}")
+def log_probs(request: pytest.FixtureRequest) -> Tensor:
+    """Return maps of 25 bags with a sure digit each, and background that is likelier or less likely."""
     rng = torch.Generator().manual_seed(1)
     logits = 1.5 * torch.randn(25, 5, 3, 7, generator=rng, dtype=torch.float64)
-    logits[:, -1] += background
-    logits[torch.arange(25), torch.arange(25) % 4, 1, torch.arange(25) % 7] += 7.0
-    log_probs = logits.log_softmax(dim=1)
+    logits[:, -1] += request.param
+    bag = torch.arange(25)
+    logits[bag, bag % 4, 1, bag % 7] += 7.0
+    return logits.log_softmax(dim=1)
+
+
+def test_the_posterior_given_a_set_is_that_of_the_likelihood(log_probs: Tensor) -> None:
     best, _ = best_label_set(log_probs)
-    given = instance_posterior(log_probs, best)
-    probs, shown = posterior_given(log_probs.exp(), best)
-    assert torch.allclose(probs, given)
-    wins = torch.stack([(shown == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
-    assert torch.equal(wins, best)  # every class of the set is shown, and no other
-    moved = shown != given.argmax(dim=1)
-    assert moved.flatten(1).sum(dim=1).max() <= 4
+    probs, _ = posterior_given(log_probs.exp(), best)
+    assert torch.allclose(probs, instance_posterior(log_probs, best))
+
+
+def test_the_classes_of_a_set_are_shown_and_no_others(log_probs: Tensor) -> None:
+    best, _ = best_label_set(log_probs)
+    _, shown = posterior_given(log_probs.exp(), best)
+    is_shown = torch.stack([(shown == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
+    assert torch.equal(is_shown, best)
+
+
+def test_few_positions_show_another_class_than_the_likeliest(log_probs: Tensor) -> None:
+    best, _ = best_label_set(log_probs)
+    _, shown = posterior_given(log_probs.exp(), best)
+    is_moved = shown != instance_posterior(log_probs, best).argmax(dim=1)
+    # At most one for each class, so that every class of the set is shown.
+    assert is_moved.flatten(1).sum(dim=1).max() <= 4
 
 
 def sets(*labels: set[int]) -> Tensor:
     return torch.tensor([[c in one for c in range(10)] for one in labels])
 
 
-def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
-    """The map is sure of a 1 and a 7, and nearly sure that there is no 4; the loss names other sets."""
-    probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw(
-        "........ " * 3, sure=0.999
-    )
-    for labels, read in (({1, 7}, "17"), ({1}, "1"), ({7}, "7"), (set(), "")):
-        given, classes = posterior_given(probs, sets(labels))
-        assert texts(read_columns(classes, 10)) == [read]
-        assert torch.allclose(given.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
+def map_with_a_1_and_a_7() -> Tensor:
+    """Return a map that is sure of a 1 and a 7, and nearly sure that there is no other digit."""
+    sure = draw("1...7... 1...7... ........", sure=0.999)
+    empty = draw("........ ........ ........", sure=0.999)
+    return 0.9 * sure + 0.1 * empty
+
+
+@pytest.mark.parametrize(
+    ("labels", "read"),
+    [
+        pytest.param({1, 7}, "17", id="both"),
+        pytest.param({1}, "1", id="the 1 alone"),
+        pytest.param({7}, "7", id="the 7 alone"),
+        pytest.param(set(), "", id="neither"),
+    ],
+)
+def test_what_is_read_is_the_label_set_of_the_loss(labels: set[int], read: str) -> None:
+    given, classes = posterior_given(map_with_a_1_and_a_7(), sets(labels))
+    assert texts(read_columns(classes, 10)) == [read]
+    assert torch.allclose(given.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
+
+
+def test_an_unlikely_digit_is_read_where_it_is_likeliest() -> None:
+    probs = map_with_a_1_and_a_7()
     probs[0, 4, 0, 6] *= 2
     assert texts(read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10)) == ["174"]
 
 
-@pytest.mark.parametrize(("picture", "labels", "tilt", "read"), [
+STRONGEST = [
     ("1...... ......2 .......", {1, 2}, 1, "12"),
     ("......1 2...... .......", {1, 2}, 1, "21"),
     ("1...... ....... .2.....", {1, 2}, 1, "12"),  # further down than across: from top to bottom
@@ -109,8 +159,11 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     (".....1. ....... ....2..", {1, 2}, 3, "21"),
     ("1..1... ....... .......", {1}, 1, "1"),  # no digit is written twice
     ("1...2.. ....... .......", {2}, 1, "2"),
-    ("1...2.. ....... .......", set(), 1, ""),
-])  # fmt: skip
+    ("1...2.. ....... .......", set[int](), 1, ""),
+]
+
+
+@pytest.mark.parametrize(("picture", "labels", "tilt", "read"), STRONGEST)
 def test_the_strongest_positions_by_hand(
     picture: str, labels: set[int], tilt: float, read: str
 ) -> None:
@@ -119,96 +172,186 @@ def test_the_strongest_positions_by_hand(
     assert texts(read_strongest(found, 1, ComponentDecoder(tilt=tilt))) == [read]
 
 
-@pytest.mark.parametrize(("picture", "read"), [
-    (".......... .......... ..........", ""),
+SEVERAL_COMPONENTS = [
     ("1....1.... 1....1.... ..........", "11"),
     (".11..1.... .1...1.... ..........", "11"),
-    ("1111111... 1111111... ..........", "11"),  # one component, as wide as two digits
     ("6.6....... 6.66...... ..........", "6"),  # two components of one digit
     ("6.6...6.6. 66....6... ..........", "66"),
-    ("00000..... 0...0..... 00000.....", "00"),  # wider than one digit reaches: see the decoder below
     ("4......... ....5..... .........6", "456"),  # slanted
     (".........4 ....5..... 6.........", "654"),
     ("2.....1... .......... ..........", "21"),
-])  # fmt: skip
+]
+ONE_COMPONENT_OR_NONE = [
+    (".......... .......... ..........", ""),
+    ("1111111... 1111111... ..........", "11"),  # as wide as two digits
+    (
+        "00000..... 0...0..... 00000.....",
+        "00",
+    ),  # wider than one digit reaches: see the decoder below
+]
+
+
+@pytest.mark.parametrize(("picture", "read"), SEVERAL_COMPONENTS + ONE_COMPONENT_OR_NONE)
 def test_components_by_hand(picture: str, read: str) -> None:
     assert components(draw(picture, sure=0.999)) == [read]
-    flipped = " ".join(map("".join, zip(*picture.split(), strict=True)))
-    if (
-        len(find_components(draw(picture))) > 1
-    ):  # from top to bottom; a component alone is read from left to right
-        assert components(draw(flipped, sure=0.999)) == [read]
 
 
-def test_weak_components_and_crowded_ones_are_dropped() -> None:
-    for picture, change, all_read in (
-        ("11...7.... 11...77... ..........", {"mass": 3.5}, "17"),
-        ("11.5...... 11........ ..........", {"apart": 3.0}, "15"),
-        ("11.1...... 11........ ..........", {"apart": 3.0}, "1"),
-    ):
-        probs = draw(picture, sure=0.999)
-        assert components(probs) == [all_read]
-        assert components(probs, DECODER.model_copy(update=change)) == ["1"]
+@pytest.mark.parametrize(("picture", "read"), SEVERAL_COMPONENTS)
+def test_a_turned_map_is_read_from_top_to_bottom(picture: str, read: str) -> None:
+    columns = zip(*picture.split(), strict=True)
+    turned = " ".join("".join(column) for column in columns)
+    assert components(draw(turned, sure=0.999)) == [read]
+
+
+@pytest.mark.parametrize(
+    ("picture", "change", "all_read"),
+    [
+        pytest.param("11...7.... 11...77... ..........", {"mass": 3.5}, "17", id="weak"),
+        pytest.param("11.5...... 11........ ..........", {"apart": 3.0}, "15", id="near another"),
+        pytest.param("11.1...... 11........ ..........", {"apart": 3.0}, "1", id="near its like"),
+    ],
+)
+def test_weak_components_and_crowded_ones_are_dropped(
+    picture: str, change: dict[str, float], all_read: str
+) -> None:
+    probs = draw(picture, sure=0.999)
+    assert components(probs) == [all_read]
+    assert components(probs, DECODER.model_copy(update=change)) == ["1"]
+
+
+Place = tuple[int, int]
+
+
+def connected_parts(places: set[Place]) -> list[list[Place]]:
+    """Return the parts of places (y, x) that touch each other, corners included, by a flood fill."""
+    left = set(places)
+    parts = []
+    while left:
+        reached = [left.pop()]
+        # The list grows while it is walked, until the last place has no neighbour left.
+        for y, x in reached:
+            for neighbour in itertools.product((y - 1, y, y + 1), (x - 1, x, x + 1)):
+                if neighbour in left:
+                    left.remove(neighbour)
+                    reached.append(neighbour)
+        parts.append(reached)
+    return parts
+
+
+def component_of(image: int, cls: int, part: list[Place], probs: Tensor) -> tuple[float, ...]:
+    """Return the fields of a component in their order."""
+    ys = [y for y, _ in part]
+    xs = [x for _, x in part]
+    weights = [float(probs[image, cls, y, x]) for y, x in part]
+    return (
+        image,
+        cls,
+        sum(weights),
+        float(np.average(ys, weights=weights)),
+        float(np.average(xs, weights=weights)),
+        min(ys),
+        min(xs),
+        max(ys) + 1,
+        max(xs) + 1,
+    )
 
 
 def test_components_are_those_of_a_flood_fill() -> None:
     rng = torch.Generator().manual_seed(2)
     probs = torch.rand(40, 4, 6, 7, generator=rng, dtype=torch.float64)
     probs[:, -1] *= 1.3
-    shown = probs.argmax(dim=1).tolist()
-    expected = []
-    for b, c in itertools.product(range(40), range(3)):
-        left = {(y, x) for y in range(6) for x in range(7) if shown[b][y][x] == c}
-        while left:
-            part = todo = {left.pop()}
-            while todo:
-                near = {(y + i, x + j) for y, x in todo for i in (-1, 0, 1) for j in (-1, 0, 1)}
-                todo = near & left
-                left, part = left - todo, part | todo
-            ys, xs = zip(*part, strict=True)
-            weights = [float(probs[b, c, y, x]) for y, x in part]
-            middle = [np.average(axis, weights=weights) for axis in (ys, xs)]
-            expected.append(
-                (b, c, sum(weights), *middle, min(ys), min(xs), max(ys) + 1, max(xs) + 1)
-            )
+    shown = probs.argmax(dim=1)
+    expected: list[tuple[float, ...]] = []
+    for image, cls in itertools.product(range(40), range(3)):
+        rows, columns = torch.nonzero(shown[image] == cls, as_tuple=True)
+        places = set(zip(rows.tolist(), columns.tolist(), strict=True))
+        parts = connected_parts(places)
+        expected.extend(component_of(image, cls, part, probs) for part in parts)
     found = find_components(probs)
-    got = zip(*(getattr(found, f.name).tolist() for f in dataclasses.fields(found)), strict=True)
-    assert np.allclose(sorted(got), sorted(expected))
-    assert len(find_components(probs[:0])) == len(find_components(draw("...", "..."))) == 0
+    fields = [getattr(found, field.name).tolist() for field in dataclasses.fields(found)]
+    assert np.allclose(sorted(zip(*fields, strict=True)), sorted(expected))
     assert (np.diff(found.image) >= 0).all()
 
 
-def test_a_decoder_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
-    """Ones stand four apart and are two wide; zeros are seven wide. Specks of one position are no digits."""
-    lines = {"1": "11..", "0": "0000000..", "8": "88....."}
+@pytest.mark.parametrize(
+    "probs",
+    [
+        pytest.param(draw("...", "..."), id="background alone"),
+        pytest.param(draw("1..")[:0], id="no bags"),
+    ],
+)
+def test_maps_may_have_no_components(probs: Tensor) -> None:
+    assert len(find_components(probs)) == 0
+
+
+LINES = {"1": "11..", "0": "0000000..", "8": "88....."}
+"""Ones stand four positions apart and are two wide; zeros are seven wide."""
+
+
+@pytest.fixture(scope="module")
+def of_lines() -> tuple[Components, list[str], ComponentDecoder]:
+    """Return the components of 60 strings with a speck of one position each, the strings, and a decoder."""
     rng = np.random.default_rng(0)
-    truth = ["".join(rng.choice(list(lines), 3)) for _ in range(60)]
+    strings = ["".join(rng.choice(list(LINES), 3)) for _ in range(60)]
     pictures = []
-    for string in truth:
-        line = "".join(lines[c] for c in string).ljust(36, ".")
-        speck = ("." * int(rng.integers(30, 36)) + "5").ljust(36, ".")
-        pictures.append(f"{line} {line} {'.' * 36} {speck}")
+    for string in strings:
+        line = "".join(LINES[c] for c in string).ljust(36, ".")
+        empty = "." * 36
+        before_speck = "." * int(rng.integers(30, 36))
+        speck = f"{before_speck}5".ljust(36, ".")
+        pictures.append(f"{line} {line} {empty} {speck}")
     found = find_components(draw(*pictures, sure=0.999))
-    decoder = fit_component_decoder(found, digits(*truth))
-    assert texts(read_components(found, 60, decoder)) == truth
+    return found, strings, fit_component_decoder(found, digits(*strings))
+
+
+def test_a_decoder_learns_to_read_its_strings(
+    of_lines: tuple[Components, list[str], ComponentDecoder],
+) -> None:
+    found, strings, decoder = of_lines
+    assert texts(read_components(found, 60, decoder)) == strings
+
+
+def test_a_decoder_learns_to_drop_specks(
+    of_lines: tuple[Components, list[str], ComponentDecoder],
+) -> None:
+    _, _, decoder = of_lines
     assert decoder.mass > 1
+
+
+def test_a_decoder_learns_how_far_a_digit_reaches(
+    of_lines: tuple[Components, list[str], ComponentDecoder],
+) -> None:
+    _, _, decoder = of_lines
     assert 2 <= decoder.reach[1] <= 5
     assert 7 <= decoder.reach[0] <= 15
+
+
+def test_a_decoder_is_kept_in_json(
+    of_lines: tuple[Components, list[str], ComponentDecoder],
+) -> None:
+    _, _, decoder = of_lines
     kept = json.dumps(Reader(learnt=decoder).model_dump(mode="json"), allow_nan=False)
     assert Reader.model_validate(json.loads(kept)).learnt == decoder
 
 
-def test_a_decoder_learns_how_steep_a_number_beside_each_other_may_look() -> None:
-    """A network is sure of a 2 at its foot and of a 7 at its bar: 27 falls more than it goes, and is read across."""
-    across = "...77. ...77. ...... ...... .22... .22..."
-    down = "..22.. ..22.. ...... ...... ..77.. ..77.."
-    found = find_components(draw(*[across] * 5, down, sure=0.999))
-    truth = ["27"] * 6
-    assert texts(read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10))) == ["72"] * 5 + [
-        "27"
-    ]
-    decoder = fit_component_decoder(found, digits(*truth))
-    assert texts(read_components(found, 6, decoder)) == truth
+# A network is sure of a 2 at its foot and of a 7 at its bar: a 27 that is read across falls more than it goes.
+STEEP = "...77. ...77. ...... ...... .22... .22..."
+DOWNWARDS = "..22.. ..22.. ...... ...... ..77.. ..77.."
+
+
+def test_a_number_that_looks_steep_is_read_downwards_at_first() -> None:
+    found = find_components(draw(STEEP, DOWNWARDS, sure=0.999))
+    assert texts(read_components(found, 2, ComponentDecoder(reach=(4.0,) * 10))) == ["72", "27"]
+
+
+def test_a_decoder_learns_how_steep_a_number_may_look() -> None:
+    found = find_components(draw(*[STEEP] * 5, DOWNWARDS, sure=0.999))
+    strings = ["27"] * 6
+    decoder = fit_component_decoder(found, digits(*strings))
+    assert texts(read_components(found, 6, decoder)) == strings
     assert 2 <= decoder.tilt < 100
-    alone = fit_component_decoder(find_components(draw(down, sure=0.999)), digits("27"))
-    assert alone.tilt == 1, "what is not needed is not learnt"
+
+
+def test_a_decoder_learns_no_tilt_that_it_does_not_need() -> None:
+    found = find_components(draw(DOWNWARDS, sure=0.999))
+    assert fit_component_decoder(found, digits("27")).tilt == 1

@@ -1,5 +1,7 @@
 """Patterns of errors by example, and the metrics of reading from bags to names."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,146 +28,236 @@ def digits(text: str) -> String:
     return tuple(map(int, text))
 
 
-@pytest.mark.parametrize(("read", "truth", "vertical", "winning", "expected"), [
-    ("12", "12", True, "12", None),
-    ("", "12", True, "12", "no_detection"),
-    ("21", "12", False, "12", "orientation"),
-    ("2", "12", True, "12", "orientation"),
-    ("2", "12", True, "2", "edge_or_one"),
-    ("1", "11", False, "1", "clustering"),
-    ("1", "11", True, "1", "orientation"),
-    ("17", "7", False, "17", "edge_or_one"),
-    ("117", "77", False, "17", "other"),
-    ("12", "22", False, "12", "substitution"),
-    ("52", "528", False, "52", "other"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "truth", "vertical", "winning", "expected"),
+    [
+        ("12", "12", True, "12", None),
+        ("", "12", True, "12", "no_detection"),
+        ("21", "12", False, "12", "orientation"),
+        ("2", "12", True, "12", "orientation"),
+        ("2", "12", True, "2", "edge_or_one"),
+        ("1", "11", False, "1", "clustering"),
+        ("1", "11", True, "1", "orientation"),
+        ("17", "7", False, "17", "edge_or_one"),
+        ("117", "77", False, "17", "other"),
+        ("12", "22", False, "12", "substitution"),
+        ("52", "528", False, "52", "other"),
+    ],
+)
 def test_patterns_by_example(
     read: str, truth: str, vertical: bool, winning: str, expected: str | None
 ) -> None:
     assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
 
 
-def test_vertical_numbers_by_their_boxes() -> None:
-    classes = torch.tensor([[1, 2], [1, 2], [1, -1], [-1, -1], [1, 2]])
-    beside, below = [[0, 0, 4, 9], [5, 2, 9, 11]], [[0, 0, 4, 9], [1, 10, 5, 19]]
-    tall = [
-        [0, 0, 4, 40],
-        [5, 2, 9, 42],
-    ]  # as tall as it may be, what counts is where the middles are
-    boxes = torch.tensor([beside, below, below, below, tall]).float()
-    assert is_vertical(Truth(classes, boxes)) == [False, True, False, False, False]
+Box = list[float]
+FIRST = [0.0, 0, 4, 9]
+BESIDE = [5.0, 2, 9, 11]
+BELOW = [1.0, 10, 5, 19]
 
 
-CENTRES = 2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1
+@pytest.mark.parametrize(
+    ("classes", "boxes", "expected"),
+    [
+        pytest.param([1, 2], [FIRST, BESIDE], False, id="beside each other"),
+        pytest.param([1, 2], [FIRST, BELOW], True, id="below each other"),
+        pytest.param([1, -1], [FIRST, BELOW], False, id="one digit"),
+        pytest.param([-1, -1], [FIRST, BELOW], False, id="no digit"),
+        # What counts is where the middles are.
+        pytest.param([1, 2], [[0.0, 0, 4, 40], [5.0, 2, 9, 42]], False, id="tall digits"),
+    ],
+)
+def test_vertical_numbers_by_their_boxes(
+    classes: list[int], boxes: list[Box], expected: bool
+) -> None:
+    assert is_vertical(Truth(torch.tensor([classes]), torch.tensor([boxes]))) == [expected]
 
 
-def bags(pictures: list[str], truth: list[list[int]]) -> tuple[Bags, Tensor]:
-    classes = torch.tensor([[*row, *[-1] * (max(map(len, truth)) - len(row))] for row in truth])
-    boxes = torch.tensor(
-        [[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(classes.shape[1])]
-    ).expand(len(classes), -1, 4)
-    some = Bags(
-        torch.zeros(len(classes), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes)
+def test_every_number_is_judged_by_its_own_boxes() -> None:
+    boxes = torch.tensor([[FIRST, BESIDE], [FIRST, BELOW]])
+    assert is_vertical(Truth(torch.tensor([[1, 2], [1, 2]]), boxes)) == [False, True]
+
+
+CENTRES = (2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1)
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Bags that show strings of digits, and the scores of a loss for them."""
+
+    bags: Bags
+    scores: Scores
+
+
+def strings(pictures: list[str], truth: list[list[int]]) -> Strings:
+    """Return bags with this truth, of which the map of a loss looks like these pictures."""
+    longest = max(map(len, truth))
+    padded = [row + [-1] * (longest - len(row)) for row in truth]
+    classes = torch.tensor(padded)
+    # Digits stand side by side, each 4 pixels wide.
+    row_of_boxes = torch.tensor([[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(longest)])
+    boxes = row_of_boxes.expand(len(truth), -1, 4)
+    bags = Bags(
+        torch.zeros(len(truth), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes)
     )
-    return some, draw(*pictures, sure=0.999)
+    return Strings(bags, scores_of(draw(*pictures, sure=0.999)))
 
 
 def scores_of(probs: Tensor) -> Scores:
-    """The scores of a loss whose label set has the classes that are probable somewhere, with a threshold of 1/2."""
+    """Return the scores of a loss whose label set has the classes that are probable somewhere."""
     highest = probs[:, :-1].flatten(2).amax(dim=2)
     return Scores(highest, highest, probs, centres=CENTRES)
 
 
-VALIDATION = [
-    "11..11.. 11..11.. ........",
-    "2.2..... 222..... ........",
-    "3..11... 3..11... ........",
-]
-TEST = [
+def evaluated(validation: list[Strings], test: list[Strings]) -> Evaluation:
+    """Return what is found of strings where a score of 1/2 is the threshold of label sets."""
+    read = ReadingHook()
+    splits = {}
+    for split, batches in (("validation", validation), ("test", test)):
+        for batch in batches:
+            read(split, batch.scores, batch.bags, 0.5)
+        pairs = [(batch.bags, batch.scores) for batch in batches]
+        splits[split] = predictions_of(pairs, split)
+    return read.complete(evaluation_of(Predictions(splits)))
+
+
+VALIDATION = strings(
+    [
+        "11..11.. 11..11.. ........",
+        "2.2..... 222..... ........",
+        "3..11... 3..11... ........",
+    ],
+    [[1, 1], [2], [3, 1]],
+)
+TEST_PICTURES = [
     "1.1..... 111..... ........",
     "11..3... 11..3... ........",
     "2...8... 22..88.. ........",
-    "........ " * 3,
+    "........ ........ ........",
 ]
 
 
-def of_label_sets(*batches: tuple[str, Bags, Scores]) -> Evaluation:
-    """What `evaluate_bags` returns of these bags before strings are read."""
-    scored: dict[str, list[tuple[Bags, Scores]]] = {}
-    for split, some, scores in batches:
-        scored.setdefault(split, []).append((some, scores))
-    splits = {split: predictions_of(pairs, split) for split, pairs in scored.items()}
-    return evaluation_of(Predictions(splits))
+@pytest.fixture(scope="module")
+def of_test() -> Evaluation:
+    """Return what is found of the test pictures, which are read as 1, 13, 28 and nothing."""
+    first = strings(TEST_PICTURES[:2], [[1], [1, 3]])
+    second = strings(TEST_PICTURES[2:], [[2, 8, 8], [4]])
+    return evaluated([VALIDATION], [first, second])
 
 
-def evaluated(*batches: tuple[str, tuple[Bags, Tensor]]) -> Evaluation:
-    read = ReadingHook()
-    for split, (some, probs) in batches:
-        read(split, scores_of(probs), some, 0.5)
-    of_sets = of_label_sets(*((split, some, scores_of(probs)) for split, (some, probs) in batches))
-    return read.complete(of_sets)
+@pytest.mark.parametrize("decoder", ["", "_columns"])
+def test_validation_strings_are_all_read(of_test: Evaluation, decoder: str) -> None:
+    assert of_test.metrics[f"validation/transcription_error{decoder}"] == 0
 
 
-def test_metrics_of_reading_by_hand() -> None:
-    test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
-    found = evaluated(
-        ("validation", bags(VALIDATION, [[1, 1], [2], [3, 1]])),
-        ("test", test[0]),
-        ("test", test[1]),
-    )
-    values, error = found.metrics, "transcription_error"
-    assert values[f"validation/{error}"] == values[f"validation/{error}_columns"] == 0
-    # Components read 1, 13, 28 and nothing, where there is 1, 13, 288 and 4.
-    assert (
-        values[f"test/{error}"]
-        == values[f"test/{error}_components"]
-        == values[f"test/{error}_columns"]
-        == 1 / 2
-    )
-    assert values["test/error_clustering"] == values["test/error_no_detection"] == 1 / 4
-    assert values["test/error_other"] == values["test/error_substitution"] == 0
-    assert 0 < values["test/mean_iou"] < 1
-    assert 0 < values["test/box_average_precision"] <= 1
-    assert {name.split("/")[1] for name in values} <= set(METRICS)
-    patterns = [values[f"test/error_{pattern}"] for pattern in PATTERNS]
-    assert sum(patterns) == values[f"test/{error}"], "the shares add up to the error"
-    assert found.decoder is not None
-    decoder = Reader.model_validate(found.decoder).learnt
-    assert len(decoder.reach) == 10
-    assert min(decoder.margin) >= 0
+@pytest.mark.parametrize("decoder", ["", "_components", "_columns"])
+def test_strings_that_differ_from_the_truth_are_errors(of_test: Evaluation, decoder: str) -> None:
+    assert of_test.metrics[f"test/transcription_error{decoder}"] == 1 / 2
 
 
-def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
-    calibration, truths = (
-        ("calibration", bags(VALIDATION, [[1, 1], [2], [3, 1]])),
-        ([[1], [1, 3]], [[1, 1, 1], [7]]),
-    )
-    first, second = (evaluated(calibration, ("test", bags(TEST[:2], truth))) for truth in truths)
-    assert first.decoder == second.decoder
-    assert first.metrics["test/transcription_error"] == 0
-    assert second.metrics["test/transcription_error"] == 1
+@pytest.mark.parametrize(
+    ("pattern", "share"),
+    [
+        pytest.param("clustering", 1 / 4, id="28 for 288"),
+        pytest.param("no_detection", 1 / 4, id="nothing for 4"),
+        ("other", 0),
+        ("substitution", 0),
+    ],
+)
+def test_errors_are_counted_by_their_pattern(
+    of_test: Evaluation, pattern: str, share: float
+) -> None:
+    assert of_test.metrics[f"test/error_{pattern}"] == share
 
 
-def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings() -> None:
-    validation, probs = bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]])
-    probs[1, 7, 1, 6], probs[1, 10, 1, 6] = (
-        0.6,
-        0.3,
-    )  # the map shows a seven, which the loss does not find
-    presence = scores_of(probs).presence * validation.labels
-    read, (test, test_probs) = ReadingHook(), bags(["1...1... ........ ........"], [[1, 1]])
-    batches = (
-        ("validation", validation, Scores(presence, presence, probs, centres=CENTRES)),
-        ("test", test, scores_of(test_probs)),
-    )
-    for split, some, scores in batches:
-        read(split, scores, some, 0.5)
-    found = read.complete(of_label_sets(*batches))
-    error = "transcription_error"
-    values, choices = found.metrics, ("", "_columns", "_strongest", "_components")
-    assert [values[f"validation/{error}{choice}"] for choice in choices] == [0, 1 / 2, 0, 0]
-    assert [values[f"test/{error}{choice}"] for choice in choices[:3]] == [1, 0, 1]
-    assert (found.decoder or {})["decoder"] == "strongest", "the first of equally good ones"
-    assert values["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
-    assert found.predictions is not None
-    assert outcomes(found.predictions)[error].sums.tolist() == [1]
+def test_the_shares_of_patterns_add_up_to_the_error(of_test: Evaluation) -> None:
+    shares = [of_test.metrics[f"test/error_{pattern}"] for pattern in PATTERNS]
+    assert sum(shares) == of_test.metrics["test/transcription_error"]
+
+
+def test_detections_are_judged_by_boxes(of_test: Evaluation) -> None:
+    assert 0 < of_test.metrics["test/mean_iou"] < 1
+    assert 0 < of_test.metrics["test/box_average_precision"] <= 1
+
+
+def test_every_metric_of_reading_has_a_definition(of_test: Evaluation) -> None:
+    names = {name.split("/")[1] for name in of_test.metrics}
+    assert names <= set(METRICS)
+
+
+def test_the_decoder_is_kept_with_what_it_has_learnt(of_test: Evaluation) -> None:
+    assert of_test.decoder is not None
+    learnt = Reader.model_validate(of_test.decoder).learnt
+    assert len(learnt.reach) == 10
+    assert min(learnt.margin) >= 0
+
+
+@pytest.fixture(scope="module")
+def of_right_and_wrong_truth() -> tuple[Evaluation, Evaluation]:
+    """Return what is found of two test pictures with their truth, and with another truth."""
+    right = strings(TEST_PICTURES[:2], [[1], [1, 3]])
+    wrong = strings(TEST_PICTURES[:2], [[1, 1, 1], [7]])
+    return evaluated([VALIDATION], [right]), evaluated([VALIDATION], [wrong])
+
+
+def test_the_reader_learns_nothing_from_test_strings(
+    of_right_and_wrong_truth: tuple[Evaluation, Evaluation],
+) -> None:
+    right, wrong = of_right_and_wrong_truth
+    assert right.decoder is not None
+    assert right.decoder == wrong.decoder
+
+
+def test_test_strings_are_judged_by_their_own_truth(
+    of_right_and_wrong_truth: tuple[Evaluation, Evaluation],
+) -> None:
+    right, wrong = of_right_and_wrong_truth
+    assert right.metrics["test/transcription_error"] == 0
+    assert wrong.metrics["test/transcription_error"] == 1
+
+
+@pytest.fixture(scope="module")
+def of_two_decoders() -> Evaluation:
+    """Return what is found where columns err on validation strings, and all others on test strings.
+
+    The map of the second validation string shows a 7, which the loss does not find.
+    """
+    picture = "12...... ........ ........"
+    validation = strings([picture, picture], [[1, 2], [1, 2]])
+    probs = validation.scores.instances
+    probs[1, 7, 1, 6] = 0.6
+    probs[1, 10, 1, 6] = 0.3
+    presence = scores_of(probs).presence * validation.bags.labels
+    misled = Strings(validation.bags, Scores(presence, presence, probs, centres=CENTRES))
+    # Here columns alone find the 1 twice.
+    test = strings(["1...1... ........ ........"], [[1, 1]])
+    return evaluated([misled], [test])
+
+
+@pytest.mark.parametrize(
+    ("decoder", "validation", "test"),
+    [("_columns", 1 / 2, 0), ("_strongest", 0, 1), ("", 0, 1)],
+    ids=["columns", "strongest", "chosen"],
+)
+def test_every_decoder_has_an_error_in_each_split(
+    of_two_decoders: Evaluation, decoder: str, validation: float, test: float
+) -> None:
+    assert of_two_decoders.metrics[f"validation/transcription_error{decoder}"] == validation
+    assert of_two_decoders.metrics[f"test/transcription_error{decoder}"] == test
+
+
+def test_of_equally_good_decoders_the_first_is_chosen(of_two_decoders: Evaluation) -> None:
+    # Components make no error on validation strings either.
+    assert of_two_decoders.metrics["validation/transcription_error_components"] == 0
+    assert of_two_decoders.decoder is not None
+    assert of_two_decoders.decoder["decoder"] == "strongest"
+
+
+def test_patterns_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+    assert of_two_decoders.metrics["test/error_clustering"] == 1
+
+
+def test_outcomes_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+    assert of_two_decoders.predictions is not None
+    of_items = outcomes(of_two_decoders.predictions)["transcription_error"]
+    assert of_items.sums.tolist() == [1]

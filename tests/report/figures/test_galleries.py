@@ -1,6 +1,5 @@
 """Pictures of what is found where: their file, and what is drawn of it."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import class_colours
-from milbench.errors import UsageError
 from milbench.report.figures.galleries import (
     MOST_BAGS,
     differing,
@@ -21,57 +19,6 @@ from milbench.report.figures.galleries import (
 from milbench.report.study import Study
 from milbench.store import gallery
 from tests._helpers.report_data import ONE, galleries_of, make_results
-
-
-def image_arrays() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    return {
-        "kind": "image", "instances": rng.random((2, 1, 8, 10)), "labels": np.eye(2, 3) > 0,
-        "presence": rng.random((2, 3)), "probs": np.full((2, 4, 4, 5), 0.25), "class_names": ["0", "1", "β"],
-        "ys": np.arange(4) * 2 + 1.0, "xs": np.arange(5) * 2 + 1.0, "threshold": 0.5,
-        "classes": np.array([[0, -1], [1, 1]]), "boxes": np.zeros((2, 2, 4)),
-    }  # fmt: skip
-
-
-def test_a_round_trip_and_what_is_detected(tmp_path: Path) -> None:
-    probs = np.zeros((1, 3, 4))
-    probs[0, [0, 1, 2, 0], np.arange(4)] = 1
-    bags = gallery.make(kind="set", instances=np.zeros((1, 4, 2)), labels=[[True, True]], presence=[[0.2, 0.9]],
-                        probs=probs, class_names=["a", "b"], mask=[[True, False, True, True]])  # fmt: skip
-    for made in (gallery.make(**image_arrays()), bags):
-        gallery.write(tmp_path / "g.npz", made)
-        read = gallery.load(tmp_path / "g.npz")
-        for field in fields(made):
-            np.testing.assert_equal(getattr(read, field.name), getattr(made, field.name))
-    assert read.class_map(0).tolist() == [0, 2, 2, 0], "a masked position is background"
-    assert read.detected(0) == {0}
-    assert read.true(0) == {0, 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("class_names", ["0"]), ("boxes", np.zeros((2, 3, 4))), ("instances", np.zeros((2, 8, 10))),
-     ("ys", np.zeros(3)), ("xs", np.zeros(4))],
-)  # fmt: skip
-def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name):
-        gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {name: value})))
-    assert not (tmp_path / "g.npz").exists()
-
-
-def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) -> None:
-    gallery.write(tmp_path / "g.npz", gallery.make(**image_arrays()))
-    whole = (tmp_path / "g.npz").read_bytes()
-    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "flipped").write_bytes(
-        whole[:300] + bytes(b ^ 255 for b in whole[300:400]) + whole[400:]
-    )
-    np.savez(tmp_path / "pickled.npz", format=np.array([{"a": 1}], dtype=object))
-    np.savez(tmp_path / "newer.npz", format=99)
-    for name in ("cut", "flipped", "pickled.npz", "newer.npz", "absent"):
-        with pytest.raises(UsageError, match=name) as caught:
-            gallery.load(tmp_path / name)
-        assert "\n" not in str(caught.value)
 
 
 def test_bags_that_differ_are_shown_and_of_those_the_ones_where_most_err() -> None:

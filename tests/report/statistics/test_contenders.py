@@ -8,7 +8,7 @@ from scipy import stats
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import dunnett
+from milbench.report.statistics.pairs import Kind, dunnett, scaled
 from milbench.report.statistics.sampling import sampling_noise
 from tests._helpers.scenes import (
     SCENES,
@@ -144,6 +144,29 @@ def test_the_quantile_is_that_of_scipy_for_one_rival_and_of_a_simulation_for_sev
     assert dunnett(5, 8) == pytest.approx(np.quantile(statistics, 0.95), rel=0.01)
 
 
+@pytest.mark.parametrize("level", [0.9, 0.99, 0.995])
+def test_the_quantile_of_any_level_is_that_of_student(level: float) -> None:
+    assert dunnett(1, 4, level) == pytest.approx(stats.t.ppf(level, 4), rel=0.005)
+
+
+def test_a_higher_level_leaves_more_losses_in() -> None:
+    errors = [[0.10, 0.11, 0.12, 0.10], [0.13, 0.12, 0.14, 0.15], [0.3, 0.29, 0.31, 0.3]]
+    usual = contenders(errors)
+    strict = contenders(errors, level=0.999)
+    assert usual.contender.tolist() == [True, False, False]
+    assert strict.contender.tolist() == [True, True, False]
+    assert (strict.worse_by[1:] > usual.worse_by[1:]).all()
+    assert strict.resolution() > usual.resolution()
+
+
+def test_a_higher_level_leaves_out_the_best_more_seldom() -> None:
+    """Five questions at once: each may be wrong in 1 % of comparisons."""
+    logits = draw("normal", np.zeros(4), 5, 400)
+    shares = 1 / (1 + np.exp(-logits))
+    count = sum(not contenders(of_one, level=0.99).contender[0] for of_one in shares)
+    assert count <= stats.binom.isf(1e-4, 400, 0.01)
+
+
 def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_none() -> None:
     errors = [
         [0.10, 0.11, 0.10, 0.12],
@@ -160,6 +183,26 @@ def test_what_is_missing_takes_no_part_and_one_seed_that_losses_share_excludes_n
     assert contenders(
         [[0.1, 0.2, nan], [0.1, nan, nan], [nan, 0.3, nan], [nan, nan, 0.9]]
     ).contender.all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_an_infinite_value_is_refused_by_its_place(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"got {value} in row 1 \(loss\), column 2 \(seed\)"):
+        contenders([[0.1, 0.2, 0.3], [0.4, np.nan, value]])
+
+
+def test_losses_that_exclude_each_other_in_a_circle_all_stay() -> None:
+    """Each pair has twelve seeds of its own, on which the second is far better than the first."""
+    errors = np.full((3, 36), np.nan)
+    for first in range(3):
+        second = (first + 1) % 3
+        own_seeds = slice(12 * first, 12 * first + 12)
+        errors[first, own_seeds] = 0.5
+        errors[second, own_seeds] = 0.1
+    found = contenders(errors)
+    assert (found.pairs.difference > found.pairs.widths()).any(axis=1).all()
+    assert found.contender.all()
+    assert (found.worse_by > 0.3).all()
 
 
 def test_splits_of_the_same_bags_widen_the_set() -> None:
@@ -186,6 +229,21 @@ def test_equal_seeds_do_not_hide_that_few_items_were_tested() -> None:
     assert np.isfinite(contenders(errors, noise=sampling_noise(outcomes)).worse_by).all(), (
         "a missing seed hides nothing"
     )
+
+
+def test_a_third_loss_above_one_does_not_change_the_scale_of_two() -> None:
+    """Log-likelihoods: the others are compared as logarithms, whether or not all values are below 1."""
+    two = np.array([[0.5, 0.6, 0.55], [0.9, 0.95, 0.97]])
+    three = np.vstack([two, [3.0, 3.1, 2.9]])
+    for errors in (two, three):
+        found = contenders(errors, kind="log")
+        np.testing.assert_allclose(found.scaled.values, np.log(errors))
+
+
+@pytest.mark.parametrize(("kind", "value"), [("logit", 1.2), ("logit", -0.1), ("log", -0.1)])
+def test_values_that_a_scale_does_not_allow_stay_as_they_are(kind: Kind, value: float) -> None:
+    errors = np.array([[0.1, 0.2, value], [0.3, 0.4, 0.5]])
+    np.testing.assert_array_equal(scaled(errors, True, None, kind).values, errors)
 
 
 def test_shares_of_zero_and_one_are_far_apart() -> None:

@@ -77,6 +77,24 @@ def test_the_larger_value_as_the_better_one_has_the_same_resolution() -> None:
     assert mirrored == pytest.approx(contenders(errors).resolution())
 
 
+def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
+    rng = np.random.default_rng(2)
+    logits = rng.normal(size=(8, 5)) * 0.1 - 2
+    erratic = rng.normal(size=(1, 5)) * 3
+    alone = contenders(special.expit(logits)).resolution()
+    with_erratic = contenders(special.expit(np.vstack([logits, erratic]))).resolution()
+    assert with_erratic < 1.5 * alone
+
+
+def test_half_of_the_losses_would_show_a_smaller_difference() -> None:
+    logits = draw("another varies 8 times as much", np.zeros(10), 5, 1)[0]
+    found = contenders(logits, kind="")
+    best = int(logits.mean(axis=1).argmin())
+    shown = [found.pairs.shown_difference(loss, best) for loss in range(10) if loss != best]
+    smaller = sum(difference < found.resolution() - 1e-9 for difference in shown)
+    assert smaller == 4
+
+
 def test_one_seed_has_no_resolution() -> None:
     assert math.isnan(contenders([[0.1], [0.2]]).resolution())
 

@@ -1,0 +1,50 @@
+"""The epoch of a training that counts: the last one, or one that a rule chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from milbench.contracts.published import Rule
+
+RULES: dict[Rule, str] = {
+    "last": "last epoch",
+    "validation": "chosen on validation",
+    "test": "best on test (the rule of the paper's program)",
+}
+"""Each rule in words."""
+
+SELECTED_BY = "set_error"
+"""The metric of validation bags by which epochs are chosen: it needs no more than label sets."""
+
+
+def select_epochs(
+    history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True
+) -> pd.Series[int]:
+    """Return the epoch that a rule chooses for each cell that has a finite value to choose by, by cell.
+
+    "validation" takes the epoch with the smallest validation set error, and "test" the one with the best test
+    value of the metric. Of equal values the latest epoch is taken, since learning rates fall towards the end.
+
+    Args:
+        history: with the columns cell, epoch, metric and value.
+        rule: which epoch counts.
+        metric: without its split. Only epochs with a test value of it are candidates.
+        lower_is_better: whether the smallest value of the metric is the best.
+    """
+    is_tested = history["metric"] == f"test/{metric}"
+    tested = history.loc[is_tested, ["cell", "epoch"]].drop_duplicates()
+    if rule == "last":
+        return pd.Series(tested.groupby("cell")["epoch"].max())
+
+    choosing = f"test/{metric}" if rule == "test" else f"validation/{SELECTED_BY}"
+    candidates = history.loc[history["metric"] == choosing, ["cell", "epoch", "value"]]
+    candidates = candidates[np.isfinite(candidates["value"])]
+    candidates = candidates.merge(tested, on=["cell", "epoch"])
+    # The latest epoch comes first, and of equal values the first one is found.
+    candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False])
+    candidates = candidates.reset_index(drop=True)
+    values = candidates.groupby("cell")["value"]
+    largest_is_best = rule == "test" and not lower_is_better
+    best = values.idxmax() if largest_is_best else values.idxmin()
+    return pd.Series(candidates.loc[best].set_index("cell")["epoch"])

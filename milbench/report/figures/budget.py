@@ -1,0 +1,51 @@
+"""The error that is to be expected when so many settings are tried for a loss."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from milbench.contracts.metric_info import Metric
+from milbench.report.figures.lines import draw_line
+from milbench.report.figures.style import label_ends, new_figure, value_axis, without_verdict
+from milbench.report.looks import Look
+
+CAPTION = (
+    "Of so many draws of settings validation chooses one; the line is the error on test bags that this one is to be "
+    "expected to have, with its 95 % interval. Whoever searches less should look further to the left."
+)
+
+
+def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look]) -> Figure | None:
+    """Draw the expected test error of one task against the number of draws; None without two numbers.
+
+    Args:
+        curves: a row for each loss and number: loss (its label), draws, expected, low and high.
+        metric: what the error is.
+        looks: how losses are drawn, by label.
+    """
+    known = curves.dropna(subset="expected").sort_values("draws")
+    numbers = sorted(set(known["draws"].astype(int)))
+    if len(numbers) < 2:
+        return None
+    figure = new_figure(6.6, 3.4)
+    axes = figure.subplots()
+    drawn = without_verdict(looks)
+    ends = {}
+    for name, own in known.groupby("loss", sort=False):
+        by_number = own.set_index("draws")
+        line = by_number["expected"]
+        draw_line(axes, line, (by_number["low"], by_number["high"]), drawn[str(name)])
+        ends[str(name)] = (int(own["draws"].iloc[-1]), float(own["expected"].iloc[-1]))
+    lowest = float(known["expected"].min())
+    highest = float(np.nanmax(known[["expected", "high"]].to_numpy()))
+    value_axis(axes, "y", metric, lowest, highest)
+    axes.set_ylabel(f"expected {axes.get_ylabel()}")
+    axes.set_xscale("log")
+    axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("draws of settings that were tried, log scale")
+    label_ends(axes, ends, drawn)
+    return figure

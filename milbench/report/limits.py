@@ -1,0 +1,180 @@
+"""What limits the conclusions of a report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from milbench.evaluation.metrics import CHOSEN_BY
+from milbench.evaluation.thresholds import FEW_BAGS
+from milbench.report.formatting import counted, first_of, listed, number_word, readable
+from milbench.report.sentences import difference_text
+from milbench.report.study import Study
+from milbench.store.late_notes import late_import_notes
+
+SHARED = {
+    "items": "some test bags share items, such as one image in two bags: ✓ and differences count that",
+    "group": "test bags belong to groups, such as images of one word: ✓ and differences count that",
+    "unknown": (
+        "whether test bags share items was not kept. They count as independent, so that intervals over test "
+        "bags may be too narrow"
+    ),
+}
+"""What to say of test bags that are not independent, or may not be."""
+
+
+def undone_line(study: Study) -> str:
+    """Return how many cells are done, and what became of the others."""
+    counts = Counter(map(str, study.cells["status"]))
+    others = [f"{count} {status}" for status, count in counts.items() if status != "done"]
+    cells = counted(counts.total(), "cell")
+    return f"{counts['done']} of {cells} are done ({', '.join(others)})."
+
+
+def limits(study: Study) -> list[str]:
+    """Return the lines about what limits the conclusions of a report."""
+    lines = [
+        *study.plan.notes,
+        *late_import_notes(study.plan.cells, study.results.imported_later),
+    ]
+    lines += shared_lines(study)
+    for task in study.tasks:
+        lines += [few_bags_line(study, task), search_line(study, task)]
+    lines += [
+        _training_line(study),
+        _seeds_line(study),
+        _overlaps_line(study),
+        _test_bags_line(study),
+        _code_line(study),
+        _machines_line(study),
+        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.",
+    ]
+    return [line for line in lines if line]
+
+
+def few_bags_line(study: Study, task: str) -> str:
+    """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
+    history = study.history(task)
+    counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
+    if counts.empty or counts.min() >= FEW_BAGS:
+        return ""
+    return (
+        f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set "
+        "error, label error and F1 depend on that choice; average precision and AUROC need no threshold."
+    )
+
+
+def shared_lines(study: Study) -> list[str]:
+    """Return what the test bags of tasks share, a line for all tasks of which the same is to be said."""
+    tasks_by_share: dict[str, list[str]] = {}
+    for task in study.tasks:
+        tasks_by_share.setdefault(_shared(study, task), []).append(readable(task))
+    lines = []
+    for share, tasks in tasks_by_share.items():
+        if share in SHARED:
+            lines.append(f"On {listed(tasks)} {SHARED[share]}.")
+    return lines
+
+
+def _shared(study: Study, task: str) -> str:
+    """Return what the test bags of a task share, a key of SHARED; "" for nothing, or where bags do not count."""
+    if study.noise(task) is None:
+        return ""
+    for cell in study.cells_of(task)["cell"]:
+        evidence = study.evidence(str(cell))
+        # All cells are tested on bags that are made alike, so that the first one tells.
+        if evidence.outcomes:
+            made_of = list(evidence.bag_items.values())
+            kinds = [bag_items.shared for bag_items in made_of]
+            return next((kind for kind in kinds if kind in SHARED), "" if made_of else "unknown")
+    return ""
+
+
+def small_search_lines(study: Study) -> list[str]:
+    """Return on which tasks searches were too small to know what another one would have chosen."""
+    tasks_by_draws: dict[tuple[int, ...], list[str]] = {}
+    for task in study.tasks:
+        small = tuple(study.small_searches(task))
+        if small:
+            tasks_by_draws.setdefault(small, []).append(readable(task))
+    lines = []
+    for draws, tasks in tasks_by_draws.items():
+        count = listed([number_word(number) for number in draws], "or")
+        where = f"On {listed(tasks)} each"
+        if len(tasks) == len(study.tasks):
+            where = "Each"
+        lines.append(
+            f"{where} loss had {count} settings to choose from. That is too few to know what another "
+            "search would have chosen: ✓ holds for the chosen settings."
+        )
+    return lines
+
+
+def search_line(study: Study, task: str) -> str:
+    """Return what the search costs in certainty: which difference would show if its choice were taken as given."""
+    with_search = study.resolution(task)
+    given = study.resolution_of_given_settings(task)
+    if not math.isfinite(with_search) or given >= with_search:
+        return ""
+    metric = study.metric(task)
+    more = study.worse_with_given_settings(task)
+    would = ""
+    if more:
+        names = first_of([readable(loss) for loss in more])
+        would = f", and {names} would be worse than the best as well"
+    return (
+        f"On {readable(task)} ticks count that another search might have chosen other settings: a difference "
+        f"below {difference_text(with_search, metric)} would not show. With the chosen settings taken "
+        f"as given it would be {difference_text(given, metric)}{would}."
+    )
+
+
+def _training_line(study: Study) -> str:
+    epochs = sorted({cell.recipe.epochs for cell in study.plan.compared})
+    length = f"{epochs[0]} to {epochs[-1]} epochs"
+    if len(epochs) == 1:
+        length = counted(epochs[0], "epoch")
+    tuned = "no loss had a search of its own"
+    if study.plan.search:
+        tuned = "each loss has its best draw of settings"
+    return f"Training took {length}; {tuned}."
+
+
+def _seeds_line(study: Study) -> str:
+    if study.cells["seed"].nunique() > 1:
+        return ""
+    return "There is one seed: how much a loss varies from seed to seed is not known."
+
+
+def _overlaps_line(study: Study) -> str:
+    overlaps = [readable(task) for task in study.tasks if study.info(task).overlap]
+    if not overlaps:
+        return ""
+    where = listed(overlaps)
+    return f"Seeds split the same data on {where}: intervals and ✓ are corrected for that."
+
+
+def _test_bags_line(study: Study) -> str:
+    without = [readable(task) for task in study.tasks if study.noise(task) is None]
+    if not without:
+        return ""
+    where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
+    return (
+        "Intervals and contenders cover training seeds, not another draw of the test bags"
+        + where
+        + "."
+    )
+
+
+def _code_line(study: Study) -> str:
+    revisions = set(study.cells["code"]) - {""}
+    if len(revisions) < 2:
+        return ""
+    return "Cells were computed by several revisions of the code, named below."
+
+
+def _machines_line(study: Study) -> str:
+    machines = set(study.cells["machine"]) - {""}
+    if len(machines) < 2:
+        return ""
+    return "Cells were computed on several machines; their step times do not compare."

@@ -1,0 +1,61 @@
+"""How many seeds would separate the losses that may be the best."""
+
+from __future__ import annotations
+
+from milbench.report.formatting import first_of, number_word, readable
+from milbench.report.judge import judge
+from milbench.report.study import Study
+from milbench.report.verdict import Best, NotToldApart
+
+MOST_SEEDS = 1000
+"""Nobody trains more seeds to tell two losses apart."""
+
+
+def more_seeds(study: Study) -> list[str]:
+    """Return how many seeds would separate the best mean from the other contenders, a line a task with several."""
+    lines = []
+    endless = []
+    for task in study.tasks:
+        verdict = judge(study, task).verdict
+        if not isinstance(verdict, Best | NotToldApart) or len(verdict.contenders) < 2:
+            continue
+        seeds = _seeds_to_separate(study, task, verdict.contenders)
+        line = _line(task, verdict.contenders, seeds)
+        if line:
+            lines.append(line)
+        else:
+            endless.append(readable(task))
+    if endless:
+        lines.append(
+            f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, "
+            "if differences stay as small."
+        )
+    return lines
+
+
+def _seeds_to_separate(study: Study, task: str, contenders: tuple[str, ...]) -> dict[str, int]:
+    """Return each other contender -> the seeds that separate it from the best mean, where MOST_SEEDS suffice."""
+    rows = list(study.table(task).index)
+    found = study.contenders(task, study.primary(task))[study.kinds[0]]
+    best, *others = contenders
+    seeds = {}
+    for other in others:
+        needed = found.seeds_to_separate(rows.index(best), rows.index(other))
+        if needed is not None and needed <= MOST_SEEDS:
+            seeds[other] = needed
+    return seeds
+
+
+def _line(task: str, contenders: tuple[str, ...], seeds: dict[str, int]) -> str:
+    """Return the line of a task; "" where no number of seeds separates anything."""
+    if not seeds:
+        return ""
+    best, *others = contenders
+    by_name = {readable(other): count for other, count in seeds.items()}
+    nearest, *further = sorted(by_name, key=lambda name: (by_name[name], name))
+    parts = [f"{by_name[nearest]} seeds would separate {readable(best)} from {nearest}"]
+    parts += [f"{by_name[name]} from {name}" for name in further]
+    left = len(others) - len(seeds)
+    rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
+    stay = "differences stay" if len(others) > 1 else "difference stays"
+    return f"On {readable(task)} about {first_of(parts)}{rest}, if the {stay}."

@@ -1,0 +1,97 @@
+"""The pictures of the first screen of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from milbench._utils.words import capital
+from milbench.report.figures import heatmap, lines, overview
+from milbench.report.figures.picture import Picture, drawn
+from milbench.report.formatting import counted, readable, slug
+from milbench.report.lengths import Lengths
+from milbench.report.marks import marks_frame
+from milbench.report.study import Study
+from milbench.report.supervision_worth import Series
+
+
+def has_many_tasks(study: Study) -> bool:
+    """Return whether tasks are too many for a section of pictures each."""
+    return len(study.tasks) > overview.MOST_TASKS
+
+
+def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series]) -> list[Picture]:
+    """Return what the comparison is about: lengths, tests, margins or amounts of bags, and every seed or task."""
+    pictures = [
+        *_lengths(study, lengths),
+        *_tests(study),
+        *_equivalence(study),
+        *_amounts(study, series),
+    ]
+    if not has_many_tasks(study):
+        return [*pictures, *_seeds(study)]
+    is_about_something_else = bool(series) or not marks_frame(study).empty
+    has_equivalence = any(picture.name == "equivalence" for picture in pictures)
+    if is_about_something_else or has_equivalence:
+        return pictures
+    return [*pictures, *_tasks(study)]
+
+
+def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
+    title = f"{metrics_title(study)} of each loss against the length of training"
+    return drawn("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
+
+
+def _tests(study: Study) -> Iterator[Picture]:
+    for label, figure in heatmap.marks_figures(study):
+        title = f"Which losses pass which tests, by {label}"
+        yield from drawn(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
+
+
+def _equivalence(study: Study) -> list[Picture]:
+    first = readable(next(iter(study.supervision)))
+    metrics = metrics_title(study).lower()
+    title = f"Where {first} is better, equivalent or worse, by {metrics}"
+    figure = heatmap.equivalence_figure(study)
+    return drawn("equivalence", title, heatmap.EQUIVALENCE, figure)
+
+
+def _amounts(study: Study, series: list[Series]) -> Iterator[Picture]:
+    for one in series:
+        first_task = next(iter(one.tasks.values()))
+        label = capital(study.metric(first_task).label)
+        title = f"{label} of each loss against the number of training bags"
+        figure = lines.amounts_figure(study, one.tasks)
+        yield from drawn(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, figure)
+
+
+def _tasks(study: Study) -> list[Picture]:
+    title = f"{metrics_title(study)} of each loss on each task"
+    return drawn("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
+
+
+def _seeds(study: Study) -> list[Picture]:
+    caption = overview.NO_VERDICT
+    if study.may_be_best:
+        caption = overview.CAPTION
+        if len(study.tasks) == 1:
+            caption += overview.WORSE
+    if any(study.baseline(task).notna().any() for task in study.tasks):
+        caption += overview.BASELINE
+    is_tested = any(study.info(task).is_tested for task in study.tasks)
+    on_bags = " on test bags" if is_tested else ""
+    title = f"{metrics_title(study)} of each loss{on_bags}, {seeds_text(study)}"
+    return drawn("seeds", title, caption, overview.overview_figure(study))
+
+
+def metrics_title(study: Study) -> str:
+    """Return what losses are compared by, as the beginning of a title."""
+    labels = dict.fromkeys(study.metric(task).label for task in study.tasks)
+    return capital(" and ".join(labels))
+
+
+def seeds_text(study: Study) -> str:
+    """Return how many seeds each loss has on a task, such as 3 to 5 seeds."""
+    counts = study.cells.groupby(["task", "variant"])["seed"].nunique()
+    least = int(counts.min())
+    most = int(counts.max())
+    return counted(most, "seed") if least == most else f"{least} to {most} seeds"

@@ -1,0 +1,148 @@
+"""What a report says of one task: its pictures and its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from milbench._utils.words import capital
+from milbench.report.classes import class_tables
+from milbench.report.figures import galleries, heatmap, lines, reliability_diagrams, uses
+from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.uses import UseColumn
+from milbench.report.formatting import slug
+from milbench.report.literature import literature_tables
+from milbench.report.study import Study
+from milbench.report.table import Table
+from milbench.report.tables import cells_table, metrics_table
+from milbench.report.use_verdicts import use_verdicts, uses_table
+from milbench.report.variance_shares import variance_table
+
+
+@dataclass(frozen=True)
+class Section:
+    """The part of a page about one task."""
+
+    task: str
+    pictures: list[Picture] = field(default_factory=list)
+    """Large ones, the most telling first."""
+    pairs: list[Picture] = field(default_factory=list)
+    """Small ones, two of which stand side by side."""
+    tables: list[Table] = field(default_factory=list)
+    folded: list[Table] = field(default_factory=list)
+    """Tables that are looked up; the last one has every cell."""
+
+    @property
+    def anchor(self) -> str:
+        """The name by which a page refers to the section."""
+        return f"task-{slug(self.task)}"
+
+
+def section_of(
+    whole: Study, study: Study, task: str, folder: Path | None, is_brief: bool
+) -> Section:
+    """Return what a page says of a task.
+
+    Args:
+        whole: the comparison with all lengths of training.
+        study: the comparison with the longest one.
+        task: one of its tasks.
+        folder: where pictures of an earlier page lie, None where no galleries are wanted.
+        is_brief: whether the section has no pictures but galleries.
+    """
+    pictures = []
+    pairs = []
+    if folder is not None and study.info(task).is_tested:
+        pictures += _galleries(study, task, folder)
+    if not is_brief:
+        pictures += _uses(study, task)
+        pictures += _differences(study, task)
+        pairs = _small_pictures(study, task)
+        pictures += _reliability(study, task, folder)
+    published = literature_tables(study, task) or ()
+    by_use = uses_table(study, task)
+    variance = variance_table(whole, task)
+    return Section(
+        task=task,
+        pictures=pictures,
+        pairs=pairs,
+        tables=[table for table in (by_use, *published[:1]) if table is not None],
+        folded=[
+            *published[1:],
+            *([] if variance is None else [variance]),
+            metrics_table(study, task),
+            *class_tables(study, task),
+            cells_table(whole, task),
+        ],
+    )
+
+
+def _uses(study: Study, task: str) -> list[Picture]:
+    columns = [
+        UseColumn(verdict.use.name, verdict.metric, verdict.remark, verdict.summary)
+        for verdict in use_verdicts(study, task)
+    ]
+    losses = [str(loss) for loss in study.summary(task).index]
+    title = "What each loss is good for"
+    return drawn(f"uses-{slug(task)}", title, uses.CAPTION, uses.uses_figure(columns, losses))
+
+
+def _differences(study: Study, task: str) -> list[Picture]:
+    label = study.metric(task).label
+    title = f"Differences in {label} between every two losses"
+    figure = heatmap.pairs_figure(study, task)
+    return drawn(f"differences-{slug(task)}", title, heatmap.PAIRS, figure)
+
+
+def _small_pictures(study: Study, task: str) -> list[Picture]:
+    name = slug(task)
+    label = capital(study.metric(task).label)
+    curves = drawn(
+        f"curves-{name}",
+        f"{label} of each loss, epoch by epoch",
+        lines.CURVES,
+        lines.curves_figure(study, task),
+    )
+    training = drawn(
+        f"training-{name}",
+        "Training loss, epoch by epoch",
+        lines.TRAINING,
+        lines.training_figure(study, task),
+    )
+    costs = drawn(
+        f"costs-{name}",
+        f"{label} against the time of a training step",
+        lines.PARETO,
+        lines.pareto_figure(study, task),
+    )
+    return [*curves, *training, *costs]
+
+
+def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
+    """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
+    name = f"reliability-{slug(task)}"
+    title = "How often classes are present that were forecast to be"
+    figure = reliability_diagrams.reliability_figure(study, task)
+    earlier = None if folder is None else folder / f"{name}.png"
+    if figure is None and earlier is not None and earlier.is_file():
+        return [Picture(name, title, reliability_diagrams.CAPTION, earlier.read_bytes())]
+    return drawn(name, title, reliability_diagrams.CAPTION, figure)
+
+
+def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
+    """Return what each loss finds where, or the earlier pictures where a published report cannot draw them."""
+    name = f"gallery-{slug(task)}"
+    title = "What each loss finds where"
+    seen = galleries.galleries(study, task)
+    if seen:
+        figure = galleries.gallery_figure(seen)
+        return drawn(name, title, galleries.CAPTION, figure, photographs=True)
+    # The galleries of the only task may be several, each with a network in its name.
+    pattern = f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"
+    found = []
+    for path in sorted(folder.glob(pattern)):
+        network = path.stem.removeprefix(name).replace("-", " ")
+        own_title = f"{title},{network}" if network else title
+        content = path.read_bytes()
+        found.append(Picture(path.stem, own_title, galleries.CAPTION, content, photographs=True))
+    return found

@@ -1,0 +1,112 @@
+"""A task by each of the five uses: who may be the best, and whether anything can be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from milbench._utils.words import capital
+from milbench.contracts.metric_info import Metric, describe
+from milbench.report.formatting import first_of, readable
+from milbench.report.judge import judge
+from milbench.report.sentences import difference_text
+from milbench.report.study import Study
+from milbench.report.table import Table, named_rows
+from milbench.report.tables import ticked, with_lines
+from milbench.report.uses import USES, Use
+from milbench.report.values import rows_of
+from milbench.report.verdict import (
+    Judgement,
+    NothingLearnt,
+    NotToldApart,
+    OneLoss,
+    TooFewSeeds,
+)
+
+NOTE = (
+    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
+    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric. "
+    "Each use is judged for itself."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class UseVerdict:
+    """What a comparison says of a task for one use."""
+
+    use: Use
+    judgement: Judgement
+    summary: pd.DataFrame
+    """What `Study.summary` returns for the metric by which the use is judged."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric by which the use is judged."""
+        return describe(self.judgement.metric)
+
+    @property
+    def ticked_summary(self) -> pd.DataFrame:
+        """The summary, without ticks where there is a remark: nearly all losses would have one."""
+        if self.remark:
+            return self.summary.assign(contender=None, worse_by=math.nan)
+        return self.summary
+
+    @property
+    def remark(self) -> str:
+        """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
+        match self.judgement.verdict:
+            case NothingLearnt():
+                return "not shown to be learnt"
+            case OneLoss() if self.judgement.supervision:
+                return f"one loss alone has {self.judgement.supervision} supervision"
+            case TooFewSeeds():
+                return "too few seeds"
+            case NotToldApart(resolution=resolution) if math.isfinite(resolution):
+                return f"differences below {difference_text(resolution, self.metric)} do not show"
+            case NotToldApart():
+                return "not told apart"
+            case _:
+                return ""
+
+
+def _worse(verdict: UseVerdict) -> str:
+    """Return who is worse than the best where most losses are not told apart."""
+    said = verdict.judgement.verdict
+    if not isinstance(said, NotToldApart) or not said.worse:
+        return ""
+    names = first_of([readable(loss) for loss in said.worse])
+    return f"; worse than the best: {names}"
+
+
+def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
+    """Return what is said of a task for each use that has a metric there; nothing for fewer than two."""
+    found = []
+    for use in USES:
+        metric = study.metric_of_use(task, use)
+        if metric is None:
+            continue
+        found.append(UseVerdict(use, judge(study, task, metric), study.summary(task, metric)))
+    return found if len(found) > 1 else []
+
+
+def uses_table(study: Study, task: str) -> Table | None:
+    """Return the mean of every loss by the metric of each use; None where fewer than two uses have one."""
+    verdicts = use_verdicts(study, task)
+    if not verdicts:
+        return None
+    order = study.summary(task).index.rename("loss")
+    columns = {}
+    metrics = {}
+    for verdict in verdicts:
+        head = f"{verdict.use.name}: {verdict.metric.heading}"
+        summary = verdict.ticked_summary.reindex(order)
+        columns[head] = [ticked(row, verdict.metric) for row in rows_of(summary)]
+        metrics[head] = (task, verdict.judgement.metric)
+    frame = with_lines(pd.DataFrame(columns, index=order), study, metrics)
+    note = NOTE
+    for verdict in verdicts:
+        if verdict.remark:
+            note += f" {capital(verdict.use.name)}: {verdict.remark}{_worse(verdict)}."
+    return Table(f"By use on {readable(task)}", named_rows(frame), note)

@@ -1,0 +1,35 @@
+"""The five uses of a trained network, and the metrics by which losses are judged for each.
+
+A loss that gets whole label sets right need not rank bags well, nor know where a class is. Each use has a verdict of
+its own, by the first of its metrics that most losses have; the others are shown beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What somebody wants of a trained network."""
+
+    name: str
+    """As in the head of a column."""
+    wish: str
+    """What one wants, as the end of "You want ..."."""
+    metrics: tuple[str, ...]
+    """Losses are judged by the first one that most of them have, see `Study.metric_of_use`."""
+
+
+USES = (
+    Use("whole label sets", "whole label sets right", ("set_error",)),
+    Use(
+        "single classes",
+        "single classes right",
+        ("own_macro_f1", "own_label_error", "macro_f1", "label_error"),
+    ),
+    Use("ranking", "bags ranked for each class", ("average_precision", "auroc")),
+    Use("where", "to see where a class is", ("hit_rate", "posterior_error")),
+    Use("probabilities", "probabilities that can be trusted", ("nll", "presence_ece", "set_ece")),
+)
+"""Fixed in advance of the comparisons that are judged by them: docs/statistics.md."""

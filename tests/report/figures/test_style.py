@@ -1,0 +1,79 @@
+"""What a layout leaves: labels that do not cover one another, and nothing outside of its figure."""
+
+import gc
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milbench.report.figures.galleries import galleries, gallery_figure
+from milbench.report.figures.picture import drawn
+from milbench.report.figures.style import Drawn, label_ends, new_figure, styled
+from milbench.report.looks import Look
+from milbench.report.study import Study
+from tests._helpers.report_data import ONE, make_results
+
+NAMES = ["first", "second", "third", "fourth"]
+
+
+def labelled(heights: list[float]) -> Any:
+    """Axes from 0 to 1 with a label at each height, laid out as for a page."""
+    with styled():
+        figure = new_figure(4, 3)
+        axes = figure.subplots()
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
+        label_ends(axes, ends, {name: Drawn(Look("black", "o")) for name in NAMES})
+        drawn("labels", "", "", figure)
+    return axes
+
+
+def test_labels_of_equal_ends_do_not_cover_one_another() -> None:
+    axes = labelled([0.5, 0.5, 0.5, 0.5])
+    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+    assert all(below.y1 <= above.y0 for below, above in pairwise(boxes))
+
+
+def test_labels_that_have_room_stand_beside_their_ends() -> None:
+    heights = [0.1, 0.4, 0.6, 0.9]
+    found = {text.get_text(): text.get_position()[1] for text in labelled(heights).texts}
+    np.testing.assert_allclose([found[name] for name in NAMES], heights)
+
+
+def test_a_line_leads_from_each_end_to_its_label() -> None:
+    axes = labelled([0.5, 0.5, 0.5, 0.5])
+    (leaders,) = axes.collections
+    starts = [segment[0] for segment in leaders.get_segments()]
+    stops = [segment[-1][1] for segment in leaders.get_segments()]
+    np.testing.assert_allclose(starts, [(1.0, 0.5)] * 4)
+    np.testing.assert_allclose(stops, [text.get_position()[1] for text in axes.texts])
+
+
+def test_labels_are_inside_the_figure() -> None:
+    axes = labelled([0.0, 0.0, 1.0, 1.0])
+    figure = axes.figure.bbox
+    for text in axes.texts:
+        label = text.get_window_extent()
+        assert label.x1 <= figure.x1
+        assert figure.y0 <= label.y0
+        assert label.y1 <= figure.y1
+
+
+def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: Path) -> None:
+    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
+    with styled():
+        figure = gallery_figure(galleries(Study(results), "extended-digits"))
+        drawn("gallery", "", "", figure, photographs=True)
+        figure.draw_without_rendering()
+    for axes in figure.axes[:3]:
+        head = axes.texts[-1].get_window_extent()
+        assert head.y1 <= figure.bbox.y1
+        assert head.y0 >= axes.title.get_window_extent().y1
+
+
+def test_python_looks_for_garbage_as_before_when_figures_are_drawn() -> None:
+    before = gc.get_threshold()
+    with styled():
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() == before

@@ -1,0 +1,297 @@
+"""What to expect of n draws: against enumeration, known distributions and simulated searches."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from milbench.report.budgets import (
+    TriedDraws,
+    budget_curves,
+    budget_lines,
+    budget_table,
+    curves,
+    expected_choice,
+)
+from milbench.report.study import Study
+from milbench.store.results import Results
+from tests._helpers.search_results import CHOOSES, Trained, results_of
+
+LUCKY = ([0.3, 0.1, 0.2, 0.5], [0.25, 0.4, 0.15, 0.6])
+"""Validation and test errors: the best validation value has a bad test value."""
+
+
+def draws(
+    validation: Sequence[float], test: Sequence[float], points: Sequence[int] = (), loss: str = "a"
+) -> TriedDraws:
+    own = points or range(len(validation))
+    return TriedDraws(loss, np.array(validation), np.array(test), np.array(own))
+
+
+def choice(of: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
+    """Return the test value of the draw that somebody takes who tries these draws in this order."""
+    best = of[0]
+    for draw in of[1:]:
+        if validation[draw] < validation[best]:
+            best = draw
+    return test[best]
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4])
+def test_it_is_the_mean_over_all_sets_of_draws(budget: int) -> None:
+    every = [choice(of, *LUCKY) for of in combinations(range(4), budget)]
+    assert expected_choice(draws(*LUCKY), budget) == pytest.approx(np.mean(every))
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4, 5])
+def test_of_equal_draws_the_one_tried_first_is_taken(budget: int) -> None:
+    validation, test = [0.2, 0.1, 0.1, 0.2, 0.1], [0.3, 0.1, 0.2, 0.5, 0.6]
+    every = [choice(of, validation, test) for of in permutations(range(5), budget)]
+    assert expected_choice(draws(validation, test), budget) == pytest.approx(np.mean(every))
+
+
+def test_it_is_unbiased_for_a_known_population() -> None:
+    # The least of n values that are uniform between 0 and 1 is 1 / (n + 1) on average.
+    rng = np.random.default_rng(0)
+    searches = rng.random((4000, 8))
+    for budget in (1, 2, 4, 8):
+        means = [expected_choice(draws(values, values), budget) for values in searches]
+        deviation = float(np.std(means)) / math.sqrt(len(means))
+        assert np.mean(means) == pytest.approx(1 / (budget + 1), abs=4 * deviation)
+
+
+def test_a_failed_draw_is_chosen_only_among_failed_ones() -> None:
+    # With two of three draws the failed one is never alone; with one draw it is in a third of cases.
+    found = draws([0.1, 0.2, math.inf], [0.3, 0.5, 0.9])
+    assert expected_choice(found, 1) == pytest.approx((0.3 + 0.5 + 0.9) / 3)
+    assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
+
+
+def test_what_a_failed_draw_costs_may_be_unknown() -> None:
+    found = draws([0.1, 0.2, math.inf], [0.3, 0.5, math.nan])
+    assert math.isnan(expected_choice(found, 1))
+    assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
+
+
+def test_draws_of_one_point_count_once_in_a_band() -> None:
+    once = curves([draws([0.1, 0.2, 0.3], [0.1, 0.2, 0.4])])
+    twice = curves(
+        [draws([0.1, 0.1, 0.2, 0.2, 0.3, 0.3], [0.1, 0.1, 0.2, 0.2, 0.4, 0.4], [0, 0, 1, 1, 2, 2])]
+    )
+    columns = ["expected", "low", "high"]
+    assert twice[columns].iloc[0].tolist() == pytest.approx(once[columns].iloc[0].tolist())
+
+
+def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
+    # Values so close to each other that the logit is a straight line.
+    values = [0.30, 0.301, 0.299, 0.3005, 0.2998, 0.3011]
+    row = curves([draws(values, values)]).iloc[0]
+    expected = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
+    assert [row["low"], row["high"]] == pytest.approx(expected, abs=2e-6)
+
+
+def test_log_likelihoods_below_one_have_the_band_of_logarithms() -> None:
+    values = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    row = curves([draws(values, values)], "log").iloc[0]
+    # With one draw, a mean is what is expected: leaving one value out moves it by so much.
+    without = (np.sum(values) - np.array(values)) / 5
+    error = math.sqrt(5 / 6 * ((np.log(without) - np.log(without).mean()) ** 2).sum())
+    reach = stats.t.ppf(0.975, 5) * error
+    middle = math.log(np.mean(values))
+    expected = [math.exp(middle - reach), math.exp(middle + reach)]
+    assert [row["low"], row["high"]] == pytest.approx(expected)
+
+
+def test_one_draw_has_no_band() -> None:
+    row = curves([draws([0.1], [0.2])]).iloc[0]
+    assert row["expected"] == 0.2
+    assert math.isnan(row["low"])
+    assert math.isnan(row["high"])
+
+
+def test_bands_hold_what_is_expected_without_any_error() -> None:
+    never = draws([0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    sometimes = draws([0.1, 0.0, 0.2], [0.1, 0.0, 0.2], loss="b")
+    found = curves([never, sometimes])
+    assert (found["low"] <= found["expected"]).all()
+    assert (found["expected"] <= found["high"]).all()
+    assert curves([never])["high"].tolist() == [0.0, 0.0]
+
+
+def simulated(rng: np.random.Generator, losses: int, points: int) -> list[TriedDraws]:
+    """Return a search as specs have them: rates with each of two starts, the same for all losses.
+
+    An error is smallest at a rate of the loss's own; large rates collapse where the loss does not bear them.
+    """
+    rates = np.repeat(rng.random(points), 2)
+    start = np.tile([0.0, 0.2], points)
+    found = []
+    for loss in range(losses):
+        best = 0.3 + 0.4 * (loss * 0.37 % 1)
+        level = -2.5 + 1.5 * (loss * 0.61 % 1)
+        error = level + 8 * (rates - best) ** 2 + start + 0.15 * rng.normal(size=2 * points)
+        limit = 0.75 + 0.4 * (loss * 0.23 % 1)
+        error[rates > limit] = 3.0
+        validation = error + 0.1 * rng.normal(size=2 * points)
+        found.append(
+            TriedDraws(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
+        )
+    return found
+
+
+def coverage(losses: int, points: int, searches: int) -> pd.DataFrame:
+    """Return by budget how often bands hold what searches find on average, and how wide they are."""
+    rng = np.random.default_rng(losses)
+    every = [curves(simulated(rng, losses, points)) for _ in range(searches)]
+    together = pd.concat(every)
+    truth = together.groupby(["loss", "draws"])["expected"].mean().rename("truth")
+    together = together.join(truth, on=["loss", "draws"])
+    holds = (together["low"] <= together["truth"]) & (together["truth"] <= together["high"])
+    width = together["high"] - together["low"]
+    return (
+        together.assign(holds=holds, width=width)
+        .groupby("draws")[["truth", "holds", "width"]]
+        .mean()
+    )
+
+
+def test_bands_hold_what_searches_find_on_average() -> None:
+    found = coverage(losses=5, points=8, searches=80)
+    assert (found["holds"] > 0.9).all()
+
+
+@pytest.mark.simulation
+def test_how_often_bands_hold_the_truth() -> None:
+    for points in (4, 8):
+        for losses in (1, 3, 9):
+            print(f"{2 * points} draws, {losses} losses")
+            found = coverage(losses, points, searches=500)
+            print(found.round(3))
+            # One loss whose few draws all went well shows nothing of those that collapse.
+            assert points == 4 or losses == 1 or (found["holds"] > 0.9).all()
+
+
+def searched(errors: dict[str, list[float]], **spec: Any) -> Results:
+    """Return the results of a search with these errors of validation and test bags, by draw."""
+    cells = []
+    for loss, of_loss in errors.items():
+        for number, error in enumerate(of_loss):
+            values = {CHOOSES: error, "test/set_error": error}
+            cells.append(Trained(loss, values, draw=number, seed=2000))
+    return results_of(cells, **spec)
+
+
+def test_a_curve_has_budgets_up_to_the_number_of_draws() -> None:
+    found = budget_curves(Study(searched({"a": [0.1] * 5, "b": [0.2] * 2})), "t")
+    assert found.groupby("loss")["draws"].agg(list).to_dict() == {"a": [1, 2, 4], "b": [1, 2]}
+
+
+def test_without_a_search_there_is_no_curve() -> None:
+    study = Study(results_of([Trained("a", {"test/set_error": 0.1})]))
+    assert budget_curves(study, "t").empty
+    assert list(budget_curves(study, "t").columns) == ["loss", "draws", "expected", "low", "high"]
+    assert budget_table(study, "t") is None
+    assert budget_lines(study, "t") == []
+
+
+def test_finalists_count_with_the_first_seed_alone() -> None:
+    cells = [
+        Trained("a", {CHOOSES: e, "test/set_error": e}, draw=k, seed=2000)
+        for k, e in enumerate([0.2, 0.4])
+    ]
+    again = Trained("a", {CHOOSES: 0.9, "test/set_error": 0.9}, draw=0, seed=2001)
+    found = budget_curves(Study(results_of([*cells, again])), "t")
+    assert found["expected"].tolist() == pytest.approx([0.3, 0.2])
+
+
+def test_draws_that_are_still_to_come_do_not_count() -> None:
+    results = results_of([
+        Trained("a", {CHOOSES: 0.2, "test/set_error": 0.2}, draw=0),
+        Trained("a", draw=1, status="missing"),
+    ])  # fmt: skip
+    assert budget_curves(Study(results), "t")["expected"].tolist() == [0.2]
+
+
+def test_a_failed_draw_reports_the_best_constant_answer() -> None:
+    line = {"test/no_skill_set_error": 0.8}
+    results = results_of([
+        Trained("a", {CHOOSES: 0.2, "test/set_error": 0.2} | line, draw=0),
+        Trained("a", draw=1, status="failed"),
+    ])  # fmt: skip
+    study = Study(results)
+    assert budget_curves(study, "t")["expected"].tolist() == pytest.approx([0.5, 0.2])
+    table = budget_table(study, "t")
+    assert table is not None
+    assert "Draws failed for a (1 of 2)" in table.note
+
+
+def test_a_loss_without_the_metric_has_no_curve() -> None:
+    results = results_of([
+        Trained("a", {CHOOSES: 0.2, "test/set_error": 0.2, "test/nll": 1.5}, draw=0),
+        Trained("b", {CHOOSES: 0.2, "test/set_error": 0.2}, draw=0),
+    ])  # fmt: skip
+    assert budget_curves(Study(results), "t", "nll")["loss"].tolist() == ["a"]
+
+
+def test_a_curve_is_named_as_reports_name_a_loss_with_its_network() -> None:
+    values = {CHOOSES: 0.2, "test/set_error": 0.2}
+    cells = [Trained("a", values, draw=0), Trained("a", values, draw=1)]
+    other = Trained("b", values, draw=0, network="set-transformer")
+    found = budget_curves(Study(results_of([*cells, other])), "t")
+    assert found["loss"].unique().tolist() == ["a with mlp", "b with set-transformer"]
+
+
+def test_the_table_has_the_best_by_all_draws_first() -> None:
+    table = budget_table(Study(searched({"a": [0.3, 0.31], "b": [0.1, 0.9]})), "t")
+    assert table is not None
+    assert table.frame.index.tolist() == ["b", "a"]
+    assert table.frame.columns.tolist() == ["1 draw", "2 draws"]
+    assert str(table.frame.loc["b", "1 draw"]).startswith("50 (")
+
+
+def test_the_table_says_where_more_draws_would_help() -> None:
+    # By a alone the second draw makes more than a point of difference.
+    table = budget_table(Study(searched({"a": [0.3, 0.4], "b": [0.3, 0.301]})), "t")
+    assert table is not None
+    assert "More draws would help a: the last doubling still made more than 1 point" in table.note
+
+
+def test_a_margin_of_the_spec_says_what_helps() -> None:
+    study = Study(searched({"a": [0.3, 0.4]}, margin={"set_error": 0.06}))
+    table = budget_table(study, "t")
+    assert table is not None
+    assert "More draws would help" not in table.note
+
+
+STEADY = [0.30, 0.301, 0.302, 0.303, 0.299, 0.3015, 0.3005, 0.298]
+STEEP = [0.05, 0.90, 0.91, 0.051, 0.89, 0.052, 0.90, 0.92]
+
+
+def test_a_line_says_where_the_best_loss_depends_on_the_budget() -> None:
+    (line,) = budget_lines(Study(searched({"steady": STEADY, "steep": STEEP * 4})), "t")
+    assert line.startswith("The order of losses on t depends on the budget, by set error.")
+    assert "With one draw steady is better than steep" in line
+    assert "with 8 draws steep is better" in line
+
+
+def test_no_line_is_written_where_bands_overlap() -> None:
+    wide = [0.05, 0.9, 0.1, 0.5]
+    assert budget_lines(Study(searched({"steady": STEADY[:4], "wide": wide})), "t") == []
+
+
+def test_larger_values_lead_where_the_metric_says_so() -> None:
+    cells = []
+    for loss, values in {"low": [0.2, 0.21], "high": [0.7, 0.9]}.items():
+        for number, value in enumerate(values):
+            measured = {CHOOSES: 1 - value, "test/auroc": value}
+            cells.append(Trained(loss, measured, draw=number))
+    table = budget_table(Study(results_of(cells, primary="auroc")), "t")
+    assert table is not None
+    assert table.frame.index.tolist() == ["high", "low"]
+    assert "More draws would help high:" in table.note

@@ -1,0 +1,289 @@
+"""A verdict is what the values show, and no more: which losses may be the best, and what cannot be told."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from milbench.contracts.outcomes import Outcomes, save_outcomes
+from milbench.contracts.supervision import Supervision
+from milbench.experiment.display_names import Label
+from milbench.experiment.plan import Arm, Draw, SearchRecord
+from milbench.report.bag_items import BagItems, save_bag_items
+from milbench.report.judge import judge
+from milbench.report.limits import small_search_lines
+from milbench.report.published_reports import read, save
+from milbench.report.sentences import sentences
+from milbench.report.study import Study
+from milbench.report.uses import USES
+from milbench.report.values import rows_of
+from milbench.report.verdict import (
+    Best,
+    NoResult,
+    NothingLearnt,
+    NotToldApart,
+    OneLoss,
+    TooFewSeeds,
+)
+from milbench.store.results import Results
+from tests._helpers.report_data import constant, make_results
+
+
+def seeds_of(values: Mapping[str, Sequence[float]]) -> Results:
+    """Return results of losses with a set error a seed on one task, t."""
+    of_cells = {}
+    for loss, own in values.items():
+        for seed, error in enumerate(own):
+            of_cells[loss, seed] = [(0.5, error)]
+    return constant(of_cells)
+
+
+def around(*levels: float, seeds: int = 5) -> Results:
+    """Return results of losses a, b, ... that vary little around an error each, each in its own way."""
+    values = {}
+    for number, level in enumerate(levels):
+        noise = np.random.default_rng(number).normal(size=seeds)
+        values["abcdefgh"[number]] = (level * (1 + 0.02 * noise)).tolist()
+    return seeds_of(values)
+
+
+def with_metric(results: Results, metric: str, values: Mapping[str, Sequence[float]]) -> Results:
+    """Return results with a further test metric, a value for each seed of each loss."""
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    own = [values[loss][seed] for loss, seed in zip(tested["loss"], tested["seed"], strict=True)]
+    rows = tested.assign(metric=f"test/{metric}", value=own)
+    return replace(results, frame=pd.concat([results.frame, rows], ignore_index=True))
+
+
+def with_same(results: Results, metric: str, value: float) -> Results:
+    """Return results with a further test metric that is the same for all."""
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    rows = tested.assign(metric=f"test/{metric}", value=value)
+    return replace(results, frame=pd.concat([results.frame, rows], ignore_index=True))
+
+
+def test_half_of_the_losses_may_be_the_best_and_are_named() -> None:
+    verdict = judge(Study(around(0.1, 0.1, 0.5, 0.5)), "t").verdict
+    assert isinstance(verdict, Best)
+    assert set(verdict.contenders) == {"a", "b"}
+    assert set(verdict.worse) == {"c", "d"}
+
+
+def test_more_than_half_of_the_losses_are_not_told_apart() -> None:
+    verdict = judge(Study(around(0.1, 0.1, 0.1, 0.5)), "t").verdict
+    assert isinstance(verdict, NotToldApart)
+    assert verdict.worse == ("d",)
+
+
+def test_a_resolution_lies_between_what_was_and_was_not_told_apart() -> None:
+    verdict = judge(Study(around(0.1, 0.101, 0.5)), "t").verdict
+    assert isinstance(verdict, NotToldApart)
+    assert 0.001 < verdict.resolution < 0.4
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        pytest.param(make_results(losses={"a": 0.1}, tasks={"t": "set_error"}), OneLoss, id="one"),
+        pytest.param(seeds_of({"a": [0.1], "b": [0.4]}), TooFewSeeds, id="one seed"),
+        pytest.param(seeds_of({"a": [math.nan], "b": [math.nan]}), NoResult, id="no value"),
+    ],
+)
+def test_what_needs_no_statistics(results: Results, expected: type) -> None:
+    assert isinstance(judge(Study(results), "t").verdict, expected)
+
+
+LINE = [0.6, 0.61, 0.6]
+
+
+def unlearnt() -> Results:
+    """Return results of losses that are on the no-skill line by set error."""
+    return with_same(seeds_of({"a": LINE, "b": LINE[::-1]}), "no_skill_set_error", 0.6)
+
+
+def test_what_other_uses_show_stands_in_the_verdict_by_set_error() -> None:
+    ranked = with_metric(unlearnt(), "auroc", {"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]})
+    verdict = judge(Study(ranked), "t").verdict
+    assert isinstance(verdict, NothingLearnt)
+    (learnt,) = verdict.by_others
+    assert (learnt.metric, learnt.losses, learnt.of, learnt.leader.loss) == ("auroc", 1, 2, "a")
+
+
+def test_single_classes_are_learnt_where_label_errors_beat_the_constant_answer() -> None:
+    errors = {"a": [0.10, 0.11, 0.10], "b": [0.20, 0.21, 0.19]}
+    results = with_metric(unlearnt(), "own_label_error", errors)
+    verdict = judge(Study(with_same(results, "no_skill_label_error", 0.2)), "t").verdict
+    assert isinstance(verdict, NothingLearnt)
+    assert [learnt.metric for learnt in verdict.by_others] == ["own_label_error"]
+    assert verdict.by_others[0].line == pytest.approx(0.2)
+
+
+def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
+    values = {"a": [0.80, 0.82, 0.81], "b": [0.40, 0.45, 0.42]}
+    ranked = with_metric(with_metric(unlearnt(), "auroc", values), "average_precision", values)
+    study = Study(ranked)
+    assert isinstance(judge(study, "t").verdict, NothingLearnt)
+    by_precision = judge(study, "t", "average_precision").verdict
+    assert isinstance(by_precision, Best)
+    assert by_precision.contenders == ("a",)
+
+
+def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
+    values = {"a": [0.599, 0.5985, 0.5992, 0.5989, 0.599], "b": [0.1, 0.65, 0.35, 0.75, 0.55]}
+    results = with_same(seeds_of(values), "no_skill_set_error", 0.6)
+    assert Study(results)._better_than_line("t", "set_error", 0.95) == ["a"]
+
+
+def test_two_seeds_show_no_other_use() -> None:
+    ranked = with_metric(
+        with_same(seeds_of({"a": [0.6, 0.6]}), "no_skill_set_error", 0.6),
+        "auroc",
+        {"a": [0.8, 0.9]},
+    )
+    verdict = judge(Study(ranked), "t").verdict
+    assert isinstance(verdict, NothingLearnt)
+    assert verdict.by_others == ()
+
+
+def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
+    likelihoods = {"a": [0.3, 0.31, math.inf, math.inf], "b": [0.41] * 3 + [0.42], "c": [0.6] * 4}
+    results = around(0.1, 0.1, 0.1, seeds=4)
+    verdict = judge(Study(with_metric(results, "nll", likelihoods)), "t", "nll").verdict
+    assert isinstance(verdict, Best | NotToldApart)
+    assert "a" not in verdict.contenders + verdict.worse
+    assert verdict.leader.loss == "b"
+
+
+def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
+    results = around(0.1, 0.2, 0.3)
+    only_one = {"a": [0.1] * 5, "b": [math.nan] * 5, "c": [math.nan] * 5}
+    all_three = {"a": [0.1] * 5, "b": [0.2] * 5, "c": [0.3] * 5}
+    measured = with_metric(
+        with_metric(results, "own_label_error", only_one), "label_error", all_three
+    )
+    (_, classes, *_) = USES
+    assert Study(measured).metric_of_use("t", classes) == "label_error"
+
+
+def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
+    kinds: dict[str, Supervision] = {"c": "count", "d": "count"}
+    lost = {(loss, "t", seed): ("missing", "") for loss in "cd" for seed in (1, 2)}
+    results = make_results(
+        losses={"a": 0.01, "b": 0.4, "c": 0.1, "d": 0.2},
+        tasks={"t": "set_error"},
+        supervision=kinds,
+        statuses=lost,
+    )
+    verdict = judge(Study(results), "t").verdict
+    assert isinstance(verdict, Best)
+    assert verdict.contenders == ("a",)
+
+
+def test_chance_in_one_of_several_uses_is_no_learning() -> None:
+    """AUROC lies above 0.5 by 2.5 standard errors: enough for one question, not for one of three."""
+    values = {"a": [0.50 + 0.02 * z for z in (0.2, 1.1, 2.0)]}
+    alone = with_metric(
+        with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
+    )
+    assert Study(alone).learnt_by_others("t") == {}
+
+
+def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
+    apart = {"a": 0.01, "b": 0.4, "c": 0.5, "d": 0.6}
+    results = make_results(losses=apart, tasks={f"t{k}": "set_error" for k in range(5)})
+    values = results.frame["value"].where(results.frame["task"] != "t4", 0.3)
+    noise = 0.01 * np.random.default_rng(0).normal(size=len(values))
+    first, second = sentences(
+        Study(replace(results, frame=results.frame.assign(value=values + noise.clip(-0.009, 0.09))))
+    )
+    assert "on 4 of 4 tasks" in first
+    assert second.startswith("Most losses cannot be told apart on t4 (")
+    assert "points). This task is left out of the count" in second
+
+
+def with_search(results: Results, tested: Mapping[str, Sequence[float]]) -> Results:
+    """Return results whose losses were searched, a test value for each draw; validation values fall with them."""
+    first_row = results.frame.iloc[0].to_dict()
+    draws = {}
+    rows = []
+    for loss, values in tested.items():
+        for number, value in enumerate(values):
+            cell = f"{loss} {number}"
+            draws[cell] = Draw(Arm("t", loss), number, {"recipe.lr": 0.1 * (1 + number)})
+            own = {"loss": loss, "cell": cell, "draw": number, "value": value, "status": "done"}
+            rows += [first_row | own | {"metric": f"{s}/set_error"} for s in ("validation", "test")]
+    compared = {cell.id: Label("t", cell.loss.name) for cell in results.plan.cells}
+    chosen = {f"t|{loss}|": int(np.argmin(values)) for loss, values in tested.items()}
+    search = SearchRecord("validation/set_error", draws, chosen, compared)
+    frame = pd.concat([results.frame, pd.DataFrame(rows)], ignore_index=True)
+    frame = frame.astype({"draw": "Int64", "epoch": "Int64"})
+    return replace(results, frame=frame, plan=replace(results.plan, search=search))
+
+
+def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
+    losses = around(0.10, 0.15, 0.6)
+    spread = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.35]
+    study = Study(with_search(losses, {"a": spread, "b": spread, "c": spread}))
+    given = study.contenders("t", settings_are_given=True)["set"]
+    assert given.contender.tolist() == [True, False, False]
+    assert study.worse_with_given_settings("t") == ["b"]
+    assert study.resolution("t") > study.resolution_of_given_settings("t")
+
+
+def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
+    losses = around(0.10, 0.12, 0.13, 0.14)
+    verdict = judge(Study(losses), "t").verdict
+    searched = with_search(losses, dict.fromkeys("abcd", [0.1] * 8))
+    assert judge(Study(searched), "t").verdict == verdict
+
+
+def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
+    losses = around(0.10, 0.15, 0.6)
+    study = Study(with_search(losses, {loss: [0.05, 0.1, 0.3, 0.7] for loss in "abc"}))
+    assert judge(study, "t").verdict == judge(Study(losses), "t").verdict
+    (line,) = small_search_lines(study)
+    assert line.startswith("Each loss had four settings to choose from.")
+
+
+def results_on_bags(
+    folder: Path, wrong: Mapping[str, Sequence[int]], bag_items: BagItems
+) -> Results:
+    """Return results of losses that are wrong on these of 200 test bags with each of three seeds."""
+    values = {loss: [len(bags) / 200] * 3 for loss, bags in wrong.items()}
+    results = seeds_of(values)
+    folders = {}
+    for row in rows_of(results.frame.drop_duplicates("cell")):
+        own = folder / row.cell
+        own.mkdir(parents=True)
+        outcomes = Outcomes(np.isin(np.arange(200), wrong[row.loss]), np.ones(200), "bags")
+        save_outcomes(own / "outcomes.npz", {"set_error": outcomes})
+        save_bag_items(own / "test_items.npz", {"bags": bag_items})
+        folders[row.cell] = own
+    return replace(results, folders=folders)
+
+
+ALONE = BagItems(group=None, items=np.arange(200)[:, None])
+IN_TEN = BagItems(group=np.arange(200) // 20, items=None)
+WRONG = {"a": range(5), "b": range(20, 40), "c": range(100), "d": range(150)}
+"""The bags on which each loss is wrong: those of b are one whole group of twenty."""
+
+
+def test_bags_of_few_groups_exclude_less_than_bags_of_their_own(tmp_path: Path) -> None:
+    independent = judge(Study(results_on_bags(tmp_path / "alone", WRONG, ALONE)), "t").verdict
+    of_groups = judge(Study(results_on_bags(tmp_path / "groups", WRONG, IN_TEN)), "t").verdict
+    assert isinstance(independent, Best)
+    assert independent.contenders == ("a",)
+    assert isinstance(of_groups, Best | NotToldApart)
+    assert "b" in of_groups.contenders
+    assert of_groups.resolution > independent.resolution
+
+
+def test_a_published_report_has_the_verdict_of_its_comparison(tmp_path: Path) -> None:
+    results = results_on_bags(tmp_path / "cells", WRONG, IN_TEN)
+    save(results, tmp_path / "published")
+    published = read(tmp_path / "published")
+    assert judge(Study(published), "t") == judge(Study(results), "t")

@@ -1,0 +1,267 @@
+"""Verdicts by bounds and margins that are stated beforehand, and how often simulated ones are wrong."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from milbench.experiment.questions import Mark
+from milbench.report.marks import (
+    VERDICTS,
+    agreement,
+    equivalence,
+    equivalence_frame,
+    equivalence_sentences,
+    marks_frame,
+    passing,
+)
+from milbench.report.statistics.differences import compare_pair, student_interval
+from milbench.report.study import Study
+from milbench.store.results import Results
+from tests._helpers.report_data import ONE, make_results
+
+TASK = "extended-digits"
+
+
+@pytest.mark.parametrize(
+    ("values", "at_most", "verdict"),
+    [
+        pytest.param([0.020, 0.021, 0.022], True, "pass", id="all below"),
+        pytest.param([0.02, 0.03, 0.09], True, "open", id="on both sides"),
+        pytest.param([0.2, 0.21, 0.2], True, "fail", id="all above"),
+        pytest.param([0.2, 0.21, 0.2], False, "pass", id="all above a lower bound"),
+        pytest.param([0.020, 0.021, 0.022], False, "fail", id="all below a lower bound"),
+    ],
+)
+def test_a_mark_is_passed_by_the_interval_of_the_mean(
+    values: list[float], at_most: bool, verdict: str
+) -> None:
+    interval = student_interval(pd.Series(values))
+    assert passing(interval, 0.05, at_most=at_most, complete=True) == verdict
+
+
+def test_an_interval_that_touches_the_bound_passes() -> None:
+    assert passing((0.01, 0.05), 0.05, at_most=True, complete=True) == "pass"
+    assert passing((0.05, 0.09), 0.05, at_most=False, complete=True) == "pass"
+
+
+def test_a_mark_without_values_is_open() -> None:
+    interval = student_interval(pd.Series(dtype=float))
+    assert passing(interval, 0.05, at_most=True, complete=False) == "open"
+
+
+def test_nothing_passes_where_a_planned_seed_has_no_value() -> None:
+    interval = student_interval(pd.Series([0.020, 0.021, 0.022]))
+    assert passing(interval, 0.05, at_most=True, complete=False) == "open"
+
+
+def test_a_mark_fails_though_a_planned_seed_has_no_value() -> None:
+    interval = student_interval(pd.Series([0.2, 0.21, 0.2]))
+    assert passing(interval, 0.05, at_most=True, complete=False) == "fail"
+
+
+EASY = Mark("easy", TASK, at_most={"instance_error": 0.05})
+SURE = Mark("sure", TASK, at_least={"auroc": 0.9})
+
+
+def marked(*marks: Mark) -> pd.DataFrame:
+    """Return the verdicts on four losses by some marks, by the name of the mark and the loss."""
+    study = Study(make_results(tasks=ONE, info={"marks": [*marks]}))
+    return marks_frame(study).set_index(["test", "variant"])
+
+
+def test_marks_are_a_row_for_each_test_and_loss() -> None:
+    frame = marked(EASY, SURE)
+    losses = ["exact", "max-pooling", "noisy-or", "one-vs-rest"]
+    assert list(frame.index) == [(test, loss) for test in ("easy", "sure") for loss in losses]
+
+
+def test_marks_are_passed_by_the_losses_within_their_bounds() -> None:
+    verdicts = marked(EASY, SURE)["verdict"]
+    assert verdicts["easy", "exact"] == "pass"
+    assert verdicts["easy", "max-pooling"] == "fail"
+    assert verdicts["sure", "exact"] == "pass"
+
+
+def test_the_distance_from_an_upper_bound_is_positive_above_it() -> None:
+    frame = marked(EASY)
+    distance = frame["distance"]["easy", "max-pooling"]
+    assert distance == pytest.approx(frame["mean"]["easy", "max-pooling"] - 0.05)
+    assert distance > 0
+
+
+def test_the_distance_from_a_lower_bound_is_negative_above_it() -> None:
+    frame = marked(SURE)
+    distance = frame["distance"]["sure", "exact"]
+    assert distance == pytest.approx(0.9 - frame["mean"]["sure", "exact"])
+    assert distance < 0
+
+
+def test_half_of_the_interval_stands_beside_the_distance() -> None:
+    study = Study(make_results(tasks=ONE, info={"marks": [EASY]}))
+    values = study.table(TASK).loc["exact"]
+    expected = stats.t.ppf(0.975, len(values) - 1) * values.sem()
+    halves = marks_frame(study).set_index("variant")["half"]
+    assert halves["exact"] == pytest.approx(expected)
+
+
+def test_without_marks_nothing_is_judged() -> None:
+    assert marks_frame(Study(make_results(tasks=ONE))).empty
+
+
+def crossed(**changes: Any) -> Results:
+    """Return results of two losses on four tasks: one task with two numbers of classes and two amounts of noise."""
+    params = {
+        f"classes={classes} noise={noise}": {"classes": classes, "noise": noise}
+        for classes in (3, 9)
+        for noise in (0.0, 0.5)
+    }
+    made = make_results(
+        losses=changes.pop("losses", {"good": 0.1, "bad": 0.3}),
+        tasks=dict.fromkeys(params, "set_error"),
+        margin={"set_error": 0.01},
+        params=params,
+        **changes,
+    )
+    return as_one_task(made)
+
+
+def as_one_task(results: Results) -> Results:
+    """Return results whose tasks are one task with other parameters."""
+    cells = [replace(cell, task=replace(cell.task, name="bags")) for cell in results.plan.cells]
+    new_ids = {old.id: new.id for old, new in zip(results.plan.cells, cells, strict=True)}
+    info = next(iter(results.plan.tasks.values()))
+    plan = replace(results.plan, cells=cells, tasks={cell.task.key: info for cell in cells})
+    frame = results.frame.assign(cell=results.frame["cell"].map(new_ids))
+    return Results(plan, frame, {})
+
+
+def test_tasks_that_cross_parameters_are_rows_and_columns() -> None:
+    frame = equivalence_frame(Study(crossed()))
+    places = list(zip(frame["row"], frame["column"], strict=True))
+    assert places == [
+        ("classes=3", "noise=0.0"),
+        ("classes=3", "noise=0.5"),
+        ("classes=9", "noise=0.0"),
+        ("classes=9", "noise=0.5"),
+    ]
+
+
+def test_the_first_loss_is_judged_against_each_other_one() -> None:
+    frame = equivalence_frame(Study(crossed(losses={"good": 0.1, "bad": 0.3, "worst": 0.6})))
+    assert set(frame["first"]) == {"good"}
+    assert list(frame["other"].unique()) == ["bad", "worst"]
+    assert set(frame["verdict"]) == {"better"}
+
+
+def test_a_difference_has_half_of_students_interval() -> None:
+    study = Study(crossed())
+    task = study.tasks[0]
+    values = study.table(task)
+    low, high = stats.ttest_rel(values.loc["good"], values.loc["bad"]).confidence_interval()
+    first = equivalence_frame(study).iloc[0]
+    assert first["difference"] == pytest.approx((low + high) / 2)
+    assert first["half"] == pytest.approx((high - low) / 2)
+
+
+def test_a_sentence_counts_the_verdicts_of_two_losses() -> None:
+    assert equivalence_sentences(Study(crossed())) == [
+        "Of 4 tasks good is better on 4 against bad (set error, margin 1 point)."
+    ]
+
+
+def test_without_a_margin_no_loss_is_equivalent() -> None:
+    results = crossed()
+    spec = results.plan.spec.model_copy(update={"margin": {}})
+    study = Study(replace(results, plan=replace(results.plan, spec=spec)))
+    assert equivalence_frame(study).empty
+
+
+def test_tasks_that_are_not_one_task_are_not_crossed() -> None:
+    study = Study(make_results(margin={"instance_error": 0.01}))
+    assert equivalence_frame(study).empty
+    assert equivalence_sentences(study) == []
+
+
+MARGIN = 0.03
+
+
+@pytest.mark.parametrize(
+    ("interval", "seeds", "verdict"),
+    [
+        pytest.param((-0.02, 0.02), 5, "agrees", id="within the margin"),
+        pytest.param((-0.02, 0.02), 4, "open", id="four seeds"),
+        pytest.param((-0.02, 0.031), 10, "open", id="beyond the margin above"),
+        pytest.param((-0.031, 0.02), 10, "open", id="beyond the margin below"),
+        pytest.param((0.01, 0.02), 5, "agrees", id="a small difference"),
+        pytest.param((0.01, 0.02), 4, "worse", id="a small difference, four seeds"),
+        pytest.param((0.01, 0.04), 5, "worse", id="above"),
+        pytest.param((-0.04, -0.01), 3, "better", id="below"),
+        pytest.param((-0.4, -0.1), 2, "open", id="below, two seeds"),
+    ],
+)
+class TestAgreement:
+    """What the interval of ours less a published value says."""
+
+    def test_of_errors(self, interval: tuple[float, float], seeds: int, verdict: str) -> None:
+        assert agreement(interval, seeds, MARGIN) == verdict
+
+    def test_of_scores(self, interval: tuple[float, float], seeds: int, verdict: str) -> None:
+        turned = {"better": "worse", "worse": "better"}
+        found = agreement(interval, seeds, MARGIN, lower_is_better=False)
+        assert found == turned.get(verdict, verdict)
+
+    def test_nothing_agrees_without_a_margin(
+        self, interval: tuple[float, float], seeds: int, verdict: str
+    ) -> None:
+        assert agreement(interval, seeds, None) != "agrees"
+
+
+PAIRS = 2000
+"""Simulated comparisons behind each share of verdicts."""
+
+
+def shares(truth: float, seeds: int) -> dict[str, float]:
+    """Return how often each verdict falls on a loss whose true difference is `truth`, by a margin of 0.01.
+
+    Seeds move both losses alike, and each of them a little by itself.
+    """
+    rng = np.random.default_rng(seeds)
+    counts: Counter[str] = Counter()
+    for _ in range(PAIRS):
+        common = 0.05 * rng.normal(size=seeds)
+        values = common + 0.008 / 2**0.5 * rng.normal(size=(2, seeds))
+        values[0] += truth
+        counts[equivalence(compare_pair(values, 0, 1), 0.01)] += 1
+    return {verdict: counts[verdict] / PAIRS for verdict in VERDICTS}
+
+
+SEEDS = pytest.mark.parametrize("seeds", [3, 8, 16])
+
+
+@SEEDS
+@pytest.mark.parametrize("truth", [0.01, -0.01])
+def test_losses_that_differ_by_the_margin_are_seldom_equivalent(seeds: int, truth: float) -> None:
+    assert shares(truth, seeds)["equivalent"] < 0.065
+
+
+@SEEDS
+def test_equal_losses_are_seldom_told_apart(seeds: int) -> None:
+    found = shares(0.0, seeds)
+    assert found["better"] + found["worse"] < 0.065
+
+
+@pytest.mark.parametrize(
+    ("truth", "verdict", "power"),
+    [
+        pytest.param(0.0, "equivalent", 0.9, id="equal"),
+        pytest.param(0.02, "worse", 0.99, id="two margins above"),
+        pytest.param(-0.02, "better", 0.99, id="two margins below"),
+    ],
+)
+def test_enough_seeds_settle_it(truth: float, verdict: str, power: float) -> None:
+    assert shares(truth, 12)[verdict] > power
