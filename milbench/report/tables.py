@@ -86,7 +86,7 @@ def _table_of_tasks(study: Study) -> Table:
         metric = study.metric(task)
         head = f"{readable(task)}: {metric.heading}"
         rows = rows_of(study.summary(task).reindex(index))
-        columns[head] = [ticked(row, metric) + _missing_seeds(row) for row in rows]
+        columns[head] = [ticked(row, metric) + missing_seeds(row) for row in rows]
         metrics[head] = (task, study.primary(task))
     frame = pd.DataFrame(columns, index=index)
     frame["step, × the quickest"] = [significant(ratio) for ratio in _relative_steps(study, index)]
@@ -117,8 +117,8 @@ def _seeds(row: Any) -> str:
     return f"{row.seeds}" if row.seeds == row.planned else f"{row.seeds} of {row.planned}"
 
 
-def _missing_seeds(row: Any) -> str:
-    """Return how many seeds a loss has where it lacks some, also where it was not planned."""
+def missing_seeds(row: Any) -> str:
+    """Return how many seeds a loss has, in brackets, where it lacks some; "" where it lacks none."""
     if row.seeds < row.planned:
         return f" ({row.seeds:.0f} of {row.planned:.0f} seeds)"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from milbench.report.judge import judge
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
-from milbench.report.tables import ticked, with_lines
+from milbench.report.tables import missing_seeds, ticked, with_lines
 from milbench.report.uses import USES, Use
 from milbench.report.values import rows_of
 from milbench.report.verdict import (
@@ -28,7 +29,7 @@ from milbench.report.verdict import (
 NOTE = (
     "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
     "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric. "
-    "Each use is judged for itself."
+    "Each use is judged for itself. A loss that lacks the value of a seed whose training is done is not judged."
 )
 
 
@@ -80,6 +81,13 @@ def _worse(verdict: UseVerdict) -> str:
     return f"; worse than the best: {names}"
 
 
+def _text(row: Any, metric: Metric) -> str:
+    """Return the mean of a loss, and how many seeds it has where it lacks some."""
+    text = ticked(row, metric)
+    # Some losses have no such value at all, as max-pooling has no probabilities. The dash says so.
+    return text + missing_seeds(row) if row.seeds else text
+
+
 def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
     """Return what is said of a task for each use that has a metric there; nothing for fewer than two."""
     found = []
@@ -102,7 +110,7 @@ def uses_table(study: Study, task: str) -> Table | None:
     for verdict in verdicts:
         head = f"{verdict.use.name}: {verdict.metric.heading}"
         summary = verdict.ticked_summary.reindex(order)
-        columns[head] = [ticked(row, verdict.metric) for row in rows_of(summary)]
+        columns[head] = [_text(row, verdict.metric) for row in rows_of(summary)]
         metrics[head] = (task, verdict.judgement.metric)
     frame = with_lines(pd.DataFrame(columns, index=order), study, metrics)
     note = NOTE

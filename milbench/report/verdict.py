@@ -61,8 +61,8 @@ class TooFewSeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class NotToldApart:
-    """More than half of the losses may be the best: the task, with these seeds, does not tell them apart."""
+class Compared:
+    """Losses were compared: some may be the best, others are worse."""
 
     leader: Leader
     contenders: tuple[str, ...]
@@ -73,14 +73,12 @@ class NotToldApart:
     """A smaller difference would not show, in the unit of the metric; nan where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
-    """At most half of the losses may be the best."""
+class NotToldApart(Compared):
+    """More than half of the losses may be the best: the task, with these seeds, does not tell them apart."""
 
-    leader: Leader
-    contenders: tuple[str, ...]
-    worse: tuple[str, ...]
-    resolution: float
+
+class Best(Compared):
+    """At most half of the losses may be the best."""
 
 
 Verdict = NoResult | NothingLearnt | OneLoss | TooFewSeeds | NotToldApart | Best

@@ -19,6 +19,7 @@ from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
+from milbench.report.use_verdicts import uses_table
 from milbench.report.uses import USES
 from milbench.report.values import rows_of
 from milbench.report.verdict import (
@@ -158,6 +159,23 @@ def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
     assert verdict.leader.loss == "b"
 
 
+def test_the_table_says_which_loss_lacks_values() -> None:
+    values = {"a": [0.3, math.nan, 0.3], "b": [0.4] * 3, "c": [0.6] * 3}
+    measured = with_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)
+    table = uses_table(Study(measured), "t")
+    assert table is not None
+    (likelihoods,) = [head for head in map(str, table.frame) if head.startswith("probabilities")]
+    assert table.frame[likelihoods]["a"].endswith("(2 of 3 seeds)")
+
+
+def test_a_loss_without_probabilities_has_a_dash() -> None:
+    values = {"a": [math.nan] * 3, "b": [0.4] * 3, "c": [0.6] * 3}
+    table = uses_table(Study(with_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)), "t")
+    assert table is not None
+    (likelihoods,) = [head for head in map(str, table.frame) if head.startswith("probabilities")]
+    assert table.frame[likelihoods]["a"] == "—"
+
+
 def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
     results = around(0.1, 0.2, 0.3)
     only_one = {"a": [0.1] * 5, "b": [math.nan] * 5, "c": [math.nan] * 5}
@@ -183,8 +201,8 @@ def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
     assert verdict.contenders == ("a",)
 
 
-def test_chance_in_one_of_several_uses_is_no_learning() -> None:
-    """AUROC lies above 0.5 by 2.5 standard errors: enough for one question, not for one of three."""
+def test_an_auroc_that_chance_explains_is_no_learning() -> None:
+    """With three seeds it lies above 0.5 by two standard errors."""
     values = {"a": [0.50 + 0.02 * z for z in (0.2, 1.1, 2.0)]}
     alone = with_metric(
         with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
