@@ -67,7 +67,7 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
 def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
     """Return the error that says what has ended an import, with the plug-in's innermost line."""
     package = module.partition(".")[0]
-    # The files and lines of the plug-in that the error has passed, the innermost last.
+    # The lines of the plug-in that were being run, the innermost last.
     places = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__"))

@@ -198,7 +198,7 @@ def _make_record(
     """
     folder = _folder(target)
     files: dict[str, str] = {}
-    # The digest is one of these lines, none of which has the path of the folder.
+    # What the digest is made of. The path of the folder is in none of these lines.
     lines: set[str] = set()
     for name in sorted(modules):
         file = module_file(name)

@@ -268,9 +268,9 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
         if state.status == "done":
             folders[cell.id] = folder.path
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    # Of integers this type alone has missing values.
+    # Unlike int64, this type can hold missing values.
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
-    # A text stands in many rows: categories keep each once.
+    # The same texts stand in many rows; as categories, each is kept once.
     text = frame.columns.difference(["seed", "epoch", "value", "draw"])
     frame[text] = frame[text].astype("category")
     return Results(plan, frame, folders, place.imported_later(plan.cells))

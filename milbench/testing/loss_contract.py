@@ -26,7 +26,7 @@ FULL_POSITIONS = ((K,), (2, 3), (1, 3, 2))
 """Shapes of K positions: of sequences or sets, images, and volumes."""
 POSITIONS = ((), *FULL_POSITIONS)
 WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])
-"""Of the losses of bags, all different, so that a gradient in the wrong bag is noticed."""
+"""The weights of the losses of the four bags, all different, so that a gradient in the wrong bag is noticed."""
 
 
 @dataclass(frozen=True)

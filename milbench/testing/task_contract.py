@@ -306,7 +306,6 @@ class TaskContract:
     def test_the_exact_loss_has_a_gradient_in_every_weight(
         self, described: Task, problem: Problem, batches: list[Bags]
     ) -> None:
-        # Bags without any class have a gradient in the weights of the background alone.
         bags = next(bags.parts(FEW)[0] for bags in batches if bags.labels[:FEW].any())
         exact = load_loss("exact")
         for network in networks_of(described, problem.format):
