@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -25,11 +24,15 @@ NOT_THEIRS = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
 """Beginnings of the variables by which the caller's environment would reach into an empty one."""
 
 
+Command = list[str | Path]
+"""The words of a command."""
+
+
 class Failed(Exception):  # noqa: N818 it is no error of this program
     """A step failed; holds what its command printed."""
 
 
-def step(purpose: str, command: Sequence[str | Path], folder: Path) -> str:
+def step(purpose: str, command: Command, folder: Path) -> str:
     """Run one command, and print what it is for and how long it took.
 
     Args:
@@ -58,12 +61,12 @@ def step(purpose: str, command: Sequence[str | Path], folder: Path) -> str:
 
 def build(out: Path) -> tuple[Path, Path]:
     """Build the sdist, and the wheel from that sdist alone, check their metadata and return wheel and sdist."""
-    make = [sys.executable, "-m", "build", "--outdir", out, REPOSITORY]
+    make: Command = [sys.executable, "-m", "build", "--outdir", out, REPOSITORY]
     step("build an sdist, and a wheel from it", make, out)
     # There is one of each, since the folder was empty.
     (wheel,) = out.glob("*.whl")
     (sdist,) = out.glob("*.tar.gz")
-    check = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
+    check: Command = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
     step("twine check", check, out)
     return wheel, sdist
 
@@ -83,9 +86,9 @@ def use(kind: str, built: Path, folder: Path) -> None:
     milbench = home / "bin" / "milbench"
     # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-    new_environment = [uv, "venv", "--quiet", "--python", sys.executable, home]
+    new_environment: Command = [uv, "venv", "--quiet", "--python", sys.executable, home]
     pins = REPOSITORY / "constraints.txt"
-    install: list[str | Path] = [uv, "pip", "install", "--quiet"]
+    install: Command = [uv, "pip", "install", "--quiet"]
     install += ["--python", python, "--constraint", pins]
 
     step(f"{kind}: an empty environment", new_environment, user)
@@ -105,12 +108,12 @@ def use(kind: str, built: Path, folder: Path) -> None:
     step(f"{kind}: the examples in docstrings", doctests(python), user)
 
 
-def doctests(python: Path) -> list[str | Path]:
+def doctests(python: Path) -> Command:
     """Return the command that runs the examples of the installed package; pytest fails where it finds none."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
     settings = project["tool"]["pytest"]["ini_options"]
     flags = " ".join(settings["doctest_optionflags"])
-    command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command: Command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-o", f"doctest_optionflags={flags}", "--doctest-modules"]
     # No file is a test file: the tests that `milbench new` writes need a loss or a task beside them.
     command += ["-o", "python_files="]
