@@ -8,42 +8,35 @@ pyproject.toml how examples are compared.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CELL = (
-    "run",
-    "demo",
-    "--loss",
-    "exact",
-    "--seeds",
-    "0",
-    "--name",
-    "first-cell",
-    "-p",
-    "run.threads=1",
-)
+CELL = shlex.split("run demo --loss exact --seeds 0 --name first-cell -p run.threads=1")
 """The demo's first cell: one of its losses, with one of its seeds."""
 NOT_THEIRS = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
 """Beginnings of the variables by which the caller's environment would reach into an empty one."""
+
+
+Command = list[str | Path]
+"""The words of a command."""
 
 
 class Failed(Exception):  # noqa: N818 it is no error of this program
     """A step failed; holds what its command printed."""
 
 
-def step(what: str, command: Sequence[str | Path], folder: Path) -> str:
+def step(purpose: str, command: Command, folder: Path) -> str:
     """Run one command, and print what it is for and how long it took.
 
     Args:
-        what: it checks.
+        purpose: what the command is for, in words.
         command: its words.
         folder: where it runs.
 
@@ -53,10 +46,9 @@ def step(what: str, command: Sequence[str | Path], folder: Path) -> str:
     Raises:
         Failed: its exit code is not 0.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(NOT_THEIRS)
-    }
-    print(f"{what} ...", end=" ", flush=True)
+    theirs = {name for name in os.environ if not name.startswith(NOT_THEIRS)}
+    environment = {name: os.environ[name] for name in theirs}
+    print(f"{purpose} ...", end=" ", flush=True)
     begun = time.monotonic()
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -69,13 +61,13 @@ def step(what: str, command: Sequence[str | Path], folder: Path) -> str:
 
 def build(out: Path) -> tuple[Path, Path]:
     """Build the sdist, and the wheel from that sdist alone, check their metadata and return wheel and sdist."""
-    step(
-        "build an sdist, and a wheel from it",
-        [sys.executable, "-m", "build", "--outdir", out, REPOSITORY],
-        out,
-    )
-    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
-    step("twine check", [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist], out)
+    make: Command = [sys.executable, "-m", "build", "--outdir", out, REPOSITORY]
+    step("build an sdist, and a wheel from it", make, out)
+    # There is one of each, since the folder was empty.
+    (wheel,) = out.glob("*.whl")
+    (sdist,) = out.glob("*.tar.gz")
+    check: Command = [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist]
+    step("twine check", check, out)
     return wheel, sdist
 
 
@@ -87,68 +79,45 @@ def use(kind: str, built: Path, folder: Path) -> None:
         built: the file.
         folder: an empty one, for the environment and for what a user would write.
     """
-    home, user = folder / "env", folder / "user"
+    home = folder / "env"
+    user = folder / "user"
     user.mkdir()
-    python, milbench = home / "bin" / "python", home / "bin" / "milbench"
+    python = home / "bin" / "python"
+    milbench = home / "bin" / "milbench"
+    # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+    new_environment: Command = [uv, "venv", "--quiet", "--python", sys.executable, home]
     pins = REPOSITORY / "constraints.txt"
-    install: list[str | Path] = [
-        uv,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        python,
-        "--constraint",
-        pins,
-    ]
-    step(
-        f"{kind}: an empty environment",
-        [uv, "venv", "--quiet", "--python", sys.executable, home],
-        user,
-    )
+    install: Command = [uv, "pip", "install", "--quiet"]
+    install += ["--python", python, "--constraint", pins]
+
+    step(f"{kind}: an empty environment", new_environment, user)
     step(f"{kind}: install", [*install, built], user)
     step(f"{kind}: pip check", [uv, "pip", "check", "--python", python], user)
     said = step(f"{kind}: milbench --version", [milbench, "--version"], user)
-    if said.split() != built.name.removesuffix(".tar.gz").split("-")[:2]:
+    # The names of both files begin with the name and the version: milbench-1.2.3-py3-none-any.whl.
+    name_and_version = built.name.removesuffix(".tar.gz").split("-")[:2]
+    if said.split() != name_and_version:
         raise Failed(f"{built.name} says that it is {said}")
     step(f"{kind}: the demo's first cell", [milbench, *CELL], user)
     step(f"{kind}: its report", [milbench, "report", "first-cell"], user)
     if not (user / "reports" / "first-cell" / "index.html").is_file():
         raise Failed("the report has no page")
-    step(
-        f"{kind}: install the extra testing",
-        [*install, f"milbench[testing] @ {built.as_uri()}"],
-        user,
-    )
+    with_testing = f"milbench[testing] @ {built.as_uri()}"
+    step(f"{kind}: install the extra testing", [*install, with_testing], user)
     step(f"{kind}: the examples in docstrings", doctests(python), user)
 
 
-def doctests(python: Path) -> list[str | Path]:
+def doctests(python: Path) -> Command:
     """Return the command that runs the examples of the installed package; pytest fails where it finds none."""
-    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"][
-        "ini_options"
-    ]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    settings = project["tool"]["pytest"]["ini_options"]
     flags = " ".join(settings["doctest_optionflags"])
+    command: Command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-o", f"doctest_optionflags={flags}", "--doctest-modules"]
     # No file is a test file: the tests that `milbench new` writes need a loss or a task beside them.
-    only_examples: list[str | Path] = [
-        "-o",
-        f"doctest_optionflags={flags}",
-        "-o",
-        "python_files=",
-        "--doctest-modules",
-    ]
-    return [
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *only_examples,
-        "--pyargs",
-        "milbench",
-    ]
+    command += ["-o", "python_files="]
+    return [*command, "--pyargs", "milbench"]
 
 
 def main() -> int:
@@ -161,7 +130,8 @@ def main() -> int:
                 place = folder / kind
                 place.mkdir()
                 use(kind, built, place)
-                shutil.rmtree(place)  # gigabytes
+                # An environment is gigabytes large.
+                shutil.rmtree(place)
         except Failed as failed:
             print(f"failed:\n{failed}")
             return 1

@@ -21,9 +21,8 @@ class MeanPooling(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)
-        return binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="none").sum(
-            dim=1
-        )
+        by_class = binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="none")
+        return by_class.sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)

@@ -12,19 +12,21 @@ import pandas as pd
 
 import milbench
 
-folder, rng = Path(mkdtemp(prefix="milbench-example-")), np.random.default_rng(0)
+folder = Path(mkdtemp(prefix="milbench-example-"))
+rng = np.random.default_rng(0)
 classes = ["nuthatch", "wren"]
 rows = []
 for bag in range(120):
-    there = rng.random(2) < 0.5
+    # Each class occurs in half of the bags.
+    occurring = np.flatnonzero(rng.random(2) < 0.5)
+    # Two to seven instances with five features.
     instances = rng.normal(size=(int(rng.integers(2, 8)), 5))
-    for c in np.flatnonzero(there):
+    for c in occurring:
         instances[rng.integers(len(instances)), c] += 3
-    labels = ";".join(name for name, is_there in zip(classes, there, strict=True) if is_there)
-    rows += [
-        {"bag": f"recording {bag}", "labels": labels} | {f"f{i}": x for i, x in enumerate(row)}
-        for row in instances
-    ]
+    labels = ";".join(classes[c] for c in occurring)
+    for instance in instances:
+        features = {f"f{i}": value for i, value in enumerate(instance)}
+        rows.append({"bag": f"recording {bag}", "labels": labels} | features)
 table = folder / "birds.csv"
 pd.DataFrame(rows).to_csv(table, index=False)
 

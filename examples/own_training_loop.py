@@ -9,17 +9,18 @@ import torch
 from milbench.likelihood import bag_log_prob_from_logits, instance_posterior
 
 torch.manual_seed(0)
-network = torch.nn.Linear(4, 3 + 1)  # four features; three classes and the background
+# Four features; three classes and the background.
+network = torch.nn.Linear(4, 3 + 1)
 optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
 for _ in range(300):
-    classes = torch.randint(
-        4, (32, 6)
-    )  # the class of every instance, which the loss never sees; 3 is background
-    instances = torch.nn.functional.one_hot(classes, 4) + 0.3 * torch.randn(32, 6, 4)
-    labels = torch.nn.functional.one_hot(classes, 4).any(dim=1)[
-        :, :3
-    ]  # (B, C): which classes occur in each bag
-    logits = network(instances).transpose(1, 2)  # (B, C+1, K)
+    # The class of every instance in 32 bags, which the loss never sees; 3 is background.
+    classes = torch.randint(4, (32, 6))
+    one_hot = torch.nn.functional.one_hot(classes, 4)
+    instances = one_hot + 0.3 * torch.randn(32, 6, 4)
+    # (B, C), which classes occur in each bag.
+    labels = one_hot.any(dim=1)[:, :3]
+    # (B, C+1, K), as the likelihood expects them.
+    logits = network(instances).transpose(1, 2)
     loss = -bag_log_prob_from_logits(logits, labels).mean()
     optimizer.zero_grad()
     loss.backward()

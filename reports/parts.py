@@ -19,6 +19,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,25 +52,28 @@ def keep(root: Root, name: str) -> Path | None:
     if not new:
         return None
 
-    def write(path: Path) -> None:
-        with tempfile.TemporaryDirectory() as scratch, tarfile.open(path, "w:gz") as tar:
-            for folder in new:
-                slim = slim_copy(folder, Path(scratch))
-                if is_draw(plan, folder.id):
-                    remove_predictions(slim)
-                elif not judges_single_instances(plan):
-                    keep_whole_bags(slim)
-                # The result lists the files that are there now.
-                slim.finish(folder.result())
-                tar.add(slim.path, f"runs/cells/{folder.id}")
-                shutil.rmtree(slim.path)
-            plan_file = Path(scratch) / "plan.json"
-            plan_file.write_text(plan_to_json(without_folders(plan)), "utf-8")
-            tar.add(plan_file, f"runs/{name}.json")
-
     archive = place / f"{next_number(place):03}.tar.gz"
-    write_atomically(archive, write)
+    # A half written archive would be taken for a whole one.
+    write_atomically(archive, lambda path: write_archive(path, name, plan, new))
     return archive
+
+
+def write_archive(path: Path, name: str, plan: Plan, folders: Sequence[CellFolder]) -> None:
+    """Write an archive with the plan of a comparison and slim copies of some of its cells."""
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(path, "w:gz") as tar:
+        for folder in folders:
+            slim = slim_copy(folder, Path(scratch))
+            if is_draw(plan, folder.id):
+                remove_predictions(slim)
+            elif not judges_single_instances(plan):
+                keep_whole_bags(slim)
+            # The result lists the files that are there now.
+            slim.finish(folder.result())
+            tar.add(slim.path, f"runs/cells/{folder.id}")
+            shutil.rmtree(slim.path)
+        plan_file = Path(scratch) / "plan.json"
+        plan_file.write_text(plan_to_json(without_folders(plan)), "utf-8")
+        tar.add(plan_file, f"runs/{name}.json")
 
 
 def restore(root: Root, name: str) -> int:
@@ -102,7 +106,9 @@ def slim_copy(folder: CellFolder, place: Path) -> CellFolder:
 
 def judges_single_instances(plan: Plan) -> bool:
     """Return whether losses are compared by bags of one instance, whose predictions are then needed."""
-    metrics = {*plan.spec.compare_by, *(info.primary for info in plan.tasks.values())}
+    metrics = set(plan.spec.compare_by)
+    for task in plan.tasks.values():
+        metrics.add(task.primary)
     return "instance_error" in metrics
 
 
@@ -117,12 +123,10 @@ def keep_whole_bags(folder: CellFolder) -> None:
         return
     slim = {}
     for name, (epoch, predictions) in load_predictions(folder.predictions).items():
-        of_bags = {
-            split: known
-            for split, known in predictions.splits.items()
-            if not split.endswith(SINGLE)
-        }
-        slim[name] = epoch, replace(predictions, splits=of_bags)
+        splits = predictions.splits
+        of_bags = [split for split in splits if not split.endswith(SINGLE)]
+        kept = {split: splits[split] for split in of_bags}
+        slim[name] = epoch, replace(predictions, splits=kept)
     save_predictions(folder.predictions, slim)
 
 
@@ -156,9 +160,10 @@ def cells_in(archive: Path) -> set[str]:
 
 def cell_of(member: str) -> str:
     """Return the cell that a member of an archive belongs to, "" for none."""
-    folders = member.split("/")
-    is_of_cell = folders[:2] == ["runs", "cells"] and len(folders) > 2
-    return folders[2] if is_of_cell else ""
+    match member.split("/"):
+        case ["runs", "cells", cell, *_]:
+            return cell
+    return ""
 
 
 def main() -> None:

@@ -1,9 +1,12 @@
+"""The wheel and the sdist hold what users need, and work where milbench alone is installed."""
+
 import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,69 +15,123 @@ from tests._helpers.command_line import REPOSITORY
 
 
 def output(*words: object, cwd: Path | None = None) -> str:
-    return subprocess.run(
-        [*map(str, words)], capture_output=True, text=True, check=True, cwd=cwd
-    ).stdout
+    """Run a command that succeeds, and return what it prints."""
+    command = [str(word) for word in words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
+
+
+@dataclass
+class Built:
+    """The two files of a release."""
+
+    sdist: Path
+    wheel: Path
+
+
+def copy_repository(place: Path) -> None:
+    """Copy the files of the repository that git does not ignore."""
+    listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
+    for name in listed.splitlines():
+        # A file that was removed may still be listed.
+        if (REPOSITORY / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, place / name)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """An sdist, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
-    source = folder / "source"
-    for name in output(
-        "git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
-    ).splitlines():
-        if (REPOSITORY / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, source / name)
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
-    output(*build, "--sdist", source)
-    sdist = next(folder.glob("*.tar.gz"))
+    copy_repository(folder / "source")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
+    output(*build, "--sdist", folder / "source")
+    (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
-    unpacked = next((folder / "unpacked").iterdir())
+    (unpacked,) = (folder / "unpacked").iterdir()
     output(*build, "--wheel", unpacked)
-    return sdist, next(folder.glob("*.whl"))
+    (wheel,) = folder.glob("*.whl")
+    return Built(sdist, wheel)
 
 
-def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(built[1]) as wheel:
-        names = set(wheel.namelist())
-    places = {"milbench": "milbench", "losses": "milbench/losses", "tasks": "milbench/tasks"}
-    modules = {
-        f"{place}/{path.relative_to(REPOSITORY / folder).as_posix()}"
-        for folder, place in places.items()
-        for path in (REPOSITORY / folder).rglob("*.py")
-    }
-    assert {"milbench/losses/exact.py", "milbench/tasks/extended_digits.py"} <= modules <= names
-    assert "milbench/specs/demo.toml" in names
-    assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
-    assert any(name.startswith("milbench/report/templates/") for name in names)
-    assert not any(
-        name.startswith(("losses/", "tasks/", "runs/", "tests/", "benchmarks/")) for name in names
-    )
-    assert not any(name.endswith((".db", ".pt", ".npz")) for name in names)
+@pytest.fixture(scope="module")
+def names_in_wheel(built: Built) -> set[str]:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        return set(wheel.namelist())
 
 
-def test_a_wheel_from_an_sdist_works_in_an_empty_environment(
-    built: tuple[Path, Path], tmp_path: Path
+def modules_of(folder: str, place: str) -> set[str]:
+    """Return the modules of a folder of the repository, as they are named below a place in the wheel."""
+    root = REPOSITORY / folder
+    return {f"{place}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
+
+
+@pytest.mark.parametrize(
+    ("folder", "place", "example"),
+    [
+        pytest.param("milbench", "milbench", "milbench/likelihood/__init__.py", id="milbench"),
+        pytest.param("losses", "milbench/losses", "milbench/losses/exact.py", id="losses"),
+        pytest.param("tasks", "milbench/tasks", "milbench/tasks/extended_digits.py", id="tasks"),
+    ],
+)
+def test_the_wheel_holds_every_module(
+    names_in_wheel: set[str], folder: str, place: str, example: str
 ) -> None:
-    """The environment has milbench alone; its dependencies are lent to it by a path, being gigabytes."""
-    home = tmp_path / "env"
+    modules = modules_of(folder, place)
+    assert example in modules
+    assert modules <= names_in_wheel
+
+
+def test_the_wheel_holds_specs_types_and_templates(names_in_wheel: set[str]) -> None:
+    assert {"milbench/specs/demo.toml", "milbench/py.typed"} <= names_in_wheel
+    assert any(name.startswith("milbench/report/templates/") for name in names_in_wheel)
+
+
+def test_the_wheel_holds_nothing_else(names_in_wheel: set[str]) -> None:
+    folders = ("losses/", "tasks/", "runs/", "tests/", "benchmarks/")
+    data = (".db", ".pt", ".npz")
+    others = [name for name in names_in_wheel if name.startswith(folders) or name.endswith(data)]
+    assert others == []
+
+
+@dataclass
+class Environment:
+    """An environment in which the wheel is installed."""
+
+    python: Path
+    milbench: Path
+    site: Path
+
+
+@pytest.fixture(scope="module")
+def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment that has milbench alone; its dependencies are lent to it by a path, being gigabytes."""
+    home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     site = Path(output(python, "-c", "import site; print(site.getsitepackages()[0])").strip())
+    # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-    output(uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python, built[1])
-    lent = next(p for p in map(Path, sys.path) if p.name == "site-packages")
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
+    output(*install, built.wheel)
+    lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
     # Only a path, and not an editable install's finder: what is imported as milbench must be the wheel's.
     (site / "lent.pth").write_text(f"{lent}\n")
-    milbench = home / "bin" / "milbench"
-    listed = output(milbench, "list", "losses", cwd=tmp_path)
-    assert [
-        name for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or") if name not in listed
-    ] == []
-    assert output(
-        python, "-c", "import milbench; print(milbench.__file__)", cwd=tmp_path
-    ).startswith(str(site))
-    assert "15 cells, 15 to run" in output(milbench, "run", "demo", "--dry-run", cwd=tmp_path)
+    return Environment(python, home / "bin" / "milbench", site)
+
+
+def test_milbench_is_imported_from_the_wheel(environment: Environment, tmp_path: Path) -> None:
+    code = "import milbench; print(milbench.__file__)"
+    file = output(environment.python, "-c", code, cwd=tmp_path)
+    assert file.startswith(str(environment.site))
+
+
+def test_the_installed_command_lists_losses(environment: Environment, tmp_path: Path) -> None:
+    listed = output(environment.milbench, "list", "losses", cwd=tmp_path)
+    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or"):
+        assert name in listed
+
+
+def test_the_installed_command_plans_the_demo(environment: Environment, tmp_path: Path) -> None:
+    planned = output(environment.milbench, "run", "demo", "--dry-run", cwd=tmp_path)
+    assert "15 cells, 15 to run" in planned

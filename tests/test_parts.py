@@ -15,6 +15,7 @@ from milbench.store.folders import Root
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
+"""That of a cell which is computed in a blink."""
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run(root: Path, losses: str) -> milbench.Comparison:
+    """Run a comparison with the name "long"."""
     return milbench.compare(
         losses,
         "synthetic-bags",
@@ -47,7 +49,8 @@ def test_what_is_restored_needs_no_training(parts: ModuleType, tmp_path: Path) -
     assert len(parts.cells_in(archive)) == 1
     there = Root(tmp_path / "there")
     assert parts.restore(there, "long") == 1
-    assert [state.status for state in there.states(there.plan("long").cells).values()] == ["done"]
+    (state,) = there.states(there.plan("long").cells).values()
+    assert state.status == "done"
     restored = milbench.results(tmp_path / "there", "long").table()
     assert restored["mean"].tolist() == trained["mean"].tolist()
 
@@ -108,7 +111,8 @@ def test_keeping_that_breaks_leaves_no_archive(
         patched.setattr(parts, "keep_whole_bags", full_disk)
         with pytest.raises(OSError, match="No space"):
             parts.keep(root, "long")
-    assert [*(parts.REPORTS / "long" / "parts").iterdir()] == []
+    left = [*(parts.REPORTS / "long" / "parts").iterdir()]
+    assert left == []
     assert parts.keep(root, "long").name == "001.tar.gz"
 
 

@@ -33,15 +33,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = (REPOSITORY / "milbench" / "templates" / name).read_text("utf-8")
         changed = text.replace("Recipe(lr=1e-2", 'Recipe(optimizer="plain", lr=1e-2')
         (source / "somebodys_bags" / name).write_text(changed, "utf-8")
+    place = folder / "site-packages"
+    # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-    subprocess.run([uv, "pip", "install", "--quiet", "--no-cache", "--no-deps", "--offline", "--no-build-isolation",
-                    "--python", sys.executable, "--target", str(folder / "site-packages"), str(source)],
-                   check=True, capture_output=True)  # fmt: skip
-    return folder / "site-packages"
+    command = [uv, "pip", "install", "--quiet", "--no-cache"]
+    # What it needs is installed here: nothing is fetched.
+    command += ["--no-deps", "--offline", "--no-build-isolation"]
+    command += ["--python", sys.executable, "--target", str(place), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return place
 
 
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let Python find the package, and the registries look for it."""
     monkeypatch.syspath_prepend(site)
     for each in REGISTRIES:
         each.cache_clear()
@@ -50,12 +55,17 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         each.cache_clear()
 
 
-@pytest.mark.parametrize(("what", "name", "summary"), [
-    ("losses", "my-loss", "A class occurs in a bag if the mean"),
-    ("tasks", "my-task", "Find which of three kinds of points"),
-    ("optimizers", "plain", "Move every weight by the learning rate"),
-    ("networks", "one-layer", "Make a linear map of every instance"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("what", "name", "summary"),
+    [
+        pytest.param("losses", "my-loss", "A class occurs in a bag if the mean", id="loss"),
+        pytest.param("tasks", "my-task", "Find which of three kinds of points", id="task"),
+        pytest.param(
+            "optimizers", "plain", "Move every weight by the learning rate", id="optimizer"
+        ),
+        pytest.param("networks", "one-layer", "Make a linear map of every instance", id="network"),
+    ],
+)
 def test_what_a_package_adds_is_listed_with_its_origin(
     milbench: Milbench,
     installed: None,
@@ -65,30 +75,44 @@ def test_what_a_package_adds_is_listed_with_its_origin(
     summary: str,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    (line,) = (line for line in milbench("list", what).out.splitlines() if f" {name} " in line)
+    listed = milbench("list", what).done().splitlines()
+    (line,) = [line for line in listed if f" {name} " in line]
     assert "somebodys-bags 1.2" in line
     assert summary in line
 
 
 def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
-    out = milbench(
-        "run", "--loss", "my-loss", "--task", "my-task", "--network", "one-layer", *SMALL
-    ).done()
-    assert "the cell is done" in out
+    words = ["run", "--loss", "my-loss", "--task", "my-task", "--network", "one-layer"]
+    assert "the cell is done" in milbench(*words, *SMALL).done()
 
 
-def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
-    def planned(**recipe: str) -> Cell:
-        given = {
+def planned(**recipe: str) -> Cell:
+    """Return a cell of the task and the network of the package, with changes of the recipe."""
+    spec = make_spec(
+        {
+            "name": "t",
             "losses": ["exact"],
             "tasks": ["my-task"],
             "networks": ["one-layer"],
             "recipe": recipe,
         }
-        return make_plan(make_spec({"name": "t", **given})).cells[0]
+    )
+    return make_plan(spec).cells[0]
 
+
+def test_the_package_is_part_of_the_revision_of_a_network(installed: None) -> None:
     assert planned().network.revision.endswith(" of somebodys-bags 1.2")
-    assert planned().recipe.optimizer == "plain"
-    assert planned().recipe.optimizer_origin == "somebodys-bags 1.2"
+
+
+def test_the_package_is_the_origin_of_the_optimizer_of_a_cell(installed: None) -> None:
+    recipe = planned().recipe
+    assert recipe.optimizer == "plain"
+    assert recipe.optimizer_origin == "somebodys-bags 1.2"
+
+
+def test_the_origin_of_an_optimizer_cannot_be_chosen(installed: None) -> None:
     assert planned(optimizer_origin="another 9").recipe == planned().recipe
+
+
+def test_an_optimizer_of_milbench_has_no_origin(installed: None) -> None:
     assert planned(optimizer="adamw").recipe.optimizer_origin == ""

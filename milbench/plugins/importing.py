@@ -67,13 +67,15 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
 def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
     """Return the error that says what has ended an import, with the plug-in's innermost line."""
     package = module.partition(".")[0]
-    places = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
-    ]
+    # The lines of the plug-in that were being run, the innermost last.
+    places = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] == package:
+            places.append((frame.f_code.co_filename, line))
     text = in_one_line(message(error))
     if isinstance(error, SyntaxError):
+        # No frame runs the line that cannot be compiled.
         text = error.msg
         if error.filename:
             places = [(error.filename, error.lineno or 0)]
@@ -187,8 +189,11 @@ def _file(module: ModuleType) -> str:
     file = file_of(module)
     if file:
         return file
+    # Not by `getattr`, which a lazy module answers by importing another one.
     folders = vars(module).get("__path__")
-    return next(iter(folders), "") if folders else ""
+    if not folders:
+        return ""
+    return next(iter(folders), "")
 
 
 def _lies_in(folder: Path, module: ModuleType) -> bool:

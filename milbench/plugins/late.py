@@ -89,7 +89,9 @@ class LateImports:
         """Return the installed packages of a module that are in no record, with their versions."""
         if is_milbench(module) or not is_site_file(module_file(module)):
             return set()
-        recorded = {name for record in self._records.values() for name in record.distributions}
+        recorded: set[str] = set()
+        for record in self._records.values():
+            recorded |= record.distributions.keys()
         found = foreign_distributions(module)
         return {f"{name} {version}" for name, version in found.items() if name not in recorded}
 

@@ -198,6 +198,7 @@ def _make_record(
     """
     folder = _folder(target)
     files: dict[str, str] = {}
+    # What the digest is made of. The path of the folder is in none of these lines.
     lines: set[str] = set()
     for name in sorted(modules):
         file = module_file(name)
@@ -256,7 +257,8 @@ def _folder(target: Target) -> Path:
     if not file:
         return Path.cwd()
     place = Path(file).resolve().parent
-    return place.parent if hasattr(sys.modules[top], "__path__") else place
+    is_package = hasattr(sys.modules[top], "__path__")
+    return place.parent if is_package else place
 
 
 def _module_label(target: Target, name: str, file: str, folder: Path) -> str:
@@ -291,7 +293,8 @@ class _OpenedFiles:
             return
         path, mode, flags = arguments
         if not isinstance(path, str | bytes | os.PathLike):
-            return  # a file that is open already
+            # It is the number of a file that is open already.
+            return
         place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 it follows no links
         if _is_for_writing(mode, flags):
             self._written.add(place)
@@ -313,8 +316,9 @@ class _OpenedFiles:
             return path.endswith(SOURCES)
         caller = frame
         while caller is not None and not _is_import_system(caller):
+            # From here on outwards, it is this module that records the import.
             if caller.f_globals.get("__name__") == __name__:
-                return False  # from here on outwards it is what records
+                return False
             if is_own_frame(caller):
                 return True
             caller = caller.f_back
@@ -332,6 +336,7 @@ def is_own_frame(frame: FrameType) -> bool:
 
 
 def _is_for_writing(mode: str | None, flags: int) -> bool:
+    """Return whether a file is opened for writing: by `open` with a mode, or by `os.open` with flags."""
     if mode is not None:
         return not {"w", "a", "x", "+"}.isdisjoint(mode)
     return flags & os.O_ACCMODE != os.O_RDONLY

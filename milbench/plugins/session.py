@@ -72,7 +72,10 @@ class _Reader:
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
+        # The id of a value -> its number. A value that is met again is described by its number, so
+        # that values may contain each other.
         self._numbers: dict[int, int] = {}
+        # Every numbered value, so that no other one gets its id meanwhile.
         self._kept: list[Any] = []
 
     def describe(self, value: Any) -> Any:
@@ -83,13 +86,12 @@ class _Reader:
             self.modules.add(value.__name__)
             return f"module {value.__name__}"
         if isinstance(value, tuple | frozenset | CodeType):
-            # They may be one object or several equal ones. They contain themselves only by way of
-            # others.
+            # They get no number: whether two equal ones are one object differs between processes.
+            # They contain themselves only by way of others, which are numbered.
             return self._describe_new(value)
         if id(value) in self._numbers:
             return f"value {self._numbers[id(value)]}"
         self._numbers[id(value)] = len(self._numbers)
-        # Kept, so that no other value gets its id meanwhile.
         self._kept.append(value)
         return self._describe_new(value)
 
@@ -97,7 +99,9 @@ class _Reader:
         if isinstance(value, list | tuple):
             return [type(value).__name__, *map(self.describe, value)]
         if isinstance(value, set | frozenset):
-            return [type(value).__name__, *sorted(map(str, map(self.describe, value)))]
+            # Their order differs between processes.
+            members = [str(self.describe(member)) for member in value]
+            return [type(value).__name__, *sorted(members)]
         if isinstance(value, dict):
             return ["dict", *map(self.describe, value.items())]
         if isinstance(value, CodeType):
@@ -132,12 +136,11 @@ class _Reader:
     def _describe_function(self, value: FunctionType) -> Any:
         code = value.__code__
         closure = value.__closure__ or ()
-        enclosed = [
-            [name, self.describe(cell.cell_contents)]
-            for name, cell in zip(code.co_freevars, closure, strict=True)
+        enclosed = []
+        for name, cell in zip(code.co_freevars, closure, strict=True):
             # The class of a method that calls `super()` is described already.
-            if name != "__class__"
-        ]
+            if name != "__class__":
+                enclosed.append([name, self.describe(cell.cell_contents)])
         defaults = self.describe([value.__defaults__, value.__kwdefaults__])
         home = str(value.__globals__.get("__name__"))
         if home != "__main__" and home in sys.modules:
@@ -145,11 +148,9 @@ class _Reader:
             # record of that module.
             self.modules.add(home)
             return ["function", _lasting_name(home), value.__qualname__, defaults, enclosed]
-        used = [
-            [name, self.describe(value.__globals__[name])]
-            for name in sorted(_globals_of(code))
-            if name in value.__globals__
-        ]
+        # Other names are built into Python.
+        names = sorted(_globals_of(code) & value.__globals__.keys())
+        used = [[name, self.describe(value.__globals__[name])] for name in names]
         return ["function", self.describe(code), defaults, enclosed, used]
 
     def _describe_code(self, code: CodeType) -> Any:
@@ -170,7 +171,10 @@ class _Reader:
         if hasattr(value, "__dict__"):
             return [kind, self.describe(vars(value))]
         text = repr(value)
-        return [kind, "" if " at 0x" in text else text]
+        # Such a text holds an address in memory, which differs between processes.
+        if " at 0x" in text:
+            text = ""
+        return [kind, text]
 
 
 def _lasting_name(module: str) -> str:
@@ -183,11 +187,10 @@ def _lasting_name(module: str) -> str:
 
 def _globals_of(code: CodeType) -> set[str]:
     """Return the global names that a function and the functions inside it look up."""
-    names = {
-        str(instruction.argval)
-        for instruction in dis.get_instructions(code)
-        if instruction.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
-    }
+    names: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")):
+            names.add(str(instruction.argval))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names |= _globals_of(constant)

@@ -123,7 +123,8 @@ class CellFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self._begun_id = path.name  # of the cell that this process began here
+        # The id of the cell that this process began here.
+        self._begun_id = path.name
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
         self.predictions = path / PREDICTIONS
@@ -215,7 +216,7 @@ class CellFolder:
     def _damage(self, names: set[str], weights: bool) -> str:
         """Return what is wrong with a finished cell, "" for nothing; `names` are those of its files."""
         try:
-            return self._changed(names, weights) or self._lack()
+            return self._not_as_written(names, weights) or self._lack()
         except Unreadable:
             raise
         except (
@@ -228,7 +229,7 @@ class CellFolder:
         ) as error:
             return f"it cannot be read: {error}"
 
-    def _changed(self, names: set[str], weights: bool) -> str:
+    def _not_as_written(self, names: set[str], weights: bool) -> str:
         """Return which file of a finished cell is not as it was written, "" for none.
 
         A damaged result.json may hold anything, and raise an error of many kinds.
@@ -249,6 +250,7 @@ class CellFolder:
         return ""
 
     def _is_as_written(self, name: str, listed: tuple[int, str], weights: bool) -> bool:
+        """Return whether a file has the size and the digest with which result.json lists it."""
         size, digest = listed
         with open_file(self.path / name) as file:
             # The size comes first: a file of another one, however large, is not read.
@@ -316,13 +318,14 @@ class CellFolder:
     def interruption(self) -> str:
         """Return where the training of a missing cell stopped, such as "epoch 38 of 50"; "" if it never began."""
         progress = _read_json(self._progress) or {}
-        epoch, epochs = progress.get("epoch"), progress.get("epochs")
+        epoch = progress.get("epoch")
+        epochs = progress.get("epochs")
         if isinstance(epoch, int) and isinstance(epochs, int):
             return f"epoch {epoch} of {epochs}"
         if not self.checkpoint.exists() or not self.is_described():
             return ""
         # A later launch has removed the progress; the checkpoint belongs to the end of the history.
-        finished = max((epoch for epoch, *_ in self.history()), default=0)
+        finished = _last_epoch(self.history())
         epochs = self.cell().recipe.epochs
         return f"epoch {min(finished + 1, epochs)} of {epochs}"
 
@@ -375,8 +378,9 @@ class CellFolder:
         if epoch > 1 and not self._history.exists():
             raise Incomplete("history.csv was removed while the cell was computed")
         header = "" if self._history.exists() else HEADER
+        rows = [(epoch, metric, value) for metric, value in metrics.items()]
         with self._history.open("a", encoding="utf-8") as file:
-            file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
+            file.write(header + _lines(rows))
             file.flush()
             # The checkpoint that is written next belongs to this history, which has to be on the disk before it.
             os.fsync(file.fileno())
@@ -424,7 +428,7 @@ class CellFolder:
     def check_complete(self) -> None:
         """Raise Incomplete where something is gone that a finished cell must have, or was changed meanwhile."""
         try:
-            lack = self._lack() or self._change()
+            lack = self._lack() or self._changed_meanwhile()
         except Unreadable:
             raise
         except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -432,13 +436,14 @@ class CellFolder:
         if lack:
             raise Incomplete(lack)
 
-    def _change(self) -> str:
+    def _changed_meanwhile(self) -> str:
         """Return what somebody has changed while the cell was computed, "" for nothing."""
         if self._described_id() != self._begun_id:
             return "cell.json is not that of this cell"
         rows = self.history()
         lines = read_file(self._history).count(b"\n")
-        if len(rows) != lines - 1:  # without the header
+        # The first line is the header.
+        if len(rows) != lines - 1:
             return "history.csv has a damaged line"
         values = {(epoch, metric) for epoch, metric, _ in rows}
         if len(values) != len(rows):
@@ -548,7 +553,7 @@ class CellFolder:
     def last_metrics(self) -> dict[str, float]:
         """Return the metrics after the last epoch so far."""
         rows = self.history()
-        last = max((epoch for epoch, *_ in rows), default=0)
+        last = _last_epoch(rows)
         return {name: value for epoch, name, value in rows if epoch == last}
 
     def artifacts(self) -> list[Path]:
@@ -612,7 +617,13 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _last_epoch(rows: Iterable[Row]) -> int:
+    """Return the last epoch of a history, 0 for an empty one."""
+    return max((epoch for epoch, _, _ in rows), default=0)
+
+
 def _lines(rows: Iterable[Row]) -> str:
+    """Return rows of the history as text; `repr` keeps every digit of a value."""
     return "".join(f"{epoch},{metric},{value!r}\n" for epoch, metric, value in rows)
 
 

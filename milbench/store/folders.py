@@ -168,18 +168,15 @@ class Root:
             raise UsageError(
                 f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids"
             )
-        names = [f"{folder.id} ({folder.about()['label']})" for folder in matches[:MOST_NAMED]]
         if len(matches) > 1:
-            others = len(matches) - len(names)
-            rest = f" and {others} more" if others else ""
-            listed = f"{', '.join(names)}{rest}; give more characters"
-            raise UsageError(f"{reference!r} is the beginning of {len(matches)} cells: {listed}")
-        state = matches[0].state(weights=True)
+            raise _ambiguous(reference, matches)
+        found = matches[0]
+        state = found.state(weights=True)
         if state.status != "done":
             reason = f": {state.reason}" if state.reason else ""
             what = state.problem or f"not done ({state.status}{reason})"
-            raise UsageError(f"cell {names[0]} is {what}")
-        return matches[0]
+            raise UsageError(f"cell {_named(found)} is {what}")
+        return found
 
     def _folders_that_begin(self, start: str) -> list[CellFolder]:
         """Return the folders of cells whose id, or run in MLflow, begins with some characters."""
@@ -192,8 +189,25 @@ class Root:
 
     def folders(self) -> Iterator[CellFolder]:
         """Yield the folders of all cells of the store, whatever comparison they belong to."""
-        if self.cells.is_dir():
-            yield from (CellFolder(path) for path in sorted(self.cells.iterdir()) if path.is_dir())
+        if not self.cells.is_dir():
+            return
+        for path in sorted(self.cells.iterdir()):
+            # Locks and files of somebody else lie beside the folders.
+            if path.is_dir():
+                yield CellFolder(path)
+
+
+def _ambiguous(reference: str, matches: list[CellFolder]) -> UsageError:
+    """Return the error of a reference with which several ids begin."""
+    named = [_named(folder) for folder in matches[:MOST_NAMED]]
+    others = len(matches) - len(named)
+    rest = f" and {others} more" if others else ""
+    listed = f"{', '.join(named)}{rest}; give more characters"
+    return UsageError(f"{reference!r} is the beginning of {len(matches)} cells: {listed}")
+
+
+def _named(folder: CellFolder) -> str:
+    return f"{folder.id} ({folder.about()['label']})"
 
 
 def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:
@@ -254,7 +268,9 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
         if state.status == "done":
             folders[cell.id] = folder.path
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    # Unlike int64, this type can hold missing values.
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
+    # The same texts stand in many rows; as categories, each is kept once.
     text = frame.columns.difference(["seed", "epoch", "value", "draw"])
     frame[text] = frame[text].astype("category")
     return Results(plan, frame, folders, place.imported_later(plan.cells))
@@ -279,15 +295,16 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     before = (*plan.labels[cell.id], cell.loss.supervision, cell.seed, state.status, state.reason)
     after = (cell.id, run, machine, code, draw)
     # Costs of single epochs are left out, for those of the whole training.
-    values: list[tuple[int | None, str, float]] = [
-        row for row in history if not row[1].startswith("cost/")
-    ]
+    values: list[tuple[int | None, str, float]] = []
+    for epoch, metric, value in history:
+        if not metric.startswith("cost/"):
+            values.append((epoch, metric, value))
     for name, value in _costs(folder, state, history).items():
         values.append((cell.recipe.epochs, f"cost/{name}", value))
     if not values:
         values.append((None, "", float("nan")))
-    for epoch, metric, value in values:
-        yield (*before, epoch, metric, value, *after)
+    for row in values:
+        yield (*before, *row, *after)
 
 
 def _costs(folder: CellFolder, state: State, history: list[Row]) -> dict[str, float]:
@@ -304,7 +321,8 @@ def _steps(history: Iterable[Row]) -> float:
     """Return the number of training steps: for each epoch its seconds divided by the seconds of a step."""
     values = {(epoch, metric): value for epoch, metric, value in history}
     steps = 0
-    for (epoch, metric), seconds_of_step in values.items():
+    for (epoch, metric), value in values.items():
         if metric == "cost/step_seconds":
-            steps += round(values[epoch, "cost/train_seconds"] / seconds_of_step)
+            seconds_of_epoch = values[epoch, "cost/train_seconds"]
+            steps += round(seconds_of_epoch / value)
     return float(steps)

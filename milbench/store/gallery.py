@@ -111,7 +111,9 @@ class Gallery:
         if self.kind == "set":
             return (-1, -1, self.instances.shape[-1])
         channels = self.instances.shape[1]
-        return (-1, channels, -1) if self.kind == "sequence" else (-1, channels, -1, -1)
+        if self.kind == "sequence":
+            return (-1, channels, -1)
+        return (-1, channels, -1, -1)
 
     def one_bag(self) -> NDArray[np.float32]:
         """Return the instances of the first bag as a batch of one, without padding."""
@@ -125,7 +127,8 @@ class Gallery:
 
     def class_map(self, bag: int) -> NDArray[np.int64]:
         """Return the most probable class of every position of a bag, C for background and where the mask excludes."""
-        class_map: NDArray[np.int64] = self.probs[bag].astype(np.float32).argmax(axis=0)
+        probs = self.probs[bag].astype(np.float32)
+        class_map: NDArray[np.int64] = probs.argmax(axis=0)
         if self.mask is not None:
             class_map[~self.mask[bag]] = len(self.class_names)
         return class_map

@@ -12,20 +12,26 @@ def late_import_notes(
 
     `imported` is cell id -> what the cell lists, see `LateImports.found` in `milbench.plugins.late`.
     """
+    # Plug-ins, and files or packages -> names. Cells with the same plug-ins share a line.
     found: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         late = imported.get(cell.id)
         if not late:
             continue
-        plugins = " and ".join(
-            f"{kind} {cell.choices[kind]}" for kind in cell.choices if kind in late["by"]
-        )
+        plugins = _plugins_of(cell, late["by"])
         for key in ("files", "packages"):
             found.setdefault((plugins, key), set()).update(late[key])
     return [_note(plugins, key, sorted(names)) for (plugins, key), names in found.items() if names]
 
 
+def _plugins_of(cell: Cell, kinds: list[str]) -> str:
+    """Return the plug-ins of a cell of some kinds, such as "loss mine and network wide"."""
+    named = [f"{kind} {choice}" for kind, choice in cell.choices.items() if kind in kinds]
+    return " and ".join(named)
+
+
 def _note(plugins: str, key: str, names: list[str]) -> str:
+    """Return the line on files or, with the key "packages", on packages that plug-ins imported."""
     event = "an edit" if key == "files" else "another version"
     pronoun = "it" if len(names) == 1 else "them"
     return (

@@ -109,6 +109,7 @@ class Mirror:
             if has_changed or lacks_model or is_elsewhere:
                 behind.append(cell)
             elif status == "done":
+                # Another status may still change.
                 self._settled.add(cell.id)
         return behind
 
@@ -284,7 +285,7 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
             problems.append(str(error))
             continue
         problems += _synchronise_one(root, plan, log_models=log_models)
-    # One of the server is the same for all comparisons.
+    # A problem of the server is the same for all comparisons, and named once.
     return list(dict.fromkeys(problems))
 
 

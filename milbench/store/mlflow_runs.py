@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+from numpy.typing import NDArray
 
 from milbench._utils.addresses import address_digest
 from milbench._utils.files import file_and_member
@@ -24,6 +27,7 @@ from milbench._version import __version__
 from milbench.contracts.resolver import resolve
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
+from milbench.experiment.choices import TaskChoice
 from milbench.experiment.plan import Plan
 from milbench.networks.known_networks import registries
 from milbench.store import gallery
@@ -42,6 +46,8 @@ ATTEMPT = "milbench.attempt"
 """The tag of a run that tells it from earlier runs of the same cell, which was computed again."""
 MOST_METRICS = 900
 """Metrics that are sent at once. A server takes 1,000."""
+MOST_CHARACTERS = 4000
+"""Characters of a reason that are sent. MLflow cuts or refuses longer tags, at a length that differs by version."""
 DIGEST_LENGTH = 36
 """Characters that MLflow keeps of the digest of a data set."""
 
@@ -64,13 +70,7 @@ class Runs:
         self.is_local = uri.startswith("sqlite:")
         database = database_of(uri)
         if database is not None and not database.exists():
-            # A database that was killed while MLflow made its tables would never be opened again.
-            scratch = database.with_name(f".{database.name}.{os.getpid()}")
-            address = uri.replace(database.name, scratch.name)
-            mlflow.MlflowClient(address).search_experiments(max_results=1)
-            # Another launch may have made the database in the meantime, and removed this one.
-            with suppress(FileNotFoundError):
-                scratch.replace(database)
+            _make_database(uri, database)
         self.client: Any = mlflow.MlflowClient(uri)
 
     def forget_lost(self) -> None:
@@ -118,18 +118,21 @@ class Runs:
             # The cell was stopped, and goes on.
             self.client.update_run(record["run"], status="RUNNING")
         history = folder.history()
-        ends = _ends_of_epochs(history, record["start"])
-        new = [
-            Metric(name, value, ends[epoch], epoch)
-            for epoch, name, value in history[record["rows"] :]
-        ]
-        for start in range(0, len(new), MOST_METRICS):
-            self.client.log_batch(record["run"], metrics=new[start : start + MOST_METRICS])
+        self._log_metrics(record, history)
         record = record | {"rows": len(history)}
         folder.keep_mirrored(record)
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)
         folder.keep_mirrored(record | {"status": status, "model": log_models and status == "done"})
+
+    def _log_metrics(self, record: Mapping[str, Any], history: list[Row]) -> None:
+        """Log the rows of a history that are not in MLflow yet, as the record of the folder says."""
+        ends = _ends_of_epochs(history, record["start"])
+        metrics = []
+        for epoch, name, value in history[record["rows"] :]:
+            metrics.append(Metric(name, value, ends[epoch], epoch))
+        for start in range(0, len(metrics), MOST_METRICS):
+            self.client.log_batch(record["run"], metrics=metrics[start : start + MOST_METRICS])
 
     def _create_run(self, experiment: str, cell: Cell, folder: CellFolder) -> dict[str, Any]:
         """Create the run of a cell unless an earlier try has; return the record that its folder keeps."""
@@ -170,17 +173,10 @@ class Runs:
         if result:
             end = int(1000 * result["finished"])
             self._log_costs(run_id, folder, result["costs"], end, cell.recipe.epochs)
-        # The name before the SHA-256 could fill the characters that are kept.
-        task = cell.task
-        sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
-        digest = sha256[1] if sha256 else task.data
-        source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
-        context = InputTag("mlflow.data.context", "training and evaluation")
-        data = Dataset(task.name, digest[:DIGEST_LENGTH], "code", source)
-        self.client.log_inputs(run_id, [DatasetInput(data, [context])])
+        self._log_data(run_id, cell.task)
         reason = folder.failure()
         if reason:
-            self.client.set_tag(run_id, "milbench.reason", reason[:4000])
+            self.client.set_tag(run_id, "milbench.reason", reason[:MOST_CHARACTERS])
         for path in folder.artifacts():
             self._log_file(run_id, path)
         if result and log_models:
@@ -188,6 +184,16 @@ class Runs:
                 write_model(Path(scratch) / "model", folder, cell, result)
                 self._log_file(run_id, Path(scratch) / "model")
         self.client.set_terminated(run_id, STATUSES[status], end)
+
+    def _log_data(self, run_id: str, task: TaskChoice) -> None:
+        """Log the data of a task by their digest."""
+        # The name before the SHA-256 could fill the characters that are kept.
+        sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
+        digest = sha256[1] if sha256 else task.data
+        source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
+        context = InputTag("mlflow.data.context", "training and evaluation")
+        data = Dataset(task.name, digest[:DIGEST_LENGTH], "code", source)
+        self.client.log_inputs(run_id, [DatasetInput(data, [context])])
 
     def _log_costs(
         self, run_id: str, folder: CellFolder, costs: Mapping[str, float], end: int, epochs: int
@@ -217,6 +223,20 @@ class Runs:
                 shutil.copyfile(path, place)
 
 
+def _make_database(uri: str, database: Path) -> None:
+    """Let MLflow make a database with its tables, under another name until it is whole.
+
+    If the process is killed meanwhile, MLflow could not open the database again.
+    """
+    scratch = database.with_name(f".{database.name}.{os.getpid()}")
+    address = uri.replace(database.name, scratch.name)
+    # The first request makes the tables.
+    mlflow.MlflowClient(address).search_experiments(max_results=1)
+    # Another launch may have made the database in the meantime, and removed this one.
+    with suppress(FileNotFoundError):
+        scratch.replace(database)
+
+
 def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
     """Return when each epoch ended, by the seconds of training since `start`; evaluations are left out.
 
@@ -234,59 +254,82 @@ def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
 def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
     """Write a new folder that `mlflow.pyfunc.load_model` loads where milbench is, without the folder of the cell."""
     from mlflow import pyfunc
-    from mlflow.models import ModelSignature
 
     test_bags = gallery.load(folder.gallery)
     example = test_bags.one_bag()
     with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
         data = Path(scratch) / "network"
+        code = Path(scratch) / "code"
         data.mkdir()
         for path in (folder.weights, folder.memory):
             if path.exists():
                 shutil.copyfile(path, data / path.name)
-        packed: dict[str, str] = {}
-        copies: dict[Path, Path] = {}
-        for kind, choice in cell.choices.items():
-            file, member = file_and_member(choice.source)
-            if not file:
-                continue
-            place_of_file = data / kind / Path(file).name
-            copies[place_of_file] = Path(file)
-            reference = f"{kind}/{Path(file).name}"
-            packed[kind] = f"{reference}:{member}" if member else reference
-            entry = registries()[kind].entry(resolve(registries()[kind], choice.source))
-            for used in map(Path, entry.record.files):
-                for copy in _places_of_used(used, Path(file), place_of_file, Path(scratch)):
-                    copies[copy] = used
-        CellFolder(data).begin(cell.with_sources(packed), folder.about()["label"], provenance={})
-        CellFolder(data).write_result(result)
+        sources, copies = _packed_plugins(cell, data, code)
+        packed = CellFolder(data)
+        packed.begin(cell.with_sources(sources), folder.about()["label"], provenance={})
+        packed.write_result(result)
+        # After `begin`, which may clear the folder.
         for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(original, copy)
-        # These are the columns that milbench.inference.saved_model returns.
-        columns = [("labels", "string"), ("probability", "double")]
-        columns += [(f"presence {name}", "double") for name in result["classes"]]
-        inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
-        outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
-        code_paths = [str(path) for path in (Path(scratch) / "code").glob("*")]
+        code_paths = [str(path) for path in code.glob("*")]
         pyfunc.save_model(
             place,
             loader_module="milbench.inference.saved_model",
             data_path=str(data),
             input_example=example,
-            signature=ModelSignature(inputs, outputs),
+            signature=_signature(test_bags, example, result["classes"]),
             pip_requirements=[f"milbench=={__version__}"],
             code_paths=code_paths or None,
         )
 
 
-def _places_of_used(
-    used: Path, plugin: Path, copy_of_plugin: Path, scratch: Path
-) -> Iterator[Path]:
+def _packed_plugins(cell: Cell, data: Path, code: Path) -> tuple[dict[str, str], dict[Path, Path]]:
+    """Say how the plug-ins of a cell are packed into a model.
+
+    Args:
+        cell: whose loss, task and network may be files of a user.
+        data: the folder of the model for the network, and for files beside those of plug-ins.
+        code: its folder for modules that Python imports by their names.
+
+    Returns:
+        The sources of the plug-ins by their kinds, relative to `data`, and copy -> original of every file.
+    """
+    sources: dict[str, str] = {}
+    copies: dict[Path, Path] = {}
+    for kind, choice in cell.choices.items():
+        file, member = file_and_member(choice.source)
+        if not file:
+            continue
+        plugin = Path(file)
+        copy_of_plugin = data / kind / plugin.name
+        copies[copy_of_plugin] = plugin
+        reference = f"{kind}/{plugin.name}"
+        sources[kind] = f"{reference}:{member}" if member else reference
+        registry = registries()[kind]
+        entry = registry.entry(resolve(registry, choice.source))
+        for used in map(Path, entry.record.files):
+            for copy in _places_of_used(used, plugin, copy_of_plugin, code):
+                copies[copy] = used
+    return sources, copies
+
+
+def _signature(
+    test_bags: gallery.Gallery, example: NDArray[np.float32], classes: list[str]
+) -> ModelSignature:
+    """Return the columns that `milbench.inference.saved_model` returns for a batch of bags."""
+    columns = [("labels", "string"), ("probability", "double")]
+    columns += [(f"presence {name}", "double") for name in classes]
+    inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
+    outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
+    return ModelSignature(inputs, outputs)
+
+
+def _places_of_used(used: Path, plugin: Path, copy_of_plugin: Path, code: Path) -> Iterator[Path]:
     """Yield where a model keeps a file that a plug-in uses, so that its copy finds it.
 
     What lies in the folder of the plug-in is copied beside it, and modules from elsewhere below the
-    folder from which Python imports them.
+    folder from which Python imports them, which `code` stands for in the model.
     """
     folder = plugin.parent
     is_beside = used.is_relative_to(folder)
@@ -299,4 +342,4 @@ def _places_of_used(
     nearest = max(roots, key=lambda root: len(root.parts))
     # Below a folder inside that of the plug-in, a module has another name than its path from there.
     if not is_beside or len(nearest.parts) > len(folder.parts):
-        yield scratch / "code" / used.relative_to(nearest)
+        yield code / used.relative_to(nearest)

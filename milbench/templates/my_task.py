@@ -83,6 +83,7 @@ class MyTask(Task):
     ) -> FixedBags:
         bags = draw_bags()
         order = torch.randperm(len(bags), generator=generator(self.name, "split", seed))
+        # 100 bags to test on, 100 to validate on, and the other 400 to train on.
         test, validation, train = order.tensor_split([100, 200])
         numbers = {"train": train, "validation": validation, "test": test}
         parts = {part: bags.selected(some).to(device) for part, some in numbers.items()}

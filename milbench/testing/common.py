@@ -17,8 +17,10 @@ from milbench.contracts.network import BagKind
 
 def reference_to(test: type, name: str) -> str:
     """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
-    is_file = name.partition(":")[0].endswith(".py")
-    return str(Path(inspect.getfile(test)).parent / name) if is_file else name
+    file, _, _ = name.partition(":")
+    if not file.endswith(".py"):
+        return name
+    return str(Path(inspect.getfile(test)).parent / name)
 
 
 def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -48,16 +50,26 @@ def assert_padding_has_no_part(
     """Assert that each bag has the same logits alone and padded among the others."""
     together, mask = checked_logits(network.eval(), bags, num_classes)
     for number in range(len(bags)):
-        bag = bags.selected(slice(number, number + 1))
-        if bag.mask is not None:
-            real = (slice(None), bag.mask[0]) if kind == "sets" else (..., bag.mask[0])
-            bag = replace(bag, instances=bag.instances[real], mask=None)
+        bag = _without_padding(bags.selected(slice(number, number + 1)), kind)
         alone, _ = checked_logits(network, bag, num_classes)
-        assert_close(alone[0].flatten(1), together[number][:, mask[number]], rtol=1e-4, atol=1e-5)
+        among_others = together[number][:, mask[number]]
+        assert_close(alone[0].flatten(1), among_others, rtol=1e-4, atol=1e-5)
+
+
+def _without_padding(bag: Bags, kind: BagKind) -> Bags:
+    """Return a batch of one bag with its own instances or frames alone."""
+    if bag.mask is None:
+        return bag
+    there = bag.mask[0]
+    if kind == "sets":
+        return replace(bag, instances=bag.instances[:, there], mask=None)
+    # Frames are the last dimension.
+    return replace(bag, instances=bag.instances[..., there], mask=None)
 
 
 def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> None:
     """Assert that two networks of a seed are equal, and one of another seed is not."""
+    # The generators of the process must have no part: they differ between the first two networks.
     np.random.seed(1)  # noqa: NPY002 the generator of the whole process is meant, as by the next line
     random.seed(1)
     first = make(5).state_dict()
@@ -71,7 +83,7 @@ def assert_weights_depend_on_the_seed_alone(make: Callable[[int], Network]) -> N
 def assert_gradients(network: Network) -> None:
     """Assert that every weight that is trained has a gradient, which is finite."""
     for name, weights in network.named_parameters():
-        assert not weights.requires_grad or weights.grad is not None, (
-            f"{name} has no part in the logits"
-        )
-        assert weights.grad is None or weights.grad.isfinite().all(), name
+        if weights.requires_grad:
+            assert weights.grad is not None, f"{name} has no part in the logits"
+        if weights.grad is not None:
+            assert weights.grad.isfinite().all(), name

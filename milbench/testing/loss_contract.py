@@ -13,16 +13,20 @@ from torch.testing import assert_close
 from milbench import Loss, load_loss
 from milbench.testing.common import reference_to
 
+# The bags, classes and positions of the batches.
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
-EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)  # (2^C, C), all label sets
+EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)
+"""(2^C, C), all label sets."""
 SIZES = (6, 1, 4, 3)
+"""The positions of each bag of a padded batch."""
 MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
 FULL_POSITIONS = ((K,), (2, 3), (1, 3, 2))
+"""Shapes of K positions: of sequences or sets, images, and volumes."""
 POSITIONS = ((), *FULL_POSITIONS)
-# All different, so that a gradient in the wrong bag is noticed.
 WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])
+"""The weights of the losses of the four bags, all different, so that a gradient in the wrong bag is noticed."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,10 @@ class LossContract:
         _skip_if_ordered(loss)
         logits = some_logits(*positions)
         flat_logits = logits.reshape(B, C + 1, -1)
-        # Bags of fewer than C positions have room for the first class of their label set alone.
-        fitting = labels if flat_logits.shape[2] == K else labels & (labels.cumsum(dim=1) == 1)
+        fitting = labels
+        if flat_logits.shape[2] < C:
+            # There is room for the first class of each label set alone.
+            fitting = labels & (labels.cumsum(dim=1) == 1)
         found = all_answers(loss, logits, fitting)
         _assert_shapes(found, positions)
         _assert_same_apart_from_shape(found, all_answers(loss, flat_logits, fitting))
@@ -120,6 +126,7 @@ class LossContract:
         if loss.supervision != "set":
             pytest.skip("what a target says beside the label set decides here")
         for shown in range(C):
+            # The first half of the positions shows the class, the second half background.
             logits = torch.full((1, C + 1, K), -6.0, dtype=torch.float64)
             logits[:, C, K // 2 :] = 6.0
             logits[:, shown, : K // 2] = 6.0
@@ -154,6 +161,7 @@ class LossContract:
     def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         order = torch.tensor([2, 0, 1])
+        # The background stays in its place.
         channels = torch.tensor([2, 0, 1, C])
         before = all_answers(loss, logits, labels)
         renamed = Answers(
@@ -179,6 +187,7 @@ class LossContract:
     def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         padding = some_logits(3, seed=1)
+        # Three masked positions after the second one.
         padded = torch.cat([logits[:, :, :2], padding, logits[:, :, 2:]], dim=2)
         real = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
@@ -194,12 +203,16 @@ class LossContract:
         batch = all_answers(loss, logits, labels, MASK)
         for bag, size in enumerate(SIZES):
             only = slice(bag, bag + 1)
-            in_batch = Answers(*(part[only] for part in batch)).at(slice(size))
+            in_batch = batch.of_bag(bag).at(slice(size))
             logits_alone = logits[only, :, :size]
-            assert_close(answers(loss, logits_alone), in_batch[2:])
+            alone = answers(loss, logits_alone)
+            assert_close(alone, in_batch.scored())
             if not variant.depends_on_batch:
-                found = value_and_gradient(loss, logits_alone, labels[only], weights=WEIGHTS[only])
-                assert_close(found, in_batch[:2])
+                value, gradient = value_and_gradient(
+                    loss, logits_alone, labels[only], weights=WEIGHTS[only]
+                )
+                assert_close(value, in_batch.value)
+                assert_close(gradient, in_batch.gradient)
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
     def test_first_and_second_derivatives(
@@ -210,8 +223,9 @@ class LossContract:
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
             value = partial(loss, labels=labels, mask=mask, target=target_for(loss, logits, labels))
-            # Every entry of the Jacobian where probabilities are far from alike, a random projection of it elsewhere.
-            assert torch.autograd.gradcheck(value, logits, fast_mode=scale < 1)
+            # Where probabilities are nearly alike, a random projection of the Jacobian is enough.
+            is_quick = scale < 1
+            assert torch.autograd.gradcheck(value, logits, fast_mode=is_quick)
             assert torch.autograd.gradgradcheck(value, logits, fast_mode=True)
 
     def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:
@@ -296,9 +310,10 @@ class LossContract:
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
             logits = some_logits(K, seed=c, scale=1.0)
-            # No class of which there is little evidence everywhere: a mean would name it.
+            # Background everywhere, so that no class has a little evidence in every position: a mean would name it.
             logits[:, :C] -= 5.0
             logits[:, C] += 5.0
+            # The class in one position.
             logits[:, c, c] += 20.0
             scores = loss.score(logits)
             assert (scores.classes.argmax(dim=1) == c).all()
@@ -343,6 +358,7 @@ class LossContract:
         assert (of_masked[:, C] == 1).all()
 
     def test_instances_follow_the_evidence(self, loss: Loss) -> None:
+        # Background everywhere but in position 2, which shows class 1.
         logits = torch.full((B, C + 1, K), -5.0)
         logits[:, C] = 5.0
         logits[:, 1, 2] = 5.0
@@ -356,6 +372,7 @@ class LossContract:
     def test_evidence_is_strongest_where_the_class_is(self, loss: Loss) -> None:
         logits = some_logits(K, scale=0.1)
         logits[:, C] += 5.0
+        # Class 1 in position 2, and class 0 in position 4.
         logits[:, 1, 2] += 10.0
         logits[:, 0, 4] += 10.0
         scores = loss.score(logits)
@@ -422,6 +439,14 @@ class Answers(NamedTuple):
     posterior: Tensor
     evidence: Tensor
 
+    def scored(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the answers of `Loss.score` alone."""
+        return self.scores, self.presence, self.posterior, self.evidence
+
+    def of_bag(self, bag: int) -> "Answers":
+        """Return the answers for one bag, as a batch of one."""
+        return Answers(*(part[bag : bag + 1] for part in self))
+
     def at(self, positions: Tensor | slice) -> "Answers":
         """Return the answers with those of some positions alone, in this order."""
         return self._replace(
@@ -466,7 +491,8 @@ def some_logits(
 ) -> Tensor:
     """Return (B, C+1, *positions) logits without ties."""
     rng = torch.Generator().manual_seed(seed)
-    return (scale * torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)).to(dtype)
+    normal = torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)
+    return (scale * normal).to(dtype)
 
 
 def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:

@@ -17,6 +17,7 @@ from milbench.networks.known_networks import general_maker
 from milbench.testing import common
 
 SIZES: dict[BagKind, tuple[int, ...]] = {"images": (32, 44), "sequences": (30,), "sets": (5,)}
+"""Pixels, frames or instances of a bag where a test class names no size."""
 
 
 class NetworkContract:
@@ -32,6 +33,7 @@ class NetworkContract:
     network: ClassVar[str]
     """The name of the network, or its file, FILE.py or FILE.py:NAME, relative to the file of the test class."""
     params: ClassVar[dict[str, Any]] = {}
+    """Parameters of the network."""
     bag_kind: ClassVar[BagKind] = "images"
     inputs: ClassVar[int] = 3
     """The channels of an image, or the features of a frame or an instance."""
@@ -107,7 +109,9 @@ class NetworkContract:
     def test_every_weight_gets_a_finite_gradient(self) -> None:
         network = self.make()
         logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
-        logits.movedim(1, -1)[mask].logsumexp(dim=1).sum().backward()
+        logits_of_instances = logits.movedim(1, -1)[mask]
+        # A value on which every logit has a part.
+        logits_of_instances.logsumexp(dim=1).sum().backward()
         common.assert_gradients(network)
 
     def test_half_precision_changes_little(self) -> None:
@@ -119,7 +123,8 @@ class NetworkContract:
                 half, _ = common.checked_logits(network, bags, self.num_classes)
         exact = exact.movedim(1, -1)[mask]
         half = half.movedim(1, -1)[mask]
-        assert_close(half, exact, rtol=0.1, atol=0.1 * float(exact.abs().max()))
+        largest = float(exact.abs().max())
+        assert_close(half, exact, rtol=0.1, atol=0.1 * largest)
 
     def test_training_starts_at_the_bag_prior(self) -> None:
         """By the biases of the head, which alone make the logits where its weights are 0."""

@@ -7,7 +7,6 @@ import pickle
 import random
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,7 +45,7 @@ MANY = 300
 FEW = 4
 """How many bags networks are tried on."""
 SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
-"""The dimensions of a batch, that of channels or features, and that of instances or frames."""
+"""The number of dimensions of a batch, that of channels or features, and that of instances or frames."""
 MOST_SHOWN = 64
 """How many bags a gallery may have: more would fill a report."""
 
@@ -65,7 +64,8 @@ class TaskContract:
 
     task: ClassVar[str]
     """The name of the task, or the path of its file, relative to the file of the test class."""
-    params: ClassVar[dict[str, Any]] = {}  # arguments of its constructor
+    params: ClassVar[dict[str, Any]] = {}
+    """Arguments of its constructor."""
 
     @pytest.fixture
     def data_dir(self) -> Path | None:
@@ -155,7 +155,8 @@ class TaskContract:
         batch = _first_batch(first)
         gallery = first.gallery()
         second = task.load(data_dir, 1, limit=LIMIT)
-        assert (first.seed, second.seed) == (0, 1)
+        assert first.seed == 0
+        assert second.seed == 1
         assert_same(_first_batch(first), batch)
         assert_same(first.gallery(), gallery)
 
@@ -180,18 +181,20 @@ class TaskContract:
             assert parameter.annotation is not parameter.empty, (
                 f"{name} has no annotation to be checked against"
             )
+        reference = common.reference_to(type(self), self.task)
         for name in (*parameters, "no_such_parameter"):
+            # No parameter accepts an object without properties.
+            wrong = self.params | {name: object()}
             with pytest.raises(UsageError) as error:
-                load_task(
-                    common.reference_to(type(self), self.task), **{**self.params, name: object()}
-                )
+                load_task(reference, **wrong)
             assert name in str(error.value)
             assert "\n" not in str(error.value)
 
     def test_the_digest_of_the_data_is_one_line_and_always_the_same(
         self, data_dir: Path | None
     ) -> None:
-        first, again = (self.describe().check_data(data_dir) for _ in range(2))
+        first = self.describe().check_data(data_dir)
+        again = self.describe().check_data(data_dir)
         assert first == again
         assert first.strip()
         assert "\n" not in first
@@ -220,10 +223,9 @@ class TaskContract:
         self, problem: Problem, batches: list[Bags]
     ) -> None:
         others = problem.train_batches(0, generator("another"))
-        assert any(
-            bag_digests(first) != bag_digests(second)
-            for first, second in zip(batches, others, strict=False)
-        )
+        # Another generator may give another number of batches.
+        pairs = zip(batches, others, strict=False)
+        assert any(bag_digests(first) != bag_digests(second) for first, second in pairs)
 
     def test_batches_fit_together(
         self, described: Task, problem: Problem, batches: list[Bags]
@@ -239,15 +241,16 @@ class TaskContract:
             assert bags.instances.is_floating_point()
             assert bags.instances.ndim == dimensions, f"the bags are {described.bag_kind}"
             assert bags.instances.shape[channel] == problem.format.inputs
-            finite = bags.instances.isfinite()
+            is_valid = bags.instances.isfinite()
             if bags.mask is not None and described.bag_kind == "sequences":
-                # Frames that a shorter sequence has not are NaN.
-                finite |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()
-            assert finite.all()
+                # Frames beyond the end of a shorter sequence are NaN.
+                is_valid |= ~bags.mask.unsqueeze(1) & bags.instances.isnan()
+            assert is_valid.all()
             assert bags.labels.shape == (count, classes)
             assert bags.labels.dtype == torch.bool
-            largest = int(bags.labels.sum(dim=1).max())
-            assert problem.max_labels is None or largest <= problem.max_labels <= classes
+            if problem.max_labels is not None:
+                largest = int(bags.labels.sum(dim=1).max())
+                assert largest <= problem.max_labels <= classes
             if bags.mask is not None:
                 assert bags.mask.dtype == torch.bool
                 assert bags.mask.shape == (count, bags.instances.shape[place]), (
@@ -255,48 +258,32 @@ class TaskContract:
                 )
 
     def test_label_sets_agree_with_the_truth(self, problem: Problem, batches: list[Bags]) -> None:
-        pairs = [
-            (bags, bags.truth) for bags in (*batches, problem.gallery()) if bags.truth is not None
-        ]
-        if not pairs:
+        with_truth = [bags for bags in (*batches, problem.gallery()) if bags.truth is not None]
+        if not with_truth:
             pytest.skip(
                 "the task has no instance truth: losses are ranked by the error of label sets"
             )
-        background = problem.format.num_classes
-        for bags, truth in pairs:
-            assert ((truth.classes >= -1) & (truth.classes < background)).all(), (
-                "classes are 0 to C-1, and -1 for none"
-            )
-            assert torch.equal(label_matrix(truth.classes, background), bags.labels)
-            if truth.boxes is not None:
-                assert truth.boxes.shape == (*truth.classes.shape, 4)
-            classes = truth.position_classes
-            if classes is not None:
-                assert ((classes >= 0) & (classes <= background)).all(), (
-                    "position_classes are 0 to C-1, C: background"
-                )
-                present = (
-                    torch.ones_like(classes, dtype=torch.bool) if bags.mask is None else bags.mask
-                )
-                things = classes.masked_fill(~present | (classes == background), -1).flatten(1)
-                assert torch.equal(label_matrix(things, background), bags.labels)
+        for bags in with_truth:
+            assert_labels_agree_with_truth(bags, problem.format.num_classes)
 
     def test_every_network_fits_the_bags(
         self, described: Task, problem: Problem, batches: list[Bags]
     ) -> None:
         classes = problem.format.num_classes
+        few_trained_on = batches[0].parts(FEW)[0]
+        few_shown = problem.gallery().parts(FEW)[0]
         for network in networks_of(described, problem.format):
-            for bags in (batches[0].parts(FEW)[0], problem.gallery().parts(FEW)[0]):
+            for bags in (few_trained_on, few_shown):
                 _, mask = common.checked_logits(network, bags, classes)
-                assert (bags.labels.sum(dim=1) <= mask.flatten(1).sum(dim=1)).all(), (
-                    "an instance for every class"
-                )
+                positions_of_bags = mask.flatten(1).sum(dim=1)
+                classes_of_bags = bags.labels.sum(dim=1)
+                assert (classes_of_bags <= positions_of_bags).all(), "an instance for every class"
             typical = typical_positions(network, problem)
             network.start_at_prior(typical)
             bias = network.head.get_parameter("bias").tolist()
             assert bias == pytest.approx([-math.log(typical)] * classes + [0])
         for network in networks_of(described, problem.format, head="class"):
-            logits = network.logits_of(batches[0].parts(FEW)[0]).float()
+            logits = network.logits_of(few_trained_on).float()
             assert logits.flatten(2).shape[1:] == (classes + 1, 1), "a classifier has one position"
 
     def test_padding_does_not_reach_the_logits(
@@ -320,10 +307,10 @@ class TaskContract:
         self, described: Task, problem: Problem, batches: list[Bags]
     ) -> None:
         bags = next(bags.parts(FEW)[0] for bags in batches if bags.labels[:FEW].any())
+        exact = load_loss("exact")
         for network in networks_of(described, problem.format):
-            value = load_loss("exact")(
-                network.logits_of(bags).float(), bags.labels, network.mask_of(bags)
-            ).mean()
+            logits = network.logits_of(bags).float()
+            value = exact(logits, bags.labels, network.mask_of(bags)).mean()
             value.backward()
             assert value.isfinite()
             common.assert_gradients(network)
@@ -337,18 +324,16 @@ class TaskContract:
         assert_same_format(remembered, problem.format)
         bags = batches[0].parts(FEW)[0]
         heads: tuple[Head, ...] = ("softmax", "class")
-        pairs = [
-            zip(
-                networks_of(self.describe(), problem.format, 0, head),
-                networks_of(elsewhere, remembered, 1, head),
-                strict=True,
-            )
-            for head in heads
-        ]
-        for trained, loaded in chain(*pairs):
-            loaded.load_state_dict(trained.state_dict())
+        trained: list[Network] = []
+        loaded: list[Network] = []
+        for head in heads:
+            trained += networks_of(self.describe(), problem.format, 0, head)
+            # Their initial weights are others, by the seed.
+            loaded += networks_of(elsewhere, remembered, 1, head)
+        for network, same in zip(trained, loaded, strict=True):
+            same.load_state_dict(network.state_dict())
             with torch.no_grad():
-                assert_close(loaded.eval().logits_of(bags), trained.eval().logits_of(bags))
+                assert_close(same.eval().logits_of(bags), network.eval().logits_of(bags))
 
     def test_evaluations_are_always_the_same(
         self, data_dir: Path | None, described: Task, evaluation: Evaluation
@@ -363,10 +348,9 @@ class TaskContract:
         self, described: Task, evaluation: Evaluation
     ) -> None:
         assert f"test/{described.primary}" in evaluation.metrics
-        assert all(
-            isinstance(value, float) and not math.isnan(value)
-            for value in evaluation.metrics.values()
-        )
+        for name, value in evaluation.metrics.items():
+            assert isinstance(value, float), name
+            assert not math.isnan(value), name
 
     def test_who_knows_the_label_sets_makes_no_set_error(
         self, described: Task, problem: Problem
@@ -379,9 +363,10 @@ class TaskContract:
 
     def test_no_bag_is_in_two_splits(self, data_dir: Path | None, batches: list[Bags]) -> None:
         """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
-        splits = [*evaluated_digests(self.load(data_dir, limit=MANY)).values()]
-        splits.append({digest for bags in batches for digest in bag_digests(bags)})
+        evaluated = evaluated_digests(self.load(data_dir, limit=MANY))
+        splits = [*evaluated.values(), digests_of(batches)]
         counted_by_split = sum(len(split) for split in splits)
+        # A bag in two splits would be counted twice.
         assert counted_by_split == len(set().union(*splits))
 
     def test_origins_tell_evaluated_bags_apart(self, problem: Problem) -> None:
@@ -395,8 +380,7 @@ class TaskContract:
     ) -> None:
         """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
         other = self.load(data_dir, seed=1, limit=MANY)
-        trained_on = {digest for bags in batches for digest in bag_digests(bags)}
-        if trained_on & evaluated_digests(other)["test"]:
+        if digests_of(batches) & evaluated_digests(other)["test"]:
             assert described.overlap(data_dir) > 0, (
                 "what one seed trains on another one is tested on"
             )
@@ -444,9 +428,15 @@ def evaluated_digests(problem: Problem) -> dict[Split, set[str]]:
     """Return the digests of the bags of each split."""
     digests: dict[Split, set[str]] = {}
     for name, split in problem.splits.items():
-        digests[name] = set()
-        for number in range(len(split.bags)):
-            digests[name].update(bag_digests(split.bags[number]))
+        digests[name] = digests_of([split.bags[number] for number in range(len(split.bags))])
+    return digests
+
+
+def digests_of(batches: Sequence[Bags]) -> set[str]:
+    """Return the digests of all bags of some batches."""
+    digests: set[str] = set()
+    for bags in batches:
+        digests.update(bag_digests(bags))
     return digests
 
 
@@ -458,12 +448,36 @@ def untrained_scores(task: Task, problem: Problem, *, knows_labels: bool = False
     def score(bags: Bags) -> Scores:
         probs = network.logits_of(bags).float().softmax(dim=1)
         mask = network.mask_of(bags)
-        present = torch.ones_like(probs[:, 0], dtype=torch.bool) if mask is None else mask
-        highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
-        presence = bags.labels.float() if knows_labels else highest
+        of_classes = probs[:, :-1]
+        if mask is not None:
+            of_classes = of_classes.masked_fill(~mask.unsqueeze(1), 0)
+        presence = of_classes.flatten(2).amax(dim=2)
+        if knows_labels:
+            presence = bags.labels.float()
         return Scores(presence, presence, probs, mask=mask, centres=network.centres_in(bags))
 
     return score
+
+
+def assert_labels_agree_with_truth(bags: Bags, num_classes: int) -> None:
+    """Assert that the classes of instances, and those of positions, are those of the label sets."""
+    truth = bags.truth
+    assert truth is not None
+    is_class = (truth.classes >= -1) & (truth.classes < num_classes)
+    assert is_class.all(), "classes are 0 to C-1, and -1 for none"
+    assert torch.equal(label_matrix(truth.classes, num_classes), bags.labels)
+    if truth.boxes is not None:
+        assert truth.boxes.shape == (*truth.classes.shape, 4)
+    classes = truth.position_classes
+    if classes is None:
+        return
+    is_class = (classes >= 0) & (classes <= num_classes)
+    assert is_class.all(), "position_classes are 0 to C-1, C: background"
+    shows_none = classes == num_classes
+    if bags.mask is not None:
+        shows_none = shows_none | ~bags.mask
+    things = classes.masked_fill(shows_none, -1).flatten(1)
+    assert torch.equal(label_matrix(things, num_classes), bags.labels)
 
 
 def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
@@ -477,10 +491,13 @@ def assert_same_format(bag_format: BagFormat, other: BagFormat) -> None:
 def assert_same(bags: Bags, other: Bags) -> None:
     """Assert that two batches are the same, to the bit."""
     for name in ("instances", "labels", "mask"):
-        first, second = getattr(bags, name), getattr(other, name)
-        assert (first is None) == (second is None), name
-        if first is not None:  # a sequence has NaN where another of its batch is longer
-            torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
+        first = getattr(bags, name)
+        second = getattr(other, name)
+        if first is None or second is None:
+            assert first is second, name
+            continue
+        # A sequence has NaN where another one of its batch is longer.
+        assert_close(first, second, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
 def assert_origins_tell_bags_apart(batches: Sequence[Bags]) -> None:
@@ -506,11 +523,10 @@ def bag_digests(bags: Bags) -> list[str]:
     hashes = []
     for i, instances in enumerate(bags.instances.cpu()):
         mask = None if bags.mask is None else bags.mask[i].cpu()
-        has_nan = bool(instances.isnan().any())
+        # Sequences are padded with NaN, and sets are where the mask says so.
+        values = instances[~instances.isnan()]
+        has_nan = len(values) < instances.numel()
         if mask is not None and mask.shape == instances.shape[:1] and not has_nan:
             values = instances[mask]
-        else:
-            # Sequences are padded with NaN.
-            values = instances[~instances.isnan()]
         hashes.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
     return hashes

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-LOSS = (
-    REPOSITORY / "milbench" / "templates" / "my_loss.py"
-)  # a loss as somebody outside the project would begin it
+LOSS = REPOSITORY / "milbench" / "templates" / "my_loss.py"
+"""A loss as somebody outside the project would begin it."""
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = str(PLUGINS / "tiny_task.py")
 HOSTILE = str(PLUGINS / "hostile_loss.py")
@@ -54,8 +53,10 @@ Milbench = Callable[..., Ran]
 
 
 def process(*words: str, **named: Any) -> subprocess.Popen[str]:
+    """Start a command as a process of a new session; `named` are further arguments of Popen."""
+    command = [sys.executable, "-m", "milbench", *words]
     return subprocess.Popen(
-        [sys.executable, "-m", "milbench", *words],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -65,6 +66,7 @@ def process(*words: str, **named: Any) -> subprocess.Popen[str]:
 
 
 def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
+    """Wait until a running command has made a file below a path; fail if it ends before."""
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)

@@ -38,40 +38,54 @@ class FakeGPU(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is aten._pin_memory.default:
-            self._page_locked.append(args[0].clone())
-            return self._page_locked[-1]
+            copy = args[0].clone()
+            self._page_locked.append(copy)
+            return copy
         if func is aten.is_pinned.default:
             return self._is_page_locked(args[0])
-        fakes = any(isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs)))
-        if not fakes and torch.device(kwargs.get("device") or "cpu").type == "cpu":
+        # Whatever has to do with the CPU alone is computed as always.
+        has_fakes = any(isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs)))
+        device = torch.device(kwargs.get("device") or "cpu")
+        if not has_fakes and device.type == "cpu":
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
         self._note_waits(func, args, kwargs)
         return func(*args, **kwargs)
 
     def _note_waits(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Note the copies that a call makes between the devices."""
         if func is aten._to_copy.default:
-            target = kwargs.get("device") or args[0].device
-            self._note_copy(args[0], torch.device(target), bool(kwargs.get("non_blocking")))
+            source = args[0]
+            target = torch.device(kwargs.get("device") or source.device)
+            self._note_copy(source, target, bool(kwargs.get("non_blocking")))
         elif func is aten.copy_.default:
-            self._note_copy(args[1], args[0].device, len(args) > 2 and bool(args[2]))
+            target, source, *others = args
+            # The third argument, which may be absent, is `non_blocking`.
+            self._note_copy(source, target.device, bool(others and others[0]))
         elif func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
-            for index in args[1]:
+            indexed, indices, *_ = args
+            for index in indices:
                 if isinstance(index, Tensor):
-                    self._note_copy(index, args[0].device, non_blocking=False)
+                    self._note_copy(index, indexed.device, non_blocking=False)
 
     def _note_copy(self, source: Tensor, target: torch.device, non_blocking: bool) -> None:
-        kinds = source.device.type, target.type
-        if kinds == ("cuda", "cpu") or (
-            kinds == ("cpu", "cuda") and not (non_blocking and self._is_page_locked(source))
-        ):
-            self.waits.append(f"{source.dtype} {tuple(source.shape)} from {kinds[0]} to {kinds[1]}")
+        """Note a copy if the host waits for it."""
+        from_kind = source.device.type
+        to_kind = target.type
+        if {from_kind, to_kind} != {"cpu", "cuda"}:
+            return
+        # Only a copy to the GPU can go on beside the host, and only from page-locked memory.
+        goes_on = to_kind == "cuda" and non_blocking and self._is_page_locked(source)
+        if not goes_on:
+            self.waits.append(f"{source.dtype} {tuple(source.shape)} from {from_kind} to {to_kind}")
 
     def _is_page_locked(self, tensor: Tensor) -> bool:
+        # By identity: to compare values would need them.
         return any(tensor is known for known in self._page_locked)
 
 
 def _is_usable() -> bool:
+    """Return whether fake tensors can be made: those of some versions of torch need a driver."""
     try:
         with FakeGPU():
             torch.ones(1).to(GPU, non_blocking=True)

@@ -29,13 +29,14 @@ NETWORKS = {
 
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
+    """Return a cell of the loss exact on a task with these parameters."""
     network = NETWORKS[task]
     data = f"data of {task}"
     return make_cell(task=task, network=network, task_params=params, data=data, seed=seed)
 
 
 def network_of(name: str) -> Network:
-    """A network that passes the middle pixel of what a position sees on to its last layer."""
+    """Return a network that passes the middle pixel of what a position sees on to its last layer."""
     task: Task = tasks().create(name, {})
     network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
     assert isinstance(network, AllConvolutional)
@@ -43,29 +44,48 @@ def network_of(name: str) -> Network:
         for parameter in network.parameters():
             parameter.zero_()
         convolutions = [m for m in network.modules() if isinstance(m, torch.nn.Conv2d)]
-        for layer in convolutions[:-1]:
-            for channel in range(convolutions[0].in_channels):
-                middle = layer.kernel_size[0] // 2
-                layer.weight[channel, channel, middle, middle] = 1
-        head = convolutions[-1]
-        middle = head.kernel_size[0] // 2
-        assert head.bias is not None
-        head.bias[:-1] = -100
+        *layers, head = convolutions
+        for layer in layers:
+            _pass_on(layer, channels=convolutions[0].in_channels)
         if name == "svhn":
-            for cls, channel in COLOURS.items():
-                head.bias[cls] = -10
-                head.weight[cls, channel, middle, middle] = 30
+            _name_colours(head)
         else:
-            for cls, (slope, offset) in LOGITS.items():
-                head.bias[cls] = offset
-                head.weight[cls, 0, middle, middle] = slope
+            _name_greys(head)
     return network
+
+
+def _pass_on(layer: torch.nn.Conv2d, channels: int) -> None:
+    """Let a convolution copy the first channels of its middle pixel."""
+    middle = layer.kernel_size[0] // 2
+    for channel in range(channels):
+        layer.weight[channel, channel, middle, middle] = 1
+
+
+def _name_greys(head: torch.nn.Conv2d) -> None:
+    """Give the logits of LOGITS. The background has 0, and every other class -100."""
+    assert head.bias is not None
+    middle = head.kernel_size[0] // 2
+    head.bias[:-1] = -100
+    for digit, (slope, offset) in LOGITS.items():
+        head.bias[digit] = offset
+        head.weight[digit, 0, middle, middle] = slope
+
+
+def _name_colours(head: torch.nn.Conv2d) -> None:
+    """Give the digits of COLOURS 20 where their colour is 1, and -10 where it is 0; the background has 0."""
+    assert head.bias is not None
+    middle = head.kernel_size[0] // 2
+    head.bias[:-1] = -100
+    for digit, channel in COLOURS.items():
+        head.bias[digit] = -10
+        head.weight[digit, channel, middle, middle] = 30
 
 
 def publish(
     root: Root,
     one: Cell,
     network: torch.nn.Module | None,
+    *,
     decoder: Reader | None = None,
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
@@ -77,14 +97,14 @@ def publish(
     folder.remove()
     folder.begin(one, "", {})
     if network is not None:
+        # A trained network is stored below this name, beside the weights of its loss.
         model = torch.nn.ModuleDict({"network": network})
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)
-    for path, content in (
-        (folder.decoder, decoder and decoder.model_dump(mode="json")),
-        (folder.memory, memory),
-    ):
-        if content is not None:
-            path.write_text(json.dumps(content))
+        weights = {name: values.contiguous() for name, values in model.state_dict().items()}
+        save_file(weights, folder.weights)
+    if decoder is not None:
+        folder.decoder.write_text(json.dumps(decoder.model_dump(mode="json")))
+    if memory is not None:
+        folder.memory.write_text(json.dumps(memory))
     if gallery is not None:
         galleries.write(folder.gallery, gallery)
     for epoch in range(1, one.recipe.epochs + 1):

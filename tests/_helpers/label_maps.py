@@ -46,10 +46,12 @@ def numbers(logits: Tensor) -> list[list[Any]]:
 def softmax(logits: Tensor) -> list[list[Any]]:
     """Return p[c][k] of a bag's (C+1, K) logits."""
     odds = [[exactly.exp(value) for value in row] for row in numbers(logits)]
-    return [
-        [value / sum(column) for value, column in zip(row, zip(*odds, strict=True), strict=True)]
-        for row in odds
-    ]
+    sums = [sum(column) for column in zip(*odds, strict=True)]
+    return [_divided(row, sums) for row in odds]
+
+
+def _divided(values: list[Any], divisors: list[Any]) -> list[Any]:
+    return [value / divisor for value, divisor in zip(values, divisors, strict=True)]
 
 
 class LabelMaps:
@@ -58,15 +60,15 @@ class LabelMaps:
     def __init__(self, logits: Tensor) -> None:
         p = softmax(logits)
         channels, positions = logits.shape
-        self.set_prob: dict[
-            frozenset[int], Any
-        ] = {}  # of the maps that contain these classes and no other
-        self.emits: dict[
-            tuple[frozenset[int], int, int], Any
-        ] = {}  # of those with this channel at this position
+        background = channels - 1
+        # Label set -> the probability of the maps that contain its classes and no other.
+        self.set_prob: dict[frozenset[int], Any] = {}
+        # Label set, channel and position -> that of those maps which have this channel there.
+        self.emits: dict[tuple[frozenset[int], int, int], Any] = {}
         for label_map in itertools.product(range(channels), repeat=positions):
-            prob = math.prod((p[c][k] for k, c in enumerate(label_map)), start=exactly.mpf(1))
-            label_set = frozenset(label_map) - {channels - 1}
+            shown = [p[c][k] for k, c in enumerate(label_map)]
+            prob = math.prod(shown, start=exactly.mpf(1))
+            label_set = frozenset(label_map) - {background}
             self.set_prob[label_set] = self.set_prob.get(label_set, 0) + prob
             for k, c in enumerate(label_map):
                 self.emits[label_set, c, k] = self.emits.get((label_set, c, k), 0) + prob
@@ -84,9 +86,15 @@ class LabelMaps:
 
 def draw(*pictures: str, sure: float = 0.9, classes: int = 10) -> Tensor:
     """Return probabilities (B, C+1, h, w) of drawn class maps: digits, or dots for background; blanks part lines."""
-    rows = [
-        [[classes if c == "." else int(c) for c in line] for line in picture.split()]
-        for picture in pictures
-    ]
-    shown = torch.nn.functional.one_hot(torch.tensor(rows), classes + 1).movedim(-1, 1).double()
+    # "." is the background, the last channel.
+    class_maps = torch.tensor([_class_map(picture, background=classes) for picture in pictures])
+    one_hot = torch.nn.functional.one_hot(class_maps, classes + 1)
+    shown = one_hot.movedim(-1, 1).double()
+    # The other channels share what is left.
     return shown * sure + (1 - shown) * (1 - sure) / classes
+
+
+def _class_map(picture: str, background: int) -> list[list[int]]:
+    """Return the classes of a drawn map, line by line."""
+    numbers_of_characters = {".": background} | {str(digit): digit for digit in range(10)}
+    return [[numbers_of_characters[character] for character in line] for line in picture.split()]

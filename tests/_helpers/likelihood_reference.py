@@ -4,7 +4,7 @@ import decimal
 import itertools
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 from unittest import mock
 
@@ -27,15 +27,24 @@ def every_label_set(classes: int) -> Tensor:
 def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return (2^n,) the probability that exactly these classes occur, from probabilities (n+1, K), background last."""
     classes = len(probs) - 1
+    # Bit c of a set says whether class c is in it.
     sets = np.arange(2**classes)
+    # The probability that exactly these classes occur in the positions so far: before the first, none does.
     table = np.zeros(len(sets))
     table[0] = 1
     for column in probs.T:
+        # The probability that the position shows class c, of the sets that have it.
         shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
-        table = table * (column[-1] + sum(shows)) + sum(
-            table[sets & ~(1 << c)] * shows[c] for c in range(classes)
-        )
+        nothing_new = table * (column[-1] + sum(shows))
+        something_new = sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
+        table = nothing_new + something_new
     return table
+
+
+@cache
+def _exp(x: float) -> Decimal:
+    """Return the exponential of a number in 80 digits, 0 for -inf."""
+    return _PRECISE.exp(Decimal(x))
 
 
 class PreciseBag:
@@ -51,57 +60,59 @@ class PreciseBag:
             background = log_probs.shape[0] - 1
             rows = [background, *label_set]
             values = log_probs.double().tolist()
-            cache: dict[float, Decimal] = {}
-
-            def exp(x: float) -> Decimal:
-                if x not in cache:
-                    cache[x] = Decimal(x).exp()  # 0 for -inf
-                return cache[x]
-
-            one = Decimal(1)
-            sums = [
-                sum(exp(row[k]) for row in values) if normalised else one
-                for k in range(log_probs.shape[1])
-            ]
-            self.columns = [
-                [exp(values[r][k]) / total for r in rows] for k, total in enumerate(sums)
-            ]
+            # By position, the probability of the background and of each class of the label set.
+            self.columns: list[list[Decimal]] = []
+            for k in range(log_probs.shape[1]):
+                total = Decimal(1)
+                if normalised:
+                    total = sum((_exp(row[k]) for row in values), start=Decimal(0))
+                self.columns.append([_exp(values[r][k]) / total for r in rows])
             self.slots = len(label_set)
             self.prob = self._sum(self.columns)
             self._posteriors: dict[tuple[int, int], Decimal] = {}
 
     def _sum(self, columns: list[list[Decimal]]) -> Decimal:
         """Return the probability by a recursion over positions and the sets emitted so far; all terms are positive."""
+        # A bit for each class of the label set -> the probability that these have been emitted.
         seen = {0: Decimal(1)}
         for column in columns:
             after: dict[int, Decimal] = {}
             for state, weight in seen.items():
+                # The background, or a class once more, leaves the set as it is.
                 stay = column[0]
                 for i in range(self.slots):
                     bit = 1 << i
+                    prob = column[i + 1]
                     if state & bit:
-                        stay += column[i + 1]
-                    elif column[i + 1]:
-                        after[state | bit] = after.get(state | bit, 0) + weight * column[i + 1]
+                        stay += prob
+                    elif prob:
+                        after[state | bit] = after.get(state | bit, 0) + weight * prob
                 if stay:
                     after[state] = after.get(state, 0) + weight * stay
             seen = after
-        return seen.get((1 << self.slots) - 1, Decimal(0))
+        every_class = (1 << self.slots) - 1
+        return seen.get(every_class, Decimal(0))
 
     def log_prob(self) -> Decimal:
         """Return log Prb."""
         with decimal.localcontext(_PRECISE):
-            return self.prob.ln() if self.prob else Decimal("-inf")
+            if not self.prob:
+                return Decimal("-inf")
+            return self.prob.ln()
 
     def posterior(self, slot: int, position: int) -> Decimal:
         """Return Prb(position emits slot | L): slot 0 is the background, then the label set in order."""
         if (slot, position) in self._posteriors:
             return self._posteriors[slot, position]
         with decimal.localcontext(_PRECISE):
+            # The position can emit nothing else.
             chosen = [Decimal(0)] * (self.slots + 1)
             chosen[slot] = self.columns[position][slot]
-            joint = self._sum([*self.columns[:position], chosen, *self.columns[position + 1 :]])
-            return self._posteriors.setdefault((slot, position), joint / self.prob)
+            columns = self.columns.copy()
+            columns[position] = chosen
+            posterior = self._sum(columns) / self.prob
+        self._posteriors[slot, position] = posterior
+        return posterior
 
 
 BACKGROUND = [f"background+{b}" for b in (0, 4, 8, 16, 24, 40)]
@@ -122,7 +133,8 @@ def regime_log_probs(regime: str, classes: int, positions: int, seed: int = 0) -
         logits[0] -= 690.0
     elif regime == "all-tiny":
         logits[:-1] -= 690.0
-    elif regime == "crowded":  # every class is most probable at the same position
+    elif regime == "crowded":
+        # Every class is most probable at the same position.
         logits[:-1] -= 30.0
         logits[:-1, positions // 2] += 45.0
     return logits.log_softmax(dim=0)
@@ -137,6 +149,7 @@ class RandomBag(NamedTuple):
 
 @st.composite
 def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> RandomBag:
+    """Choose a bag of any spread, with much or little background, perhaps with probabilities of 0."""
     classes = draw(st.integers(1, max_classes))
     positions = draw(st.integers(1, max_positions))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -145,6 +158,7 @@ def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -
     logits[:, -1] += draw(st.sampled_from([-5.0, 0.0, 6.0, 20.0]))
     if draw(st.booleans()):
         ruled_out = torch.rand(logits.shape, generator=generator) < 0.3
+        # One channel stays possible everywhere, so that each position has a distribution.
         ruled_out[:, draw(st.integers(0, classes))] = False
         logits = logits.masked_fill(ruled_out, -torch.inf)
     labels = torch.tensor([draw(st.lists(st.booleans(), min_size=classes, max_size=classes))])
@@ -152,7 +166,7 @@ def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -
 
 
 Solver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
+"""Type of the functions in PATHS."""
 
 accelerator = partial(mock.patch.object, argument_checks, "tracing", return_value=True)
 """Computes as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
@@ -164,7 +178,8 @@ def derived(
     """Return the value and its gradient."""
     leaf = values.clone().requires_grad_()
     value = function(leaf, labels)
-    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    return value.detach(), gradient
 
 
 def _on_accelerator(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from milbench import load_loss
 from milbench.testing import Variant
 
 per_bag = partial(load_loss, reduction="none")
+"""Returns a loss by its name, which gives one value a bag."""
 
 
 def random_logits(*shape: int, seed: int = 0, scale: float = 2.0) -> Tensor:
@@ -18,16 +19,29 @@ def random_logits(*shape: int, seed: int = 0, scale: float = 2.0) -> Tensor:
 
 
 BUILT_IN = (
-    *(Variant(name) for name in (
-        "max-pooling", "attention", "one-vs-rest", "noisy-or", "mean", "linear-softmax", "exponential-softmax", "isr",
-        "auto-pool", "power-pooling", "generalised-mean", "noisy-and", "log-sum-exp", "position", "ctc",
-    )),
+    Variant("max-pooling"),
+    Variant("attention"),
+    Variant("one-vs-rest"),
+    Variant("noisy-or"),
+    Variant("mean"),
+    Variant("linear-softmax"),
+    Variant("exponential-softmax"),
+    Variant("isr"),
+    Variant("auto-pool"),
+    Variant("power-pooling"),
+    Variant("generalised-mean"),
+    Variant("noisy-and"),
+    Variant("log-sum-exp"),
+    Variant("position"),
+    Variant("ctc"),
     Variant("exact"),
     Variant("exact", {"divide_by": "batch"}, depends_on_batch=True),
     Variant("exact", {"divide_by": "bag"}),
     Variant("exact", {"rule": "exact"}),
-    *(Variant("exact", {"method": m}) for m in ("lower", "upper")),
-    *(Variant(name) for name in ("superset", "hard-em")),
+    Variant("exact", {"method": "lower"}),
+    Variant("exact", {"method": "upper"}),
+    Variant("superset"),
+    Variant("hard-em"),
     Variant("exact-em"),
     Variant("exact-em", {"divide_by": "batch"}, depends_on_batch=True),
     Variant("max-pooling", {"normalization": "batch"}, depends_on_batch=True),
@@ -35,7 +49,8 @@ BUILT_IN = (
     Variant("attention", {"attention": "shared", "gated": True, "hidden": 5}),
     Variant("noisy-or", {"head": "softmax"}),
     Variant("top-k", {"one_in": 2}),
-    *(Variant("count", {"likelihood": likelihood}) for likelihood in ("joint", "marginal")),
+    Variant("count", {"likelihood": "joint"}),
+    Variant("count", {"likelihood": "marginal"}),
     Variant("cross-entropy", one_class=True),
-)  # fmt: skip
+)
 """The built-in losses that the contract is tested on, with each parameter that changes their formula."""

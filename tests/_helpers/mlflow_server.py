@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 
 def free_port() -> int:
+    """Return a port that nobody listens on at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
@@ -21,25 +22,27 @@ class MlflowServer:
     """The web application that `mlflow server` starts, in one process, on a port that it keeps."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder = folder
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start the server and wait until it answers from its database, whose tables it makes if there are none."""
-        code = f"from tests._helpers.mlflow_server import _serve; _serve({str(self.folder)!r}, {self.port})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=Path(__file__).parents[2]
-        )
+        call = f"_serve({str(self.folder)!r}, {self.port})"
+        code = f"from tests._helpers.mlflow_server import _serve; {call}"
+        repository = Path(__file__).parents[2]
+        self._process = subprocess.Popen([sys.executable, "-c", code], cwd=repository)
+        query = f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1"
         while self._process.poll() is None:
             try:
-                with urlopen(
-                    f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1", timeout=120
-                ):
-                    return
+                urlopen(query, timeout=120).close()
             except HTTPError:
                 break
             except OSError:
+                # It does not listen yet.
                 time.sleep(0.05)
+            else:
+                return
         raise RuntimeError((self.folder / "server.log").read_text())
 
     def kill(self) -> None:
@@ -48,14 +51,16 @@ class MlflowServer:
 
 
 def _serve(place: str, port: int) -> None:
+    """Serve MLflow from a folder, in the process that `start` begins."""
     import uvicorn
     from mlflow.server import constants
 
-    if (
-        sys.platform == "linux"
-    ):  # let this process end with its parent, so that killed tests leave no server behind
-        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
+    if sys.platform == "linux":
+        # This process ends with its parent, so that killed tests leave no server behind.
+        set_signal_at_death_of_parent = 1
+        ctypes.CDLL(None).prctl(set_signal_at_death_of_parent, signal.SIGQUIT)
     folder = Path(place)
+    # Whatever the server writes, also by its own processes, goes into the log.
     with (folder / "server.log").open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -1,6 +1,7 @@
 """Bags of a table that lies nowhere, for tests of what is made of them."""
 
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,33 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
 
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:
-    """Return bags a, b, c, ... of bags.csv with these instances and label sets."""
-    names = changes.pop(
-        "bags", [chr(ord("a") + n) if len(parts) < 26 else f"b{n}" for n in range(len(parts))]
-    )
-    width = parts[0].shape[1]
-    features = ["f", "g", "h", "i"][:width] if width <= 4 else [f"f{n}" for n in range(width)]
-    path = changes.pop("path", Path("bags.csv"))
-    rows = np.arange(sum(map(len, parts)))
-    defaults: dict[str, Any] = {"feature_names": features, "rows": rows}
-    return OwnBags(
-        path, names, np.array(labels, bool), classes, store=store_of(parts), **(defaults | changes)
-    )
+    """Return bags a, b, c, ... of bags.csv with these instances and label sets.
+
+    `changes` are other arguments of OwnBags, by their names.
+    """
+    count = sum(len(part) for part in parts)
+    arguments: dict[str, Any] = {
+        "path": Path("bags.csv"),
+        "bags": _names_of_bags(len(parts)),
+        "labels": np.array(labels, bool),
+        "class_names": classes,
+        "store": store_of(parts),
+        "feature_names": _names_of_features(parts[0].shape[1]),
+        "rows": np.arange(count),
+    }
+    return OwnBags(**(arguments | changes))
+
+
+def _names_of_bags(count: int) -> list[str]:
+    """Return a, b, c, ..., or b0, b1, b2, ... where letters do not suffice."""
+    if count < len(ascii_lowercase):
+        return [*ascii_lowercase[:count]]
+    return [f"b{n}" for n in range(count)]
+
+
+def _names_of_features(width: int) -> list[str]:
+    """Return f, g, h, i, or f0, f1, f2, ... where there are more."""
+    few = ["f", "g", "h", "i"]
+    if width <= len(few):
+        return few[:width]
+    return [f"f{n}" for n in range(width)]

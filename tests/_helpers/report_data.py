@@ -10,6 +10,7 @@ import pandas as pd
 
 from milbench.contracts.published import Published
 from milbench.contracts.supervision import Supervision
+from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan, TaskInfo
 from milbench.experiment.spec import Spec
 from milbench.store import gallery
@@ -19,7 +20,9 @@ from tests._helpers.cells import make_cell
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
 """Where the error of each loss ends."""
 ONE = {"extended-digits": "instance_error"}
+"""One task with its primary metric."""
 TWO = {"extended-digits": "instance_error", "synthetic-bags": "set_error"}
+"""Two tasks with their primary metrics."""
 PUBLISHED = [
     Published("instance_error", 0.004, "Li 2018", "exact", spread=0.0004),
     Published("instance_error", 0.08, "Li 2018", "max-pooling"),
@@ -38,71 +41,123 @@ def make_results(
     params: Mapping[str, Mapping[str, Any]] | None = None,
     **plan: Any,
 ) -> Results:
-    """Return results of losses (name -> error) x tasks (name -> primary metric) x seeds, with galleries in `folder`.
+    """Return results of losses x tasks x seeds.
 
-    `statuses` (status, reason) are of the cells that are not done, `plan` fields of the spec and of the plan.
+    Args:
+        folder: gets a folder with a gallery for each done cell; None: there are no galleries.
+        losses: name -> error after the last epoch.
+        tasks: name -> primary metric.
+        seeds: their number.
+        epochs: their number.
+        statuses: loss, task and seed -> status and reason of the cells that are not done.
+        supervision: loss -> its supervision, where that is not the label set.
+        info: further fields of the `TaskInfo` of every task.
+        params: task -> further parameters.
+        plan: fields of the spec, and `notes` and `search` of the plan.
     """
-    losses, tasks = losses or LOSSES, tasks or TWO
-    cells, rows, folders, infos = [], [], {}, {}
-    for t, (task, primary) in enumerate(tasks.items()):
-        own_params = {"digits_per_bag": 2, **(params or {}).get(task, {})}
-        for k, (loss, level) in enumerate(losses.items()):
+    losses = losses or LOSSES
+    tasks = tasks or TWO
+    statuses = statuses or {}
+    supervision = supervision or {}
+    cells = []
+    rows = []
+    folders = {}
+    infos = {}
+    for task_number, (task, primary) in enumerate(tasks.items()):
+        own_params = {"digits_per_bag": 2} | dict((params or {}).get(task, {}))
+        for loss_number, (loss, error) in enumerate(losses.items()):
             for seed in range(seeds):
-                kind: Supervision = (supervision or {}).get(loss, "set")
                 cell = make_cell(
                     loss,
                     task,
                     task_params=own_params,
-                    supervision=kind,
-                    data=f"data {t}",
+                    supervision=supervision.get(loss, "set"),
+                    data=f"data {task_number}",
                     epochs=epochs,
                     seed=seed,
                 )
                 cells.append(cell)
-                status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
-                said = {
-                    "task": task, "loss": loss, "network": "", "recipe": "", "supervision": kind, "seed": seed,
-                    "status": status, "reason": reason, "cell": cell.id,
-                    "run": "" if status == "missing" else f"{t}{k}{seed}" * 8,
-                    "machine": "A processor", "code": "3f2c9e7a", "draw": None,
-                }  # fmt: skip
-                own = np.random.default_rng([t, k, seed])
-                error = level * np.exp(
-                    0.15 * np.random.default_rng([t, seed]).normal() + 0.1 * own.normal()
-                )
-                last = {"done": epochs, "missing": 0}.get(status, epochs // 2)
-                values = [
-                    row
-                    for epoch in range(1, last + 1)
-                    for row in _values(epoch, epochs, error, own)
-                ]
-                if status == "done":
-                    values += [
-                        (epochs, f"cost/{name}", value) for name, value in _costs(k, own).items()
-                    ]
-                    if folder is not None:
-                        folders[cell.id] = folder / cell.id
-                        folders[cell.id].mkdir(parents=True)
-                        (sets if t == 1 else images)(
-                            folders[cell.id] / "gallery.npz", error=3 * level, seed=t
-                        )
-                rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values]
-                if not values:
-                    rows.append(said | {"epoch": None, "metric": "", "value": np.nan})
+                status, reason = statuses.get((loss, task, seed), ("done", ""))
+                numbers = (task_number, loss_number, seed)
+                rows += _rows(cell, status, reason, error, numbers)
+                if status == "done" and folder is not None:
+                    folders[cell.id] = folder / cell.id
+                    _write_gallery(folders[cell.id], error, task_number)
         infos[cells[-1].task.key] = TaskInfo(primary, **(info or {}))
-    fields = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
+    of_plan = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
+    of_spec = {"name": "demo", "losses": list(losses), "tasks": list(tasks)} | plan
     made = Plan(
-        Spec(**({"name": "demo", "losses": list(losses), "tasks": list(tasks)} | plan)),
+        Spec(**of_spec),
         cells,
         infos,
         command="milbench run demo",
         launched="2025-05-04 10:31 UTC",
-        **fields,
+        **of_plan,
     )
     return Results(made, _frame(rows), folders)
 
 
+def _rows(
+    cell: Cell, status: str, reason: str, level: float, numbers: tuple[int, int, int]
+) -> list[dict[str, Any]]:
+    """Return the rows of a cell in the frame of results.
+
+    Args:
+        cell: the cell.
+        status: its status.
+        reason: why it has this status.
+        level: the error of its loss.
+        numbers: those of its task, its loss and its seed.
+    """
+    task_number, loss_number, seed = numbers
+    epochs = cell.recipe.epochs
+    of_cell = {
+        "task": cell.task.name,
+        "loss": cell.loss.name,
+        "network": "",
+        "recipe": "",
+        "supervision": cell.loss.supervision,
+        "seed": seed,
+        "status": status,
+        "reason": reason,
+        "cell": cell.id,
+        "run": "" if status == "missing" else f"{task_number}{loss_number}{seed}" * 8,
+        "machine": "A processor",
+        "code": "3f2c9e7a",
+        "draw": None,
+    }
+    # All losses have a part of the error in common, since a seed may have hard bags.
+    of_seed = np.random.default_rng([task_number, seed])
+    own = np.random.default_rng([task_number, loss_number, seed])
+    error = level * np.exp(0.15 * of_seed.normal() + 0.1 * own.normal())
+    # A cell that failed or is running has got half way.
+    last = {"done": epochs, "missing": 0}.get(status, epochs // 2)
+    values = []
+    for epoch in range(1, last + 1):
+        values += _metrics(epoch, epochs, error, own)
+    if status == "done":
+        for name, cost in _costs(loss_number, own).items():
+            values.append((epochs, f"cost/{name}", cost))
+    if not values:
+        return [of_cell | {"epoch": None, "metric": "", "value": np.nan}]
+    return [
+        of_cell | {"epoch": epoch, "metric": metric, "value": value}
+        for epoch, metric, value in values
+    ]
+
+
+def _write_gallery(folder: Path, error: float, task_number: int) -> None:
+    """Write the gallery of a cell: sets for the second task, images for the others."""
+    folder.mkdir(parents=True)
+    path = folder / "gallery.npz"
+    if task_number == 1:
+        sets(path, error=3 * error, seed=task_number)
+    else:
+        images(path, error=3 * error, seed=task_number)
+
+
 def galleries_of(results: Results) -> list[Path]:
+    """Return the galleries of all done cells."""
     return [folder / "gallery.npz" for folder in results.folders.values()]
 
 
@@ -110,17 +165,19 @@ def constant(
     values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any
 ) -> Results:
     """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""
-    names = dict.fromkeys(loss for loss, _ in values)
+    losses = {loss: 0.1 for loss, _ in values}
     seeds = 1 + max(seed for _, seed in values)
-    made = make_results(None, dict.fromkeys(names, 0.1), {"t": "set_error"}, seeds, 1, **changes)
+    made = make_results(None, losses, {"t": "set_error"}, seeds, epochs=1, **changes)
     cells: list[Any] = made.frame.drop_duplicates("cell").to_dict("records")
-    said = {(row["loss"], row["seed"]): row for row in cells}
-    rows = [
-        said[key] | {"epoch": epoch, "metric": metric, "value": value}
-        for key, errors in values.items()
-        for epoch, pair in enumerate(errors, start=1)
-        for metric, value in zip(("validation/set_error", "test/set_error"), pair, strict=True)
-    ]
+    by_loss_and_seed = {(row["loss"], row["seed"]): row for row in cells}
+    rows = []
+    for key, errors in values.items():
+        row = by_loss_and_seed[key]
+        for epoch, (validation, test) in enumerate(errors, start=1):
+            rows += [
+                row | {"epoch": epoch, "metric": "validation/set_error", "value": validation},
+                row | {"epoch": epoch, "metric": "test/set_error", "value": test},
+            ]
     return replace(made, frame=_frame(rows))
 
 
@@ -129,68 +186,113 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return frame.astype({"epoch": "Int64", "draw": "Int64", "value": float})
 
 
-def _values(
+def _metrics(
     epoch: int, epochs: int, level: float, rng: np.random.Generator
 ) -> list[tuple[int, str, float]]:
-    error = (level + (0.7 - level) * (1 - epoch / epochs) ** 6) * np.exp(rng.normal() * 0.02)
+    """Return what is measured at an epoch; the error falls from 0.7 to `level`."""
+    share_left = 1 - epoch / epochs
+    error = (level + (0.7 - level) * share_left**6) * np.exp(rng.normal() * 0.02)
     metrics = {"instance_error": error, "set_error": min(1.0, 1.6 * error), "auroc": 1 - error / 5}
-    return [(epoch, "train/loss", 4 * error)] + [
-        (epoch, f"{split}/{name}", float(value))
-        for split in ("test", "validation")
-        for name, value in metrics.items()
-    ]
+    rows = [(epoch, "train/loss", 4 * error)]
+    for split in ("test", "validation"):
+        rows += [(epoch, f"{split}/{name}", float(value)) for name, value in metrics.items()]
+    return rows
 
 
-def _costs(k: int, rng: np.random.Generator) -> dict[str, float]:
+def _costs(loss_number: int, rng: np.random.Generator) -> dict[str, float]:
+    """Return the costs of a training: later losses are slower, and a busy machine slows everything."""
     busy = 1 + 0.1 * rng.random()
-    return {"step_seconds": 0.05 * (k + 1) * busy, "step_seconds_min": 0.04 * (k + 1), "loss_seconds": 6e-4 * busy,
-            "loss_seconds_min": 6e-4, "peak_bytes": 4.1e8, "train_seconds": 71 * busy}  # fmt: skip
+    return {
+        "step_seconds": 0.05 * (loss_number + 1) * busy,
+        "step_seconds_min": 0.04 * (loss_number + 1),
+        "loss_seconds": 6e-4 * busy,
+        "loss_seconds_min": 6e-4,
+        "peak_bytes": 4.1e8,
+        "train_seconds": 71 * busy,
+    }
 
 
 def images(path: Path, error: float, seed: int = 0) -> None:
-    """Write a gallery of blobs on canvases; a share `error` of them is named wrongly."""
-    rng, luck = np.random.default_rng(seed), np.random.default_rng(int(error * 1e4))
-    bags, size, positions = 6, 24, 9
-    canvas, labels = np.zeros((bags, 1, size, size), np.float32), np.zeros((bags, 10), bool)
-    logits = np.zeros((bags, 11, positions, positions))
-    logits[:, -1] = 5
-    classes, boxes = rng.integers(0, 10, (bags, 2)), np.zeros((bags, 2, 4))
+    """Write a gallery of two blobs on each canvas; a share `error` of them is named wrongly."""
+    rng = np.random.default_rng(seed)
+    # Another generator, so that losses of any error see the same blobs.
+    luck = np.random.default_rng(int(error * 1e4))
+    bags = 6
+    digits = 10
+    size = 24
+    blob = 8
+    positions = 9
+    instances = np.zeros((bags, 1, size, size), np.float32)
+    labels = np.zeros((bags, digits), bool)
+    logits = np.zeros((bags, digits + 1, positions, positions))
+    background = 5
+    logits[:, -1] = background
+    classes = rng.integers(0, digits, (bags, 2))
+    boxes = np.zeros((bags, 2, 4))
     centres = np.linspace(3, size - 4, positions)
     for b in range(bags):
-        for m, (top, left) in enumerate(
-            ((int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13))
-        ):
+        # One blob in the upper left, and one in the lower right.
+        corners = [(int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13)]
+        for m, (top, left) in enumerate(corners):
             digit = int(classes[b, m])
-            canvas[b, 0, top : top + 8, left : left + 8] = 0.5 + digit / 20
-            boxes[b, m], labels[b, digit] = (left, top, left + 8, top + 8), True
-            named = (digit + 1) % 10 if luck.random() < error else digit
-            near = np.hypot(centres[:, None] - top - 4, centres[None] - left - 4)
-            logits[b, named] += 10 * np.exp(-((near / 4) ** 2))
-    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probs /= probs.sum(axis=1, keepdims=True)
-    made = gallery.make(kind="image", instances=canvas, labels=labels, presence=probs[:, :-1].max(axis=(2, 3)),
-                 probs=probs, class_names=[str(d) for d in range(10)], ys=centres, xs=centres, threshold=0.5,
-                 classes=classes, boxes=boxes)  # fmt: skip
+            instances[b, 0, top : top + blob, left : left + blob] = 0.5 + digit / 20
+            boxes[b, m] = (left, top, left + blob, top + blob)
+            labels[b, digit] = True
+            is_wrong = luck.random() < error
+            named = (digit + 1) % digits if is_wrong else digit
+            rows_away = centres[:, None] - top - blob // 2
+            columns_away = centres[None] - left - blob // 2
+            distance = np.hypot(rows_away, columns_away)
+            logits[b, named] += 10 * np.exp(-((distance / 4) ** 2))
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs = odds / odds.sum(axis=1, keepdims=True)
+    made = gallery.make(
+        kind="image",
+        instances=instances,
+        labels=labels,
+        presence=probs[:, :-1].max(axis=(2, 3)),
+        probs=probs,
+        class_names=[str(digit) for digit in range(digits)],
+        ys=centres,
+        xs=centres,
+        threshold=0.5,
+        classes=classes,
+        boxes=boxes,
+    )
     gallery.write(path, made)
 
 
 def sets(path: Path, error: float, seed: int = 0) -> None:
-    """Write a gallery of points in the plane, in bags of different sizes."""
-    rng, luck = np.random.default_rng(seed), np.random.default_rng(int(error * 1e4))
-    bags, most, kinds = 6, 20, 5
-    means = 4 * np.stack(
-        [np.cos(np.arange(kinds) * 1.257), np.sin(np.arange(kinds) * 1.257)], axis=1
-    )
-    mask = np.arange(most) < rng.integers(8, most + 1, size=(bags, 1))
-    truth = np.where(
-        mask & (rng.random((bags, most)) < 0.25), rng.integers(0, kinds, (bags, most)), kinds
-    )
-    points = rng.normal(size=(bags, most, 2)) * 0.8
-    points += np.concatenate([means, np.zeros((1, 2))])[truth]
-    guess = np.where(luck.random((bags, most)) < error, kinds, truth)
-    probs = np.full((bags, kinds + 1, most), 0.02)
+    """Write a gallery of points in the plane, in bags of different sizes; a share `error` is taken for background."""
+    rng = np.random.default_rng(seed)
+    # Another generator, so that losses of any error see the same points.
+    luck = np.random.default_rng(int(error * 1e4))
+    bags = 6
+    most = 20
+    classes = 5
+    # The means of the classes are corners of a pentagon, that of the background is in its middle.
+    angles = np.arange(classes) * 1.257
+    corners = 4 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    means = np.concatenate([corners, np.zeros((1, 2))])
+    sizes = rng.integers(8, most + 1, size=(bags, 1))
+    mask = np.arange(most) < sizes
+    # A quarter of the points shows a class.
+    shows_class = mask & (rng.random((bags, most)) < 0.25)
+    truth = np.where(shows_class, rng.integers(0, classes, (bags, most)), classes)
+    points = rng.normal(size=(bags, most, 2)) * 0.8 + means[truth]
+    is_missed = luck.random((bags, most)) < error
+    guess = np.where(is_missed, classes, truth)
+    probs = np.full((bags, classes + 1, most), 0.02)
     np.put_along_axis(probs, guess[:, None], 0.9, axis=1)
-    labels = (truth[..., None] == np.arange(kinds)).any(axis=1)
-    made = gallery.make(kind="set", instances=points, labels=labels, presence=probs[:, :-1].max(axis=2), probs=probs,
-                 class_names=list("ABCDE"), mask=mask, position_classes=truth)  # fmt: skip
+    labels = (truth[..., None] == np.arange(classes)).any(axis=1)
+    made = gallery.make(
+        kind="set",
+        instances=points,
+        labels=labels,
+        presence=probs[:, :-1].max(axis=2),
+        probs=probs,
+        class_names=list("ABCDE"),
+        mask=mask,
+        position_classes=truth,
+    )
     gallery.write(path, made)

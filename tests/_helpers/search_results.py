@@ -16,6 +16,7 @@ from milbench.store.results import COLUMNS, Results
 from tests._helpers.cells import make_cell
 
 CHOOSES = "validation/set_error"
+"""The metric by which the search chooses."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,12 @@ class Trained:
     measured: Mapping[str, float] = field(default_factory=dict)
     """By metric with its split. Empty where nothing was measured."""
     draw: int | None = None
-    """None in a comparison."""
+    """The number of the draw; None in a comparison."""
     point: int | None = None
+    """The number of the point of the ranges that the draw takes, from 0."""
     seed: int = 0
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from the defaults."""
     network: str = "mlp"
     status: str = "done"
 
@@ -37,6 +40,7 @@ class Trained:
 def results_of(cells: Sequence[Trained], primary: str = "set_error", **spec: Any) -> Results:
     """Return results with these cells; a search is there where one of them has a draw."""
     planned = [_cell(trained) for trained in cells]
+    # By the ids of cells: the draws of the search, and the labels of what is compared.
     draws = {}
     compared = {}
     for cell, trained in zip(planned, cells, strict=True):
@@ -45,11 +49,14 @@ def results_of(cells: Sequence[Trained], primary: str = "set_error", **spec: Any
         else:
             arm = Arm("t", trained.loss)
             draws[cell.id] = Draw(arm, trained.draw, dict(trained.recipe), trained.point)
+    search = None
+    if draws:
+        search = SearchRecord(CHOOSES, draws, compared=compared)
     plan = Plan(
         Spec(name="demo", losses=["exact"], tasks=["t"], **spec),
         planned,
         {planned[0].task.key: TaskInfo(primary)},
-        search=SearchRecord(CHOOSES, draws, compared=compared) if draws else None,
+        search=search,
     )
     rows = []
     for cell, trained in zip(planned, cells, strict=True):
@@ -68,8 +75,9 @@ def _cell(trained: Trained) -> Cell:
 
 
 def _rows(plan: Plan, cell: Cell, trained: Trained) -> list[dict[str, Any]]:
+    """Return the rows of a cell in the frame of results: one a metric, or one where nothing was measured."""
     label = plan.labels[cell.id]
-    said = {
+    of_cell = {
         "task": label.task,
         "loss": label.loss,
         "network": label.network,
@@ -84,8 +92,9 @@ def _rows(plan: Plan, cell: Cell, trained: Trained) -> list[dict[str, Any]]:
         "code": "",
         "draw": trained.draw,
     }
-    rows = [
-        said | {"epoch": 1, "metric": metric, "value": value}
+    if not trained.measured:
+        return [of_cell | {"epoch": None, "metric": "", "value": float("nan")}]
+    return [
+        of_cell | {"epoch": 1, "metric": metric, "value": value}
         for metric, value in trained.measured.items()
     ]
-    return rows or [said | {"epoch": None, "metric": "", "value": float("nan")}]

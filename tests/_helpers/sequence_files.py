@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from scipy.io import wavfile
 from torch import Tensor
 
@@ -15,35 +16,53 @@ from milbench import generator
 
 RATE = 4000
 PITCHES = {"high": 1500.0, "low": 300.0}
+"""Hertz of the tone of each class."""
 SETS: tuple[tuple[str, ...], ...] = ((), ("high",), ("low",), ("high", "low"))
+"""The label sets of recordings, in turn."""
+SECONDS = 0.25
+"""How long a tone lasts."""
 
 
 def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: bool = True) -> Path:
     """Write `count` recordings of a second and a little more, a tone of 0.25 s for each class; return their table."""
     folder.mkdir(parents=True, exist_ok=True)
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    rows = []
     for number in range(count):
-        times = np.arange(round((1.0 + 0.1 * (number % 3)) * RATE)) / RATE
-        wave, found = 0.05 * rng.normal(size=len(times)), []
-        for place, name in enumerate(SETS[number % len(SETS)]):
-            start = 0.5 * place + float(rng.uniform(0, 0.2))
-            wave += (
-                0.5
-                * np.sin(2 * np.pi * PITCHES[name] * times)
-                * ((start <= times) & (times < start + 0.25))
-            )
-            found.append([name, start, start + 0.25])
+        label_set = SETS[number % len(SETS)]
+        seconds = 1.0 + 0.1 * (number % 3)
+        wave, tones = _recording(rng, label_set, seconds)
         path = folder / f"{number:03d}{suffix}"
         if suffix == ".npy":
             np.save(path, wave.astype(np.float32))
         else:
             wavfile.write(path, RATE, wave.astype(np.float32))
-        row = {"file": path.name, "labels": ";".join(SETS[number % len(SETS)])}
-        rows.append(row | ({"events": json.dumps(found)} if events else {}))
+        row = {"file": path.name, "labels": ";".join(label_set)}
+        if events:
+            row["events"] = json.dumps(tones)
+        rows.append(row)
     return write_table(folder / "table.csv", rows)
 
 
+def _recording(
+    rng: np.random.Generator, label_set: tuple[str, ...], seconds: float
+) -> tuple[NDArray[np.float64], list[list[str | float]]]:
+    """Return a wave with a tone for each class, in faint noise, and class, start and end of each tone."""
+    times = np.arange(round(seconds * RATE)) / RATE
+    wave = 0.05 * rng.normal(size=len(times))
+    tones: list[list[str | float]] = []
+    for place, name in enumerate(label_set):
+        # The second tone begins after the first one has ended.
+        start = 0.5 * place + float(rng.uniform(0, 0.2))
+        end = start + SECONDS
+        sounds = (start <= times) & (times < end)
+        wave += 0.5 * np.sin(2 * np.pi * PITCHES[name] * times) * sounds
+        tones.append([name, start, end])
+    return wave, tones
+
+
 def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
+    """Write rows as a CSV file; return its path."""
     pd.DataFrame(rows).to_csv(path, index=False)
     return path
 
@@ -52,37 +71,66 @@ def all_bags(problem: Any) -> Iterator[Any]:
     """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
     yield from problem.train_batches(0, generator("all"))
     for split in problem.splits.values():
-        yield from (*split.bags, *split.single_instance)
+        yield from split.bags
+        yield from split.single_instance
 
 
 def assert_tones_are_heard(
     problem: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]
 ) -> None:
-    """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them."""
-    mel, top = (
-        2595 * torch.log10(1 + hertz / 700) for hertz in (pitches, torch.tensor(sample_rate / 2))
-    )
-    bands = (mel * (problem.format.inputs + 1) / top - 1).round().int().tolist()
-    mean, divisor = problem.batches.mean, problem.batches.divisor
+    """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them.
+
+    Args:
+        problem: a loaded task of sequences.
+        pitches: the hertz of the tone of each class.
+        sample_rate: samples of a recording in a second.
+        seconds: how long an event lasts, at least and at most.
+    """
+    bands = _bands(pitches, sample_rate, problem.format.inputs)
+    mean = problem.batches.mean
+    divisor = problem.batches.divisor
     for bags in all_bags(problem):
-        spectra, all_classes, all_boxes = (
-            bags.instances * divisor + mean,
-            bags.truth.classes,
-            bags.truth.boxes,
-        )
-        for frames, classes, boxes in zip(
-            spectra, all_classes.tolist(), all_boxes.tolist(), strict=True
-        ):
+        spectra = bags.instances * divisor + mean
+        all_classes = bags.truth.classes.tolist()
+        all_boxes = bags.truth.boxes.tolist()
+        for frames, classes, boxes in zip(spectra, all_classes, all_boxes, strict=True):
+            # -1 stands where a bag has fewer events.
             events = [(cls, box) for cls, box in zip(classes, boxes, strict=True) if cls >= 0]
-            quiet = ~frames[0].isnan()
-            for _, (start, _, end, _) in events:
-                quiet[max(0, int(start) - 1) : int(end) + 2] = False
-            assert (frames[:, quiet] < -8).all(), "white noise of a power of 1e-6 has about -13"
-            for cls, (start, low, end, high) in events:
-                assert (low, high) == (0, problem.format.inputs)
-                assert 0 <= start < end <= len(frames[0])
-                assert seconds[0] <= (end - start) / problem.format.frames_per_second <= seconds[1]
-                near = frames[
-                    max(0, bands[cls] - 1) : bands[cls] + 2, int(start) + 2 : int(end) - 1
-                ]
-                assert (near.amax(dim=0) > -13 + 5).all()
+            _assert_silence(frames, [box for _, box in events])
+            for cls, box in events:
+                _assert_event(frames, bands[cls], box)
+                start, _, end, _ = box
+                length = (end - start) / problem.format.frames_per_second
+                assert seconds[0] <= length <= seconds[1]
+
+
+def _bands(pitches: Tensor, sample_rate: int, count: int) -> list[int]:
+    """Return which of `count` mel bands each pitch is in."""
+    top = _mel(torch.tensor(sample_rate / 2))
+    return (_mel(pitches) * (count + 1) / top - 1).round().int().tolist()
+
+
+def _mel(hertz: Tensor) -> Tensor:
+    return 2595 * torch.log10(1 + hertz / 700)
+
+
+def _assert_silence(frames: Tensor, boxes: list[list[float]]) -> None:
+    """Assert that all bands (F, T) are faint outside of the boxes of events."""
+    # Frames beyond the end of a shorter sequence are NaN.
+    is_quiet = ~frames[0].isnan()
+    for start, _, end, _ in boxes:
+        # A frame reaches a little beyond its place.
+        is_quiet[max(0, int(start) - 1) : int(end) + 2] = False
+    assert (frames[:, is_quiet] < -8).all(), "white noise of a power of 1e-6 has about -13"
+
+
+def _assert_event(frames: Tensor, band: int, box: list[float]) -> None:
+    """Assert that a box has the height of all bands, lies within the frames (F, T), and that its tone is loud."""
+    start, low, end, high = box
+    assert low == 0
+    assert high == len(frames)
+    assert 0 <= start < end <= len(frames[0])
+    inner = frames[:, int(start) + 2 : int(end) - 1]
+    near = inner[max(0, band - 1) : band + 2]
+    noise = -13
+    assert (near.amax(dim=0) > noise + 5).all()

@@ -6,11 +6,13 @@ import pickle
 import struct
 import zlib
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.io import wavfile
 from torch import Tensor
@@ -35,12 +37,14 @@ def small_mnist(
         images = torch.randint(256, (count, 28, 28), generator=rng)
         write_idx(root / f"{title}/raw/{name}-images-idx3-ubyte", images)
         write_idx(root / f"{title}/raw/{name}-labels-idx1-ubyte", torch.arange(count) % 10)
-    for path in (root / title / "raw").glob("*ubyte") if zipped else ():
-        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
+    if zipped:
+        for path in [*(root / title / "raw").glob("*ubyte")]:
+            path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
     return root
 
 
+# The files of CIFAR-10.
 TRAIN = [f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)]
 TEST = "cifar-10-batches-py/test_batch"
 
@@ -55,6 +59,7 @@ class Python2(pickle._Pickler):
 
 
 def write_batch(path: Path, batch: Any) -> None:
+    """Write a file as Python 2 and the numpy of that time pickled it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         Python2(file, protocol=2).dump(batch)
@@ -65,17 +70,23 @@ def write_batch(path: Path, batch: Any) -> None:
 def small_cifar(root: Path) -> Path:
     """Make a data directory with random images in CIFAR-10's files."""
     rng = torch.Generator().manual_seed(0)
-    for name, count in (*((name, 24) for name in TRAIN), (TEST, 40)):
-        pixels = torch.randint(256, (count, 3072), generator=rng).byte().numpy()
-        labels = [(i + count) % 10 for i in range(count)]
-        write_batch(
-            root / name,
-            {"data": pixels, "labels": labels, "batch_label": b"made up", "filenames": [b"x.png"]},
-        )
+    for name in (*TRAIN, TEST):
+        count = 40 if name == TEST else 24
+        pixels = torch.randint(256, (count, 3 * 32 * 32), generator=rng).byte().numpy()
+        batch = {
+            "data": pixels,
+            "labels": [(i + count) % 10 for i in range(count)],
+            "batch_label": b"made up",
+            "filenames": [b"x.png"],
+        }
+        write_batch(root / name, batch)
     return root
 
 
-RATE, RATE_OF_CLIPS = 8000, 22_050
+RATE = 8000
+"""Samples of a spoken digit in a second."""
+RATE_OF_CLIPS = 22_050
+"""Samples of a clip of ESC-10 in a second."""
 
 
 def small_spoken_digits(root: Path) -> Path:
@@ -85,10 +96,17 @@ def small_spoken_digits(root: Path) -> Path:
     rng = np.random.default_rng(0)
     for digit in range(10):
         for take in range(12):
-            times = np.arange(rng.integers(RATE // 5, 2 * RATE // 5)) / RATE
-            sound = np.sin(2 * np.pi * (300 + 300 * digit) * times)
-            wavfile.write(folder / f"{digit}_ann_{take}.wav", RATE, (20_000 * sound).astype("<i2"))
+            length = rng.integers(RATE // 5, 2 * RATE // 5)
+            sound = 20_000 * _tone(300 + 300 * digit, length, RATE)
+            path = folder / f"{digit}_ann_{take}.wav"
+            wavfile.write(path, RATE, sound.astype("<i2"))
     return root
+
+
+def _tone(hertz: int, length: int, rate: int) -> NDArray[np.float64]:
+    """Return a tone of some samples, from -1 to 1."""
+    times = np.arange(length) / rate
+    return np.sin(2 * np.pi * hertz * times)
 
 
 def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
@@ -97,10 +115,13 @@ def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
     rows: list[list[str]] = []
     for number, (word, fold) in enumerate(zip(words, folds, strict=True)):
         for place, letter in enumerate(word, start=1):
-            following = -1 if place == len(word) else len(rows) + 2
-            pixels = rng.integers(0, 2, 128)
-            pixels[:5] = [(ord(letter) - ord("a")) >> bit & 1 for bit in range(5)]
-            row = (len(rows) + 1, letter, following, number + 1, place, fold, *pixels)
+            own_id = len(rows) + 1
+            id_of_next_letter = -1 if place == len(word) else own_id + 1
+            pixels = rng.integers(0, 2, 16 * 8)
+            # Five bits are enough for 26 letters.
+            number_of_letter = ord(letter) - ord("a")
+            pixels[:5] = [number_of_letter >> bit & 1 for bit in range(5)]
+            row = (own_id, letter, id_of_next_letter, number + 1, place, fold, *pixels)
             rows.append([str(value) for value in row])
     return rows
 
@@ -108,23 +129,24 @@ def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
 def small_letters(root: Path, words: int = 100) -> Path:
     """Make a data directory with random words of 3 to 8 letters in ten folds, in the file of B. Taskar's letters."""
     rng = np.random.default_rng(0)
-    drawn = [
-        "".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], rng.integers(3, 9)))
-        for _ in range(words)
-    ]
-    write_letters(root, letter_rows(drawn, [n % 10 for n in range(words)]))
+    letters = [*ascii_lowercase]
+    random_words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(words)]
+    folds = [n % 10 for n in range(words)]
+    write_letters(root, letter_rows(random_words, folds))
     return root
 
 
 def write_letters(root: Path, rows: list[list[str]]) -> Path:
+    """Write rows as B. Taskar's file, in which a tab ends each line; return its path."""
     path = root / "ocr-letters/letter.data.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress("".join("\t".join(row) + "\t\n" for row in rows).encode()))
+    lines = ["\t".join(row) + "\t\n" for row in rows]
+    path.write_bytes(gzip.compress("".join(lines).encode()))
     return path
 
 
 def small_clips(root: Path, takes: int = 1) -> Path:
-    """Make a data directory where ESC-10's class n is a tone of 500 + 500 n Hz, 0.5 to 3 seconds in silence."""
+    """Make a data directory where ESC-10's class n is a tone of 500 + 500 n Hz, 0.5 to 3 s, before silence."""
     import soundfile
 
     rng = np.random.default_rng(0)
@@ -133,12 +155,9 @@ def small_clips(root: Path, takes: int = 1) -> Path:
         folder.mkdir(parents=True)
         for fold in range(1, 6):
             for take in "ABCDEFGH"[:takes]:
-                times = (
-                    np.arange(rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)) / RATE_OF_CLIPS
-                )
-                sound = np.pad(
-                    np.sin(2 * np.pi * (500 + 500 * number) * times), (0, RATE_OF_CLIPS // 2)
-                )
+                length = rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)
+                tone = _tone(500 + 500 * number, length, RATE_OF_CLIPS)
+                sound = np.pad(tone, (0, RATE_OF_CLIPS // 2))
                 path = folder / f"{fold}-{rng.integers(1000)}-{take}.ogg"
                 soundfile.write(path, 0.5 * sound, RATE_OF_CLIPS, format="OGG", subtype="VORBIS")
     return root
@@ -146,12 +165,13 @@ def small_clips(root: Path, takes: int = 1) -> Path:
 
 def small_table(folder: Path) -> Path:
     """Write bags.csv with 60 bags of 1 to 4 instances; every other one has the label "odd", of its first instance."""
-    rows = [
-        f"{bag},{'odd' if bag % 2 else ''},{'odd' if bag % 2 and i == 0 else ''},{bag / 7 + i},{bag * i % 5}"
-        for bag in range(60)
-        for i in range(1 + bag % 4)
-    ]
-    (folder / "bags.csv").write_text("\n".join(["bag,labels,instance_label,f0,f1", *rows]))
+    lines = ["bag,labels,instance_label,f0,f1"]
+    for bag in range(60):
+        label = "odd" if bag % 2 else ""
+        for i in range(1 + bag % 4):
+            instance_label = label if i == 0 else ""
+            lines.append(f"{bag},{label},{instance_label},{bag / 7 + i},{bag * i % 5}")
+    (folder / "bags.csv").write_text("\n".join(lines))
     return folder
 
 
@@ -161,45 +181,58 @@ def small_images(folder: Path, count: int = 60) -> Path:
     (folder / "pictures").mkdir()
     rows = []
     for n in range(count):
-        width, height = (int(side) for side in rng.integers(60, 101, 2))
-        picture = Image.new("RGB", (width, height), tuple(rng.integers(0, 90, 3).tolist()))
-        draw, placed = ImageDraw.Draw(picture), []
-        for number, (name, shape) in enumerate(
-            (("square", draw.rectangle), ("disc", draw.ellipse))[: n % 3]
-        ):
-            left = int(rng.integers(0, width - 25))
-            top = int(rng.integers(0, height // 2 - 25)) + number * (height // 2)
-            shape((left, top, left + 24, top + 24), fill=tuple(rng.integers(160, 256, 3).tolist()))
-            placed.append([name, left, top, left + 25, top + 25])
+        width, height = rng.integers(60, 101, 2).tolist()
+        dark = tuple(rng.integers(0, 90, 3).tolist())
+        picture = Image.new("RGB", (width, height), dark)
+        names = ["square", "disc"][: n % 3]
+        boxes = _draw_shapes(picture, names, rng)
         picture.save(folder / "pictures" / f"{n}.png")
-        labels = ";".join(str(name) for name, *_ in placed)
-        rows.append({"image": f"pictures/{n}.png", "labels": labels, "boxes": json.dumps(placed)})
+        row = {"image": f"pictures/{n}.png", "labels": ";".join(names), "boxes": json.dumps(boxes)}
+        rows.append(row)
     pd.DataFrame(rows).to_csv(folder / "images.csv", index=False)
     return folder
 
 
+def _draw_shapes(
+    picture: Image.Image, names: list[str], rng: np.random.Generator
+) -> list[list[str | int]]:
+    """Draw shapes, the first in the upper half and the second in the lower half; return names and boxes."""
+    pen = ImageDraw.Draw(picture)
+    shapes = {"square": pen.rectangle, "disc": pen.ellipse}
+    side = 25
+    half = picture.height // 2
+    boxes: list[list[str | int]] = []
+    for number, name in enumerate(names):
+        left = int(rng.integers(0, picture.width - side))
+        top = int(rng.integers(0, half - side)) + number * half
+        bright = tuple(rng.integers(160, 256, 3).tolist())
+        # To draw a shape, its last pixels are named.
+        shapes[name]((left, top, left + side - 1, top + side - 1), fill=bright)
+        boxes.append([name, left, top, left + side, top + side])
+    return boxes
+
+
 def bomb(side: int) -> bytes:
     """Return a PNG file whose header promises a square picture of this side."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
+    signature = b"\x89PNG\r\n\x1a\n"
+    # Eight bits for each of three colours, by the one method of compression, without interlacing.
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b""))
-        + chunk(b"IEND", b"")
-    )
+    no_pixels = zlib.compress(b"")
+    chunks = [_chunk(b"IHDR", header), _chunk(b"IDAT", no_pixels), _chunk(b"IEND", b"")]
+    return signature + b"".join(chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    """Return a part of a PNG file, with its length before it and its checksum after it."""
+    length = struct.pack(">I", len(data))
+    checksum = struct.pack(">I", zlib.crc32(kind + data))
+    return length + kind + data + checksum
 
 
 PARAMS: dict[str, dict[str, Any]] = {
-    **{
-        name: {"any_data": True, "validation": 20}
-        for name in ("mnist", "extended-mnist", "cifar10")
-    },
+    "mnist": {"any_data": True, "validation": 20},
+    "extended-mnist": {"any_data": True, "validation": 20},
+    "cifar10": {"any_data": True, "validation": 20},
     "svhn": {"validation": 20},
     "mnist-bags": {"any_data": True, "train_bags": 24},
     "sound-events": {"train_bags": 64},
@@ -215,16 +248,13 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 def small_data(root: Path) -> Path:
     """Write a small data set of every task into a folder."""
-    for write in (
-        small_clips,
-        small_letters,
-        small_spoken_digits,
-        small_cifar,
-        small_mnist,
-        small_table,
-        small_images,
-        small_svhn,
-    ):
-        write(root)
+    small_clips(root)
+    small_letters(root)
+    small_spoken_digits(root)
+    small_cifar(root)
+    small_mnist(root)
+    small_table(root)
+    small_images(root)
+    small_svhn(root)
     sequence_files.small_table(root)
     return root

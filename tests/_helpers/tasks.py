@@ -25,8 +25,10 @@ def mask_of(bags: Bags, *, of_sequences: bool = False) -> Tensor:
     """Return which places of sets (B, K), or frames of sequences (B, T), are filled: all of them without a mask."""
     if bags.mask is not None:
         return bags.mask
-    count, size, frames = bags.instances.shape
-    return torch.ones(count, frames if of_sequences else size, dtype=torch.bool)
+    # Sets are (B, K, D), and sequences (B, F, T).
+    count, second, third = bags.instances.shape
+    places = third if of_sequences else second
+    return torch.ones(count, places, dtype=torch.bool)
 
 
 def new_network(
@@ -36,6 +38,7 @@ def new_network(
 
     `of` is the task, if it has a format without data, or a problem of it.
     """
-    task: Any = of if isinstance(of, Task) else tasks().get(of.task_name)
     assert of.format is not None
+    # To make a network, the class of the task is enough.
+    task: Any = of if isinstance(of, Task) else tasks().get(of.task_name)
     return make_network(task, of.format, network_name(task, name, head), params, seed, head)

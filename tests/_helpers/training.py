@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from safetensors.torch import load_file
 
 from milbench.contracts.predictions import load_predictions
@@ -23,8 +24,16 @@ from tests._helpers.command_line import TINY
 needs_muon = pytest.mark.skipif(
     not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on"
 )
-NAMES = [pytest.param(name, marks=needs_muon if name == "muon" else ()) for name in OPTIMIZERS]
-"""The optimisers."""
+
+
+def _optimizer_param(name: str) -> ParameterSet:
+    if name == "muon":
+        return pytest.param(name, marks=needs_muon)
+    return pytest.param(name)
+
+
+NAMES = [_optimizer_param(name) for name in OPTIMIZERS]
+"""The optimisers, as the cases of a test."""
 
 
 class Stop(Exception):  # noqa: N818
@@ -33,11 +42,13 @@ class Stop(Exception):  # noqa: N818
 
 @dataclass
 class Trained:
-    """What a cell came to: its history without costs, weights, outcomes and what it keeps besides."""
+    """What a cell came to."""
 
     history: dict[tuple[int, str], float]
+    """Epoch and metric -> value, without costs, which differ from run to run."""
     weights: dict[str, torch.Tensor]
     outcomes: dict[str, tuple[list[float], list[float], str]]
+    """By metric, the sums, the weights and the items of the test bags after the last epoch."""
     result: CellResult
     folder: CellFolder
 
@@ -71,31 +82,32 @@ def normed_network(folder: Path) -> str:
 
 
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
+    """Train a cell in this process, with a new folder at a path."""
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
     result = training.train(cell, folder, torch.device(device), data_dir)
     _, predictions = load_predictions(folder.predictions)["last"]
-    history = {
-        (epoch, name): value
-        for epoch, name, value in folder.history()
-        if not name.startswith("cost/")
-    }
-    by_metric = {
-        name: (of_bags.sums.tolist(), of_bags.weights.tolist(), of_bags.items)
-        for name, of_bags in outcomes(predictions).items()
-    }
+    history = {}
+    for epoch, name, value in folder.history():
+        if not name.startswith("cost/"):
+            history[epoch, name] = value
+    by_metric = {}
+    for name, of_bags in outcomes(predictions).items():
+        by_metric[name] = (of_bags.sums.tolist(), of_bags.weights.tolist(), of_bags.items)
     return Trained(history, load_file(folder.weights), by_metric, result, folder)
 
 
 def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
-    calls, save = itertools.count(1), checkpoint.Checkpoint.save
+    save = checkpoint.Checkpoint.save
+    calls = itertools.count(1)
 
-    def saved(target: checkpoint.Checkpoint, counters: checkpoint.Counters) -> None:
+    def save_and_stop(target: checkpoint.Checkpoint, counters: checkpoint.Counters) -> None:
         save(target, counters)
         if next(calls) == saves:
             raise Stop
 
+    # No time has to pass before a checkpoint is due.
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
     monkeypatch.setattr(training, "LOOK_INTERVAL", -1.0)
-    monkeypatch.setattr(checkpoint.Checkpoint, "save", saved)
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", save_and_stop)

@@ -9,6 +9,7 @@ from milbench.processes.fresh import call_fresh
 from tests._helpers.project import Project, loss_text
 
 LATE_HELPER = "__import__('late_helper').FACTOR"
+"""An expression that imports a module when it is computed."""
 
 LAZY = """
 import sys
@@ -22,11 +23,17 @@ sys.modules["lazy_module"] = Lazy("lazy_module")
 """
 
 
+def project_with_late_helper(folder: Path, factor: int) -> Project:
+    """Return a project whose loss imports late_helper.py, which holds a factor, when it is computed."""
+    project = Project(folder)
+    project.write("mine.py", loss_text(factor=LATE_HELPER, name=f"late-{factor}"))
+    project.write("late_helper.py", f"FACTOR = {factor}")
+    return project
+
+
 def test_a_late_import_finds_the_helper_beside_its_own_file(tmp_path: Path) -> None:
-    first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
-    for factor, project in enumerate((first, second), start=1):
-        project.write("mine.py", loss_text(factor=LATE_HELPER, name=f"late-{factor}"))
-        project.write("late_helper.py", f"FACTOR = {factor}")
+    first = project_with_late_helper(tmp_path / "first", factor=1)
+    second = project_with_late_helper(tmp_path / "second", factor=2)
     # The launcher has imported both of them when it plans their cells.
     for project in (first, second):
         call_fresh(project.factor)
@@ -56,12 +63,18 @@ def test_a_failing_lazy_module_harms_no_import(tmp_path: Path) -> None:
         sys.modules.pop("lazy_module", None)
 
 
+def project_with_namespace_package(folder: Path, factor: int) -> Project:
+    """Return a project whose loss imports a module of a folder without an __init__.py, which holds a factor."""
+    project = Project(folder)
+    text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")
+    project.write("mine.py", text)
+    project.write("parts_of_mine/inner.py", f"FACTOR = {factor}")
+    return project
+
+
 def test_namespace_packages_of_two_folders_may_share_a_name(tmp_path: Path) -> None:
-    first, second = Project(tmp_path / "first"), Project(tmp_path / "second")
-    for factor, project in enumerate((first, second), start=1):
-        text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")
-        project.write("mine.py", text)
-        project.write("parts_of_mine/inner.py", f"FACTOR = {factor}")
+    first = project_with_namespace_package(tmp_path / "first", factor=1)
+    second = project_with_namespace_package(tmp_path / "second", factor=2)
     assert first.factor() == 1
     assert second.factor() == 2
     assert first.factor() == 1

@@ -69,8 +69,12 @@ def test_an_edit_of_an_imported_helper_makes_a_new_cell(
 
 @pytest.mark.parametrize(
     "damaged",
-    ["text", {"by": ["loss"]}, {"by": ["seed"], "files": [], "packages": []}, {"by": 1}],
-    ids=["text", "keys", "kind", "type"],
+    [
+        pytest.param("text", id="no object"),
+        pytest.param({"by": ["loss"]}, id="lacks files"),
+        pytest.param({"by": ["seed"], "files": [], "packages": []}, id="unknown kind"),
+        pytest.param({"by": 1}, id="no list"),
+    ],
 )
 def test_a_damaged_list_counts_as_none(tmp_path: Path, damaged: object) -> None:
     folder = CellFolder(tmp_path)

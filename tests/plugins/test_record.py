@@ -19,6 +19,7 @@ from tests._helpers.project import Project, loss_text
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
+    """A folder of a user's files, whose modules are forgotten after the test."""
     yield Project(tmp_path / "project")
     for name, module in [*sys.modules.items()]:
         if str(tmp_path) in str(getattr(module, "__file__", "")):
@@ -61,14 +62,13 @@ def test_an_edit_of_a_base_class_changes_the_digest(project: Project) -> None:
 @pytest.mark.parametrize(
     "reads",
     [
-        "open(FILE).read()",
-        "pathlib.Path(FILE).read_text()",
-        "os.read(os.open(FILE, os.O_RDONLY), 9)",
-        "pd.read_csv(FILE)",
-        "np.loadtxt(FILE)",
-        "runpy.run_path(FILE)",
+        pytest.param("open(FILE).read()", id="open"),
+        pytest.param("pathlib.Path(FILE).read_text()", id="path"),
+        pytest.param("os.read(os.open(FILE, os.O_RDONLY), 9)", id="descriptor"),
+        pytest.param("pd.read_csv(FILE)", id="pandas"),
+        pytest.param("np.loadtxt(FILE)", id="numpy"),
+        pytest.param("runpy.run_path(FILE)", id="run_path"),
     ],
-    ids=["open", "path", "descriptor", "pandas", "numpy", "run_path"],
 )
 def test_editing_a_file_read_at_import_changes_the_digest(project: Project, reads: str) -> None:
     imports = "import os, pathlib, runpy\nimport numpy as np, pandas as pd\n"
@@ -145,6 +145,7 @@ def test_two_losses_that_share_a_helper_change_together(project: Project) -> Non
 
 
 def write_package(site: Project, version: str) -> None:
+    """Write an installed package whose module has another name than its distribution."""
     about = f"Metadata-Version: 2.1\nName: somebodys-dist\nVersion: {version}\n"
     site.write("somebodys_dist-1.dist-info/METADATA", about)
     site.write("somebodys_dist-1.dist-info/RECORD", "odd_name/__init__.py,,\n")
@@ -220,13 +221,19 @@ def test_a_module_is_recorded_by_its_name(
 
 
 def test_each_of_two_folders_has_its_own_helper(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        folder = Project(tmp_path / name)
-        folder.write("helper.py", f"SIGN = {name!r}\n")
-        folder.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", name))
-    assert Project(tmp_path / "first").factor() == "first"
-    assert Project(tmp_path / "second").factor() == "second"
-    assert Project(tmp_path / "first").digest() != Project(tmp_path / "second").digest()
+    first = project_with_helper(tmp_path, "first")
+    second = project_with_helper(tmp_path, "second")
+    assert first.factor() == "first"
+    assert second.factor() == "second"
+    assert first.digest() != second.digest()
+
+
+def project_with_helper(folder: Path, name: str) -> Project:
+    """Return a project whose loss computes its name, which it imports from a helper."""
+    project = Project(folder / name)
+    project.write("helper.py", f"SIGN = {name!r}\n")
+    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", name))
+    return project
 
 
 def test_a_helper_of_another_folder_is_not_found(tmp_path: Path) -> None:
@@ -268,10 +275,10 @@ def test_stale_bytecode_does_not_hide_an_edit(project: Project) -> None:
     helper = project.write("helper.py", "SIGN = 1\n")
     project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN"))
     py_compile.compile(str(helper))
-    times = helper.stat().st_atime_ns, helper.stat().st_mtime_ns
+    before = helper.stat()
     project.write("helper.py", "SIGN = 2\n")
     # Python tells files apart by their sizes and by the second of the last edit.
-    os.utime(helper, ns=times)
+    os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert project.factor() == 2
 
 
@@ -286,15 +293,21 @@ def test_the_next_load_uses_an_edited_helper(project: Project) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3 ({file}, line 2)"),
-        ("raise KeyboardInterrupt\n", "KeyboardInterrupt ({file}, line 1)"),
-        ("import os\nos._exit(7)\n", "in a process of its own: it ended with exit code 7"),
-        (
+        pytest.param("import sys\nsys.exit(3)\n", "SystemExit: 3 ({file}, line 2)", id="exit"),
+        pytest.param(
+            "raise KeyboardInterrupt\n", "KeyboardInterrupt ({file}, line 1)", id="interrupt"
+        ),
+        pytest.param(
+            "import os\nos._exit(7)\n",
+            "in a process of its own: it ended with exit code 7",
+            id="_exit",
+        ),
+        pytest.param(
             "import ctypes\nctypes.string_at(0)\n",
             "in a process of its own: it was killed by SIGSEGV",
+            id="crash",
         ),
     ],
-    ids=["exit", "interrupt", "_exit", "crash"],
 )
 def test_an_import_that_ends_its_process_is_one_line(
     project: Project, text: str, says: str

@@ -5,7 +5,7 @@ import io
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,80 +15,131 @@ import pytest
 from milbench import UsageError
 from milbench.store.cell_folder import LISTED, CellFolder
 from milbench.store.folders import Root, results
-from tests._helpers.command_line import TINY, Milbench
+from tests._helpers.command_line import TINY, Milbench, Ran
 from tests._helpers.damage import DAMAGES, damage, numbers
 
 WORDS = ["run", "--task", TINY, "--loss", "exact", "--seeds", "0-1", "-p", "recipe.epochs=3"]
 
 
+FILES = [*LISTED, "result.json"]
+
+
 @pytest.fixture
 def store(milbench: Milbench, root: Path) -> tuple[CellFolder, CellFolder]:
-    assert milbench(*WORDS).code == 0
-    first, second = (Root(root).cell(cell.id) for cell in Root(root).plan().cells)
-    return first, second
+    """Two finished cells."""
+    milbench(*WORDS).done()
+    first, second = Root(root).plan().cells
+    return Root(root).cell(first.id), Root(root).cell(second.id)
+
+
+def damaged_files(folder: CellFolder, other: CellFolder, how: str, scratch: Path) -> Iterator[str]:
+    """Damage each file of a cell in turn, and yield its name; before the next, the cell is whole again."""
+    for name in FILES:
+        own = folder.path / name
+        others = other.path / name
+        if not own.exists():
+            continue
+        is_unchanged = how == "swapped" and own.read_bytes() == others.read_bytes()
+        # Without its result, a cell is not damaged, but was never finished.
+        is_unfinished = how == "deleted" and name == "result.json"
+        if is_unchanged or is_unfinished:
+            continue
+        shutil.copytree(folder.path, scratch / "whole")
+        damage(own, how, others)
+        yield name
+        shutil.rmtree(folder.path)
+        shutil.move(scratch / "whole", folder.path)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_cell_is_not_done_and_computed_again(
-    how: str, milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
+def test_nothing_of_a_damaged_cell_is_used(
+    how: str, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
+) -> None:
+    folder, other = store
+    for name in damaged_files(folder, other, how, tmp_path):
+        assert folder.state().is_damaged, name
+        found = results(root)
+        metrics = found.frame.loc[found.frame["cell"] == folder.id, "metric"].astype(str)
+        assert set(metrics) == {""}, name
+        assert found.folders.keys() == {other.id}, name
+        with pytest.raises(UsageError, match=f"cell {folder.id} .* is damaged: "):
+            Root(root).find(folder.id)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_cell_is_named_and_computed_again(
+    how: str, milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder]
 ) -> None:
     folder, other = store
     whole = numbers(root)
-    for name in [*LISTED, "result.json"]:
-        own, others = folder.path / name, other.path / name
-        same = not own.exists() or (how == "swapped" and own.read_bytes() == others.read_bytes())
-        if not same and (how, name) != ("deleted", "result.json"):
-            shutil.copytree(folder.path, tmp_path / "whole")
-            damage(own, how, others)
-            assert folder.state().is_damaged, name
-            frame = results(root).frame
-            assert {*frame.loc[frame["cell"] == folder.id, "metric"].astype(str)} == {""}, (
-                "no value of it is used"
-            )
-            assert results(root).folders.keys() == {other.id}
-            with pytest.raises(UsageError, match=f"cell {folder.id} .* is damaged: "):
-                Root(root).find(folder.id)
-            shutil.rmtree(folder.path)
-            shutil.move(tmp_path / "whole", folder.path)
     damage(folder.path / "history.csv", how, other.path / "history.csv")
-    ran = milbench(*WORDS)
-    assert ran.code == 0, ran
-    assert f"cell {folder.id} (tiny, exact, seed 0) is damaged: " in ran.out
+    said = milbench(*WORDS).done()
+    assert f"cell {folder.id} (tiny, exact, seed 0) is damaged: " in said
     assert numbers(root) == whole
 
 
 @pytest.mark.mirrored
-def test_every_command_names_a_damaged_cell_in_one_line(
-    milbench: Milbench, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        pytest.param(["status"], 1, id="status"),
+        pytest.param(["report"], 0, id="report"),
+        pytest.param(["sync"], 1, id="sync"),
+        pytest.param(["export", "--out", "{folder}/x.csv"], 1, id="export"),
+        pytest.param([*WORDS, "--dry-run"], 0, id="dry run"),
+    ],
+)
+def test_a_command_names_a_damaged_cell_in_one_line(
+    milbench: Milbench,
+    store: tuple[CellFolder, CellFolder],
+    tmp_path: Path,
+    words: list[str],
+    code: int,
 ) -> None:
     folder, other = store
     damage(folder.path / "history.csv", "a line missing", other.path / "history.csv")
-    for words, code in (
-        (["status"], 1), (["report"], 0), (["sync"], 1), (["export", "--out", str(tmp_path / "x.csv")], 1),
-        ([*WORDS, "--dry-run"], 0),
-    ):  # fmt: skip
-        ran = milbench(*words)
-        assert (
-            ran.code,
-            ran.out.count(f"cell {folder.id} (tiny, exact, seed 0) is damaged: history.csv"),
-        ) == (code, 1)
-    assert "damaged: history.csv" in milbench("predict", "x.png", "--cell", folder.id).complaint()
+    ran = milbench(*[word.format(folder=tmp_path) for word in words])
+    assert ran.code == code
+    assert ran.out.count(f"cell {folder.id} (tiny, exact, seed 0) is damaged: history.csv") == 1
 
 
-def test_damaged_weights_are_seen_when_read_and_before_launches(
-    milbench: Milbench,
-    root: Path,
-    store: tuple[CellFolder, CellFolder],
-    monkeypatch: pytest.MonkeyPatch,
+def test_predict_refuses_a_damaged_cell(
+    milbench: Milbench, store: tuple[CellFolder, CellFolder]
 ) -> None:
+    folder, other = store
+    damage(folder.path / "history.csv", "a line missing", other.path / "history.csv")
+    complaint = milbench("predict", "x.png", "--cell", folder.id).complaint()
+    assert "damaged: history.csv" in complaint
+
+
+@pytest.fixture
+def with_large_weights(
+    store: tuple[CellFolder, CellFolder], monkeypatch: pytest.MonkeyPatch
+) -> CellFolder:
+    """A cell with the weights of another one, of the same size, which count as too large to be always read."""
     monkeypatch.setattr("milbench.store.cell_folder.SMALL", 0)
     folder, other = store
     damage(folder.weights, "swapped", other.weights)
-    assert milbench("status").code == 0, "to read the weights of all cells takes long"
-    assert (
-        "damaged: weights.safetensors"
-        in milbench("predict", "x.png", "--cell", folder.id).complaint()
-    )
+    return folder
+
+
+def test_status_does_not_read_large_weights(
+    milbench: Milbench, with_large_weights: CellFolder
+) -> None:
+    # To read those of all cells takes long.
+    milbench("status").done()
+
+
+def test_damaged_large_weights_are_seen_when_they_are_used(
+    milbench: Milbench, with_large_weights: CellFolder
+) -> None:
+    complaint = milbench("predict", "x.png", "--cell", with_large_weights.id).complaint()
+    assert "damaged: weights.safetensors" in complaint
+
+
+def test_damaged_large_weights_are_seen_before_a_launch(
+    milbench: Milbench, with_large_weights: CellFolder
+) -> None:
     assert "is damaged: weights.safetensors" in milbench(*WORDS).out
 
 
@@ -96,34 +147,56 @@ class Faults:
     """Lets the n-th write, fsync, rename, unlink or opening for writing below a folder fail, as a full disk does."""
 
     def __init__(self, folder: Path, n: int, code: int, patch: pytest.MonkeyPatch) -> None:
-        self.folder, self.left, self.code = str(folder), n, code
-        calls = {io: ["open"], os: ["replace", "rename", "unlink", "fsync", "open"]}
-        for module, name in ((module, name) for module, names in calls.items() for name in names):
-            patch.setattr(module, name, partial(self._call, getattr(module, name)))
+        self.folder = str(folder)
+        self.code = code
+        self.left = n
+        """How many accesses are left until one fails. At 0 it has failed, and others do not."""
+        patch.setattr(io, "open", partial(self._open_stream, io.open))
+        patch.setattr(os, "open", partial(self._open_descriptor, os.open))
+        # It takes a number and no path: wherever the file is, the access counts.
+        patch.setattr(os, "fsync", partial(self._call, os.fsync))
+        for name in ("replace", "rename", "unlink"):
+            patch.setattr(os, name, partial(self._call_with_path, getattr(os, name)))
+
+    def _is_below(self, path: Any) -> bool:
+        return str(path).startswith(self.folder)
 
     def _call(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        opens = call.__name__ == "open"
-        mode = args[1] if len(args) > 1 else named.get("mode", "r")
-        reads = opens and (
-            mode in ("r", "rb") if isinstance(mode, str) else not mode & (os.O_WRONLY | os.O_RDWR)
-        )
-        if reads or not (call.__name__ == "fsync" or str(args[0]).startswith(self.folder)):
-            return call(*args, **named)
         self._strike(args[0])
-        result = call(*args, **named)
-        if opens and isinstance(mode, str):
-            write = result.write
+        return call(*args, **named)
 
-            def half(content: Any) -> Any:
-                try:
-                    self._strike(args[0])
-                except OSError:
-                    write(content[: len(content) // 2])
-                    raise
-                return write(content)
+    def _call_with_path(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if self._is_below(args[0]):
+            self._strike(args[0])
+        return call(*args, **named)
 
-            result.write = half
-        return result
+    def _open_descriptor(
+        self, call: Callable[..., Any], path: Any, flags: int, *args: Any, **named: Any
+    ) -> Any:
+        is_for_writing = flags & (os.O_WRONLY | os.O_RDWR)
+        if is_for_writing and self._is_below(path):
+            self._strike(path)
+        return call(path, flags, *args, **named)
+
+    def _open_stream(
+        self, call: Callable[..., Any], path: Any, mode: str = "r", *args: Any, **named: Any
+    ) -> Any:
+        if mode in ("r", "rb") or not self._is_below(path):
+            return call(path, mode, *args, **named)
+        self._strike(path)
+        file = call(path, mode, *args, **named)
+        write = file.write
+
+        def write_perhaps_half(content: Any) -> Any:
+            try:
+                self._strike(path)
+            except OSError:
+                write(content[: len(content) // 2])
+                raise
+            return write(content)
+
+        file.write = write_perhaps_half
+        return file
 
     def _strike(self, path: Any) -> None:
         self.left -= 1
@@ -131,43 +204,51 @@ class Faults:
             raise OSError(self.code, os.strerror(self.code), str(path))
 
 
-def check_faults(milbench: Milbench, folder: Path, step: int, codes: tuple[int, ...]) -> None:
-    """Let every `step`-th access to the disk fail with each error, then give the same command again."""
+def check_faults(milbench: Milbench, folder: Path, step: int, code: int) -> None:
+    """Let every `step`-th access to the disk fail with an error, then give the same command again."""
     words = ["run", "--task", TINY, "--loss", "exact", "-p", "recipe.epochs=2", "--root"]
-    assert milbench(*words, str(folder / "whole")).code == 0
+    milbench(*words, str(folder / "whole")).done()
     whole = numbers(folder / "whole")
-    for code in codes:
-        for n in itertools.count(1, step):
-            root = folder / f"{code}-{n}"
-            with pytest.MonkeyPatch.context() as patch:
-                faults = Faults(root / "runs", n, code, patch)
-                ran = milbench(*words, str(root))
-            assert "Traceback" not in ran.out + ran.err, n
-            assert (
-                len(
-                    [line for line in (ran.out + ran.err).splitlines() if os.strerror(code) in line]
-                )
-                <= 1
-            ), (n, ran)
-            if ran.code:
-                assert os.strerror(code) in ran.out + ran.err, (n, ran)
-                assert ran.code == 1 or ran.complaint(), n
-            if (root / "runs/tiny.json").exists():
-                states = Root(root).states(Root(root).plan().cells)
-                assert {state.status for state in states.values()} <= {"missing", "done"}, (n, ran)
-            assert milbench(*words, str(root)).code == 0, (n, ran)
-            assert numbers(root) == whole, n
-            shutil.rmtree(root)
-            if faults.left > 0:
-                assert n > 50, "so many accesses were struck"
-                break
+    for n in itertools.count(1, step):
+        root = folder / f"{code}-{n}"
+        with pytest.MonkeyPatch.context() as patch:
+            faults = Faults(root / "runs", n, code, patch)
+            ran = milbench(*words, str(root))
+        check_fault_is_named(ran, code, n)
+        if (root / "runs/tiny.json").exists():
+            states = Root(root).states(Root(root).plan().cells)
+            assert {state.status for state in states.values()} <= {"missing", "done"}, (n, ran)
+        again = milbench(*words, str(root))
+        assert again.code == 0, (n, again)
+        assert numbers(root) == whole, n
+        shutil.rmtree(root)
+        if faults.left > 0:
+            # The command has ended before the n-th access: every one was struck.
+            assert n > 50, "a command has so many accesses"
+            return
+
+
+def check_fault_is_named(ran: Ran, code: int, n: int) -> None:
+    """Check that a command has named the error of the disk in one line at most, and if it failed in one."""
+    said = ran.out + ran.err
+    assert "Traceback" not in said, n
+    naming = [line for line in said.splitlines() if os.strerror(code) in line]
+    assert len(naming) <= 1, (n, ran)
+    if ran.code == 0:
+        return
+    assert len(naming) == 1, (n, ran)
+    if ran.code != 1:
+        assert ran.complaint(), n
 
 
 def test_a_disk_that_fails_costs_no_cell(milbench: Milbench, tmp_path: Path) -> None:
-    check_faults(milbench, tmp_path, 11, (errno.ENOSPC,))
+    check_faults(milbench, tmp_path, step=11, code=errno.ENOSPC)
 
 
 @pytest.mark.kills
 @pytest.mark.timeout(3000)
-def test_a_disk_that_fails_at_any_access_costs_no_cell(milbench: Milbench, tmp_path: Path) -> None:
-    check_faults(milbench, tmp_path, 1, (errno.ENOSPC, errno.EIO))
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+def test_a_disk_that_fails_at_any_access_costs_no_cell(
+    milbench: Milbench, tmp_path: Path, code: int
+) -> None:
+    check_faults(milbench, tmp_path, step=1, code=code)

@@ -13,7 +13,7 @@ from milbench.store.gallery import Gallery
 
 
 def image_fields() -> dict[str, Any]:
-    """Return two images with positions in four rows and five columns."""
+    """Return two images of 8 x 10 pixels, three classes, and positions in four rows and five columns."""
     rng = np.random.default_rng(0)
     return {
         "kind": "image",
@@ -32,8 +32,9 @@ def image_fields() -> dict[str, Any]:
 
 def set_fields() -> dict[str, Any]:
     """Return one set of four instances, of which the second is padding; they show a, b, background and a."""
+    classes_of_positions = [0, 1, 2, 0]
     probs = np.zeros((1, 3, 4))
-    probs[0, [0, 1, 2, 0], np.arange(4)] = 1
+    probs[0, classes_of_positions, np.arange(4)] = 1
     return {
         "kind": "set",
         "instances": np.arange(8.0).reshape(1, 4, 2),
@@ -62,6 +63,7 @@ def sequence_fields() -> dict[str, Any]:
 
 
 def assert_equal(first: Gallery, second: Gallery) -> None:
+    """Assert that all fields of two galleries are equal; NaN, as in padding, equals NaN."""
     for field in fields(first):
         np.testing.assert_equal(getattr(first, field.name), getattr(second, field.name))
 
@@ -113,9 +115,8 @@ def test_fields_that_do_not_fit_together_are_named(
 
 def test_all_fields_that_do_not_fit_are_named() -> None:
     values = image_fields() | {"ys": np.zeros(3), "xs": np.zeros(4)}
-    with pytest.raises(
-        ValueError, match="a gallery of 2 bags and 3 classes does not fit together: ys, xs"
-    ):
+    message = "a gallery of 2 bags and 3 classes does not fit together: ys, xs"
+    with pytest.raises(ValueError, match=message):
         gallery.make(**values)
 
 
@@ -163,7 +164,9 @@ def test_a_gallery_that_is_absent_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_masked_position_shows_background() -> None:
-    assert gallery.make(**set_fields()).class_map(0).tolist() == [0, 2, 2, 0]
+    # Without the mask, they would show 0, 1, 2 and 0.
+    background = 2
+    assert gallery.make(**set_fields()).class_map(0).tolist() == [0, background, background, 0]
 
 
 def test_without_a_threshold_the_most_probable_classes_are_detected() -> None:
@@ -171,13 +174,24 @@ def test_without_a_threshold_the_most_probable_classes_are_detected() -> None:
 
 
 def test_with_a_threshold_classes_above_it_are_detected() -> None:
-    assert gallery.make(**set_fields(), threshold=0.95).detected(0) == set()
-    assert gallery.make(**set_fields(), threshold=0.5).detected(0) == {1}
+    made = gallery.make(**set_fields(), threshold=0.5)
+    assert made.presence[0].tolist() == pytest.approx([0.2, 0.9])
+    assert made.detected(0) == {1}
+
+
+def test_with_a_high_threshold_no_class_is_detected() -> None:
+    made = gallery.make(**set_fields(), threshold=0.95)
+    assert made.detected(0) == set()
 
 
 def test_the_true_label_set_is_that_of_the_bag() -> None:
+    made = gallery.make(**image_fields())
+    assert made.true(0) == {0}
+    assert made.true(1) == {1}
+
+
+def test_a_label_set_may_have_several_classes() -> None:
     assert gallery.make(**set_fields()).true(0) == {0, 1}
-    assert gallery.make(**image_fields()).true(1) == {1}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from milbench.store.cell_folder import CellFolder
 from milbench.store.folders import Root
 from milbench.store.mirror import address
 from tests._helpers.command_line import HOSTILE, TINY, Milbench, process
@@ -28,47 +29,57 @@ WORDS = ["run", "--loss", f"exact,{HOSTILE}", "--task", TINY, "--seeds", "0-1"]
 
 
 def runs(root: Path, name: str = "tiny") -> list[Any]:
+    """Return the runs of a comparison in MLflow."""
     import mlflow
 
     client = mlflow.MlflowClient(address(Root(root)))
     experiment = client.get_experiment_by_name(name)
-    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+    if experiment is None:
+        return []
+    return list(client.search_runs([experiment.experiment_id]))
 
 
 def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
-    """Check that MLflow has one run a cell with its parameters, values, data, artifacts and status."""
+    """Check that MLflow has one run a cell, of the status of its loss, with all that its folder holds."""
     import mlflow
 
-    place, client = Root(root), mlflow.MlflowClient(address(Root(root)))
+    place = Root(root)
     plan = place.plan()
+    client = mlflow.MlflowClient(address(place))
     mirrored = runs(root, plan.name)
     assert len(mirrored) == len(plan.cells), "one run a cell"
     by_cell = {run.data.tags["milbench.cell"]: run for run in mirrored}
     for cell in plan.cells:
-        run, folder = by_cell[cell.id], place.cell(cell.id)
+        run = by_cell[cell.id]
+        folder = place.cell(cell.id)
         assert run.info.status == statuses[cell.loss.name], run.data.tags
         assert run.info.run_name == plan.label(cell)
         assert run.data.params["recipe.lr"] == str(cell.recipe.lr)
         assert run.data.tags["milbench.machine"]
         (data,) = run.inputs.dataset_inputs
         assert data.dataset.name == "tiny"
-        for metric in {name for _, name, _ in folder.history()}:
-            values = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
-            assert sorted(values) == [
-                (epoch, value) for epoch, name, value in folder.history() if name == metric
-            ]
-        files = (
-            {file.path for file in client.list_artifacts(run.info.run_id)}
-            if "http" in address(place)
-            else set()
-        )
-        if address(place).startswith("sqlite:"):
-            files = {
-                path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()
-            }
-        assert files == {path.name for path in folder.artifacts()}
+        assert_same_values(client, run, folder)
+        assert files_of(client, place, run) == {path.name for path in folder.artifacts()}
         if statuses[cell.loss.name] == "FINISHED":
             assert run.data.metrics["cost/step_seconds"] > 0
+
+
+def assert_same_values(client: Any, run: Any, folder: CellFolder) -> None:
+    """Assert that a run has every value of every epoch, once."""
+    by_metric: dict[str, list[tuple[int, float]]] = {}
+    for epoch, name, value in folder.history():
+        by_metric.setdefault(name, []).append((epoch, value))
+    for name, expected in by_metric.items():
+        logged = client.get_metric_history(run.info.run_id, name)
+        assert sorted((metric.step, metric.value) for metric in logged) == expected
+
+
+def files_of(client: Any, place: Root, run: Any) -> set[str]:
+    """Return the names of the artifacts of a run, on a server or in the root."""
+    if address(place).startswith("sqlite:"):
+        folder = place.artifacts / run.info.run_id / "artifacts"
+        return {path.name for path in folder.iterdir()}
+    return {file.path for file in client.list_artifacts(run.info.run_id)}
 
 
 def clear_connections() -> None:
@@ -77,28 +88,42 @@ def clear_connections() -> None:
     from mlflow.tracking._tracking_service import utils
 
     utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
-    getattr(SqlAlchemyStore, "_engine_map", {}).clear()  # which older versions do not have
+    # Older versions have no such map.
+    getattr(SqlAlchemyStore, "_engine_map", {}).clear()
 
 
 DONE = {"exact": "FINISHED", "hostile": "FAILED"}
 
 
-def test_a_deleted_database_comes_back_with_all_cells(milbench: Milbench, root: Path) -> None:
+@pytest.fixture
+def mirrored(milbench: Milbench, root: Path) -> Path:
+    """A root with two finished cells and two that failed, all of them in MLflow."""
     assert milbench(*WORDS).code == 1
-    check_mirrored(root, DONE)
-    assert milbench("sync").code == 0
-    cell = next(Root(root).cells.glob("*/mlflow.json"))
-    cell.unlink()  # as where a launch was killed before it was written, or a folder was copied without it
-    assert milbench("sync").code == 0
-    check_mirrored(root, DONE)  # nothing is doubled
-    (root / "runs/mlflow.db").unlink()
-    shutil.rmtree(root / "runs/artifacts")
-    again = process("sync", "--root", str(root))  # this process still holds the deleted file
+    return root
+
+
+def test_every_cell_is_in_mlflow(mirrored: Path) -> None:
+    check_mirrored(mirrored, DONE)
+
+
+def test_a_folder_that_lost_its_record_is_not_doubled(milbench: Milbench, mirrored: Path) -> None:
+    # As where a launch was killed before it wrote the record, or a folder was copied without it.
+    record = next(Root(mirrored).cells.glob("*/mlflow.json"))
+    record.unlink()
+    milbench("sync").done()
+    check_mirrored(mirrored, DONE)
+
+
+def test_a_deleted_database_comes_back_with_all_cells(mirrored: Path) -> None:
+    (mirrored / "runs/mlflow.db").unlink()
+    shutil.rmtree(mirrored / "runs/artifacts")
+    # In another process, since this one still holds the deleted file.
+    again = process("sync", "--root", str(mirrored))
     out, err = again.communicate(timeout=100)
     assert again.returncode == 0, (out, err)
     assert "MLflow is up to date: tiny (" in out
     clear_connections()
-    check_mirrored(root, DONE)
+    check_mirrored(mirrored, DONE)
 
 
 def test_a_server_that_died_gets_the_rest_later(
@@ -119,22 +144,24 @@ def test_a_server_that_died_gets_the_rest_later(
     assert "milbench sync catches up" in ran.out
     assert "Traceback" not in ran.out + ran.err
     mlflow_server.start()
-    assert milbench("sync").code == 0
-    mirrored = runs(root, "half")
-    assert [run.info.status for run in mirrored] == ["FINISHED"] * 2
+    milbench("sync").done()
+    statuses = [run.info.status for run in runs(root, "half")]
+    assert statuses == ["FINISHED", "FINISHED"]
     check_mirrored(root, {"exact": "FINISHED"})
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):
-    """A server that answers every request in one way."""
+    """Answers every request in one way."""
 
     answer: int | str = 403
+    """A code that refuses; "html", a page in place of data; or "silence"."""
 
     def do_GET(self) -> None:
         if self.answer == "silence":
             time.sleep(60)
+        code = self.answer if isinstance(self.answer, int) else 200
         body = b"<html>no</html>"
-        self.send_response(self.answer if isinstance(self.answer, int) else 200)
+        self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -154,6 +181,7 @@ class QuietServer(http.server.ThreadingHTTPServer):
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
+    """The address, with a password, of a server that refuses."""
     server = QuietServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://user:secret@127.0.0.1:{server.server_port}"
@@ -170,9 +198,8 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
 ) -> None:
     monkeypatch.setattr(Refusing, "answer", answer)
     monkeypatch.setattr("milbench.store.mirror.PATIENCE", 3.0)
-    monkeypatch.setenv(
-        "MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing
-    )
+    uri = "http://user:secret@127.0.0.1:9" if answer == "away" else refusing
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     ran = milbench("run", "--loss", "exact", "--task", TINY)
     assert ran.code == 0, ran
     (line,) = [line for line in ran.out.splitlines() if "not in MLflow yet" in line]
@@ -184,11 +211,10 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
 def test_a_stopped_cell_is_killed_until_it_goes_on(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-
-        def stop(*_: Any) -> None:
-            raise KeyboardInterrupt
-
         patch.setattr("milbench.training.train.evaluate", stop)
         assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
     assert [run.info.status for run in runs(root)] == ["KILLED"]
@@ -208,7 +234,8 @@ def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Pa
 
 
 def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:
-    newer = version("sqlalchemy") >= "2.1"  # before, an address ends at its first question mark
+    # Before, an address ends at its first question mark.
+    newer = version("sqlalchemy") >= "2.1"
     root = tmp_path / ("ä b#c?d%20e" if newer else "ä b#c%20e")
     ran = milbench("run", "--loss", "exact", "--task", TINY, "--root", str(root))
     assert ran.code == 0, ran

@@ -1,7 +1,9 @@
 """What cannot be read is named and left alone; what is no file stops nothing and nobody."""
 
+import errno
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,12 @@ import pytest
 
 from milbench.store.cell_folder import CellFolder, Incomplete
 from milbench.store.folders import Root
+from milbench.training.epoch_evaluation import evaluate
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.damage import numbers
 
-WORDS = ("run", "--task", TINY, "--loss", "exact", "--seeds", "0-1", "-p", "recipe.epochs=3")
+ONE_CELL = ("run", "--task", TINY, "--loss", "exact", "-p", "recipe.epochs=3")
+WORDS = (*ONE_CELL, "--seeds", "0-1")
 NAMES = ("result.json", "cell.json", "history.csv", "predictions.npz", "weights.safetensors")
 
 pytestmark = pytest.mark.timeout(120)
@@ -27,38 +31,38 @@ def cell(milbench: Milbench, root: Path) -> CellFolder:
     return Root(root).cell(Root(root).plan().cells[0].id)
 
 
-class Refusal:
-    """Lets the system refuse to open a file, with an error."""
+def refuse(refused: Path, code: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the system refuse to open a file, with an error."""
+    open_file = os.open
 
-    def __init__(self, path: Path, code: int, patch: pytest.MonkeyPatch) -> None:
-        self.path, self.code, self.open = str(path), code, os.open
-        patch.setattr(os, "open", self)
+    def refusing_open(path: object, *args: int, **named: int) -> int:
+        if str(path) == str(refused):
+            raise OSError(code, os.strerror(code), str(refused))
+        return open_file(path, *args, **named)  # type: ignore[arg-type]
 
-    def __call__(self, path: object, *args: int, **named: int) -> int:
-        if str(path) == self.path:
-            raise OSError(self.code, os.strerror(self.code), self.path)
-        return self.open(path, *args, **named)  # type: ignore[arg-type]
-
-
-@pytest.fixture(params=["EACCES", "EIO", "ESTALE", "EMFILE"])
-def code(request: pytest.FixtureRequest) -> int:
-    import errno
-
-    number = getattr(errno, request.param)
-    assert isinstance(number, int)
-    return number
+    patch.setattr(os, "open", refusing_open)
 
 
 def content_of(folder: CellFolder) -> dict[str, bytes]:
+    """Return the content of every file of a cell, by its name."""
     return {path.name: path.read_bytes() for path in folder.path.iterdir()}
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(errno.EACCES, id="not permitted"),
+        pytest.param(errno.EIO, id="broken disk"),
+        pytest.param(errno.ESTALE, id="lost by the server"),
+        pytest.param(errno.EMFILE, id="too many open files"),
+    ],
+)
 def test_run_leaves_an_unreadable_cell_alone(
     milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     before = content_of(cell)
     with monkeypatch.context() as patch:
-        Refusal(cell.path / "history.csv", code, patch)
+        refuse(cell.path / "history.csv", code, patch)
         ran = milbench(*WORDS)
     assert ran.code == 1
     line = f"{cell.path}/history.csv cannot be read: {os.strerror(code)}; it is left alone"
@@ -75,7 +79,7 @@ def test_status_and_report_say_which_file(
     name: str,
     command: str,
 ) -> None:
-    Refusal(cell.path / name, 13, monkeypatch)
+    refuse(cell.path / name, errno.EACCES, monkeypatch)
     said = milbench(command).out
     lines = [line for line in said.splitlines() if line.startswith(f"cell {cell.id}")]
     assert len(lines) == 1
@@ -86,7 +90,7 @@ def test_rerun_of_all_leaves_an_unreadable_cell_alone(
     milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content_of(cell)
-    Refusal(cell.path / "result.json", 5, monkeypatch)
+    refuse(cell.path / "result.json", errno.EIO, monkeypatch)
     ran = milbench(*WORDS, "--rerun", "all", "--quiet")
     assert ran.code == 1
     assert "result.json cannot be read" in ran.err
@@ -98,7 +102,7 @@ def test_an_unreadable_cell_is_done_when_it_can_be_read(
 ) -> None:
     whole = numbers(root)
     with monkeypatch.context() as patch:
-        Refusal(cell.weights, 5, patch)
+        refuse(cell.weights, errno.EIO, patch)
         assert milbench(*WORDS).code == 1
     assert ", 0 to run" in milbench(*WORDS).done()
     assert numbers(root) == whole
@@ -111,7 +115,7 @@ def test_an_unfinished_cell_keeps_what_cannot_be_read(
     (cell.path / "result.json").unlink()
     (cell.path / name).touch()
     before = content_of(cell)
-    Refusal(cell.path / name, 5, monkeypatch)
+    refuse(cell.path / name, errno.EIO, monkeypatch)
     assert milbench(*WORDS).code == 1
     assert content_of(cell) == before
 
@@ -125,6 +129,7 @@ def test_a_link_to_nothing_in_a_cell_is_left_alone(milbench: Milbench, cell: Cel
 
 
 def put_socket(path: Path) -> None:
+    """Put a socket that nobody listens on any more."""
     # The path of a socket may be long only from its own folder.
     here = Path.cwd()
     os.chdir(path.parent)
@@ -136,6 +141,7 @@ def put_socket(path: Path) -> None:
 
 
 def put_sparse(path: Path) -> None:
+    """Put a file of 8 GiB that takes no place on the disk."""
     path.touch()
     os.truncate(path, 8 << 30)
 
@@ -208,7 +214,7 @@ def test_a_plan_that_may_not_be_read_is_left_alone(
 ) -> None:
     plan = root / "runs/tiny.json"
     before = plan.read_bytes()
-    Refusal(plan, 13, monkeypatch)
+    refuse(plan, errno.EACCES, monkeypatch)
     for words in (["status"], ["report"], [*WORDS]):
         complaint = milbench(*words).complaint()
         assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
@@ -218,32 +224,37 @@ def test_a_plan_that_may_not_be_read_is_left_alone(
 def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
-    from milbench.training.epoch_evaluation import evaluate
-
-    def lose(setup: Any, epoch: int, *args: Any) -> object:
-        if epoch == 2:
-            for folder in Root(root).folders():
-                shutil.rmtree(folder.path)
-        return evaluate(setup, epoch, *args)
-
     with monkeypatch.context() as patch:
-        patch.setattr("milbench.training.train.evaluate", lose)
-        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+        change_at_epoch(2, root, shutil.rmtree, patch)
+        ran = milbench(*ONE_CELL)
     assert ran.code == 1
     assert "not finished: history.csv was removed while the cell was computed" in ran.out
     assert "0 of 1 cell done, 1 missing" in milbench("status").out
-    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+    milbench(*ONE_CELL).done()
 
 
-def double(folder: Path) -> None:
+def change_at_epoch(
+    changed_epoch: int, root: Path, change: Callable[[Path], object], patch: pytest.MonkeyPatch
+) -> None:
+    """Let somebody change the folder of the cell before an epoch is evaluated."""
+
+    def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
+        if epoch == changed_epoch:
+            for folder in Root(root).folders():
+                change(folder.path)
+        return evaluate(setup, epoch, *args)
+
+    patch.setattr("milbench.training.train.evaluate", evaluate_changed)
+
+
+def double_every_epoch(folder: Path) -> None:
     history = folder / "history.csv"
     text = history.read_text()
-    history.write_text(text + text.partition("\n")[2])
+    _, _, without_header = text.partition("\n")
+    history.write_text(text + without_header)
 
 
-def spoil(folder: Path) -> None:
+def add_damaged_line(folder: Path) -> None:
     history = folder / "history.csv"
     history.write_bytes(history.read_bytes() + b"\xff\n")
 
@@ -254,35 +265,27 @@ def change_epochs(folder: Path) -> None:
     (folder / "cell.json").write_text(json.dumps(about))
 
 
-CHANGES = {
-    "history.csv has an epoch twice": double,
-    "history.csv has a damaged line": spoil,
-    "cell.json is not that of this cell": change_epochs,
-}
-
-
-@pytest.mark.parametrize(("why", "change"), CHANGES.items(), ids=[*CHANGES])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(double_every_epoch, "history.csv has an epoch twice", id="epoch twice"),
+        pytest.param(add_damaged_line, "history.csv has a damaged line", id="damaged line"),
+        pytest.param(change_epochs, "cell.json is not that of this cell", id="another cell"),
+    ],
+)
 def test_a_cell_that_was_changed_meanwhile_is_missing(
     milbench: Milbench,
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
-    why: str,
     change: Callable[[Path], None],
+    why: str,
 ) -> None:
-    from milbench.training.epoch_evaluation import evaluate
-
-    def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
-        if epoch == 3:
-            for folder in Root(root).folders():
-                change(folder.path)
-        return evaluate(setup, epoch, *args)
-
     with monkeypatch.context() as patch:
-        patch.setattr("milbench.training.train.evaluate", evaluate_changed)
-        ran = milbench(*WORDS[:5], "-p", "recipe.epochs=3")
+        change_at_epoch(3, root, change, patch)
+        ran = milbench(*ONE_CELL)
     assert ran.code == 1
     assert f"not finished: {why}" in ran.out
-    milbench(*WORDS[:5], "-p", "recipe.epochs=3").done()
+    milbench(*ONE_CELL).done()
     assert "1 of 1 cell done" in milbench("status").out
 
 
@@ -316,13 +319,21 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
 ) -> None:
     whole = numbers(root)
     without_first_epoch(cell)
-    cell.write_result(cell.result())  # as an earlier version marked it as done
+    # As an earlier version marked it as done.
+    cell.write_result(cell.result())
     assert "is damaged: history.csv lacks epoch 1" in milbench("status").out
     milbench(*WORDS).done()
     assert numbers(root) == whole
 
 
-@pytest.mark.parametrize("progress", ['{"epoch": 3}', '{"epoch": [1], "epochs": null}', "[]"])
+@pytest.mark.parametrize(
+    "progress",
+    [
+        pytest.param('{"epoch": 3}', id="incomplete"),
+        pytest.param('{"epoch": [1], "epochs": null}', id="no numbers"),
+        pytest.param("[]", id="a list"),
+    ],
+)
 def test_progress_that_is_damaged_stops_no_status(
     milbench: Milbench, cell: CellFolder, progress: str
 ) -> None:
@@ -336,7 +347,9 @@ def test_an_epoch_too_large_for_the_frame_is_dropped(
 ) -> None:
     (cell.path / "result.json").unlink()
     cell.fail("it failed")
-    (cell.path / "history.csv").write_text(f"epoch,metric,value\n1,a,0.5\n1{'0' * 30},a,0.5\n")
+    too_large = 10**30
+    rows = f"1,a,0.5\n{too_large},a,0.5\n"
+    (cell.path / "history.csv").write_text(f"epoch,metric,value\n{rows}")
     assert cell.history() == [(1, "a", 0.5)]
     milbench("export", "--out", str(tmp_path / "frame.csv")).done()
 

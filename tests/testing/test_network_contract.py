@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from milbench import UsageError
 from milbench.testing import NetworkContract
@@ -42,53 +43,87 @@ class OfSequences(SequenceNetwork):
         return self.head(self.body(frames).relu())
 """
 TEXTS: dict[Any, str] = {"images": IMAGES, "sets": SETS, "sequences": SEQUENCES}
-POSITIONS, ALONE = (
-    "there_are_positions_in_bags_of_any_size",
-    "a_bag_has_the_same_logits_alone_and_padded_among_others",
-)
-SEEDS, GRADIENT = "initial_weights_depend_on_the_seed_alone", "every_weight_gets_a_finite_gradient"
-HALF, PRIOR = "half_precision_changes_little", "training_starts_at_the_bag_prior"
+POSITIONS = "there_are_positions_in_bags_of_any_size"
+ALONE = "a_bag_has_the_same_logits_alone_and_padded_among_others"
+SEEDS = "initial_weights_depend_on_the_seed_alone"
+GRADIENT = "every_weight_gets_a_finite_gradient"
+HALF = "half_precision_changes_little"
+PRIOR = "training_starts_at_the_bag_prior"
 PARAMETERS = "parameters_are_checked_and_can_be_stored"
+
+# Pieces of the texts above, and what is put in their place.
+OF_IMAGES = "self.body(images)"
+OF_SETS = "self.body(instances)"
+OF_SEQUENCES = "self.body(frames)"
+FORWARD = "    def forward"
+LOGITS = "    def logits"
+HEAD = "        self.head"
 CENTRES = (
     "    def position_centres(self, *side):\n        return nn.Parameter(), nn.Parameter()\n\n"
 )
 FRAMES_AS_MASK = "    def mask_of(self, bags):\n        return bags.mask\n\n"
 PADDING_KEPT = "    def forward(self, frames):\n        return self.logits(frames, None)\n\n"
-RANDOM, UNUSED = "self.body.bias.data.fill_(random.random())", "self.unused = nn.Linear(2, 2)"
-OF_SETS, LOST = (
-    "self.body(instances)",
-    "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))",
-)
+RANDOM = "        self.body.bias.data.fill_(random.random())\n"
+UNUSED = "        self.unused = nn.Linear(2, 2)\n"
+# In half precision, nothing is left of the difference.
+CANCELLED = "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))"
+
+
+def fault(test: str, kind: str, old: str, new: str, id: str) -> ParameterSet:  # noqa: A002 as pytest calls it
+    """Return a case: the contract test that fails, the bags, a piece of the text, and what does something else."""
+    return pytest.param(test, kind, old, new, id=f"{kind}-{id}")
+
+
 FAULTS = [
-    (POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3"),
-    (POSITIONS, "images", "    def forward", f"{CENTRES}    def forward"),
-    (POSITIONS, "sequences", "    def logits", f"{FRAMES_AS_MASK}    def logits"),
-    (ALONE, "images", "self.body(images)", "self.body(images - images.mean(dim=0))"),
-    (ALONE, "sets", OF_SETS, "self.body(instances - instances.mean(dim=1, keepdim=True))"),
-    (
+    fault(POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3", id="no background"),
+    fault(POSITIONS, "images", FORWARD, CENTRES + FORWARD, id="no centres"),
+    fault(POSITIONS, "sequences", LOGITS, FRAMES_AS_MASK + LOGITS, id="mask of frames"),
+    fault(
+        ALONE,
+        "images",
+        OF_IMAGES,
+        "self.body(images - images.mean(dim=0))",
+        id="mean of the batch",
+    ),
+    fault(
+        ALONE,
+        "sets",
+        OF_SETS,
+        "self.body(instances - instances.mean(dim=1, keepdim=True))",
+        id="mean of padded instances",
+    ),
+    fault(
         ALONE,
         "sequences",
-        "self.body(frames)",
+        OF_SEQUENCES,
         "self.body(frames - frames.mean(dim=2, keepdim=True))",
+        id="mean of padded frames",
     ),
-    (ALONE, "sequences", "    def logits", f"{PADDING_KEPT}    def logits"),
-    (SEEDS, "sets", "        self.head", f"        {RANDOM}\n        self.head"),
-    (SEEDS, "sets", "super().__init__()", "super().__init__()\n        torch.manual_seed(0)"),
-    (GRADIENT, "sets", "        self.head", f"        {UNUSED}\n        self.head"),
-    (GRADIENT, "sets", ".relu()", ".abs().mul(0).sqrt()"),
-    (HALF, "sets", OF_SETS, LOST),
-    (PRIOR, "sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)"),
-    (PRIOR, "images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)"),
-    (PARAMETERS, "images", "width: int = 32", "width=32"),
-    (PARAMETERS, "sets", "width: int = 8", "width: int"),
+    fault(ALONE, "sequences", LOGITS, PADDING_KEPT + LOGITS, id="padding"),
+    fault(SEEDS, "sets", HEAD, RANDOM + HEAD, id="another generator"),
+    fault(
+        SEEDS,
+        "sets",
+        "super().__init__()",
+        "super().__init__()\n        torch.manual_seed(0)",
+        id="one seed",
+    ),
+    fault(GRADIENT, "sets", HEAD, UNUSED + HEAD, id="unused weights"),
+    fault(GRADIENT, "sets", ".relu()", ".abs().mul(0).sqrt()", id="infinite gradient"),
+    fault(HALF, "sets", OF_SETS, CANCELLED, id="cancellation"),
+    fault(PRIOR, "sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)", id="background first"),
+    fault(PRIOR, "images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)", id="no bias"),
+    fault(PARAMETERS, "images", "width: int = 32", "width=32", id="no annotation"),
+    fault(PARAMETERS, "sets", "width: int = 8", "width: int", id="no default"),
 ]
-"""The contract test that fails, the bags, a piece of the text of the network, and what does something else."""
 
 
-def contract(folder: Path, kind: Any, text: str, **told: Any) -> Any:
+def contract(folder: Path, kind: Any, text: str, **attributes: Any) -> Any:
+    """Return the contract tests of the network in a text, for bags of a kind."""
     file = folder / "mine.py"
     file.write_text(text, "utf-8")
-    return type("TestMine", (NetworkContract,), {"network": str(file), "bag_kind": kind, **told})()
+    attributes |= {"network": str(file), "bag_kind": kind}
+    return type("TestMine", (NetworkContract,), attributes)()
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -99,14 +134,15 @@ def test_networks_without_a_fault_pass(kind: str, tmp_path: Path) -> None:
             getattr(tests, name)()
 
 
-@pytest.mark.parametrize(
-    ("test", "kind", "old", "new"), FAULTS, ids=[f"{fault[1]}-{fault[0]}" for fault in FAULTS]
-)
+@pytest.mark.parametrize(("test", "kind", "old", "new"), FAULTS)
 def test_a_fault_of_a_network_is_noticed(
     test: str, kind: str, old: str, new: str, tmp_path: Path
 ) -> None:
     assert old in TEXTS[kind]
-    told = {"params": {"width": 4}} if new == "width: int" else {}
-    tests = contract(tmp_path, kind, TEXTS[kind].replace(old, new), **told)
+    attributes: dict[str, Any] = {}
+    if new == "width: int":
+        # Without a default, a network can be made only where a test class names the width.
+        attributes["params"] = {"width": 4}
+    tests = contract(tmp_path, kind, TEXTS[kind].replace(old, new), **attributes)
     with pytest.raises((AssertionError, AttributeError, UsageError)):
         getattr(tests, f"test_{test}")()

@@ -28,6 +28,7 @@ class MyTask"""
 
 
 def network(arguments: str) -> str:
+    """Return the networks of a task, one that is made with other arguments."""
     return NETWORK.replace("InstanceMLP", f"lambda inputs, classes, seed: InstanceMLP({arguments})")
 
 
@@ -164,20 +165,26 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
         method(**arguments)
 
 
-def test_a_bag_is_known_again_among_larger_ones() -> None:
+@pytest.mark.parametrize("padding", [0.0, 7.0])
+def test_a_set_is_known_again_among_larger_ones(padding: float) -> None:
     """Bags are padded to the largest of their batch, which differs between training and evaluation."""
-    bag = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    for padding in (0.0, 7.0):
-        padded = torch.full((2, 5, 2), padding)
-        padded[:, :2] = bag
-        mask = torch.tensor([[True, True, False, False, False], [True] * 5])
-        batch = Bags(padded, torch.zeros(2, 1, dtype=torch.bool), mask)
-        of_batch = bag_digests(batch)
-        assert of_batch[0] == bag_digests(Bags(bag[None], batch.labels[:1]))[0] != of_batch[1]
+    small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    # A bag of two instances beside a bag of five.
+    instances = torch.full((2, 5, 2), padding)
+    instances[:, :2] = small
+    mask = torch.tensor([[True, True, False, False, False], [True] * 5])
+    batch = Bags(instances, torch.zeros(2, 1, dtype=torch.bool), mask)
+    (alone,) = bag_digests(Bags(small[None], batch.labels[:1]))
+    padded, large = bag_digests(batch)
+    assert padded == alone
+    assert large != alone
+
+
+def test_a_sequence_is_known_again_among_longer_ones() -> None:
     sequence = torch.tensor([[1.0, 2.0, 3.0]])
-    longer = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
+    padded = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
     labels = torch.zeros(1, 1, dtype=torch.bool)
-    assert bag_digests(Bags(longer[None], labels)) == bag_digests(Bags(sequence[None], labels))
+    assert bag_digests(Bags(padded[None], labels)) == bag_digests(Bags(sequence[None], labels))
 
 
 def made(contract: TaskContract, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A loss that draws from torch's global generator, in training and in evaluation."""
+"""A loss that takes random numbers from torch's global generator, in training and in evaluation."""
 
 import torch
 from torch import Tensor
@@ -14,9 +14,11 @@ class DrawingLoss(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)
-        return torch.nn.functional.binary_cross_entropy_with_logits(
+        by_class = torch.nn.functional.binary_cross_entropy_with_logits(
             scores, labels.float(), reduction="none"
-        ).sum(dim=1)
+        )
+        return by_class.sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return logits[:, :-1, torch.randint(logits.shape[2], ())]
+        position = torch.randint(logits.shape[2], ())
+        return logits[:, :-1, position]

@@ -18,39 +18,58 @@ class FaultyLoss(Loss):
         super().__init__()
         self.fault = fault
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        scores = logits[:, :-1].mean(dim=2)
-        each = torch.nn.functional.binary_cross_entropy_with_logits(
-            scores, labels.float(), reduction="none"
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Any:
+        means = logits[:, :-1].mean(dim=2)
+        by_class = torch.nn.functional.binary_cross_entropy_with_logits(
+            means, labels.float(), reduction="none"
         )
-        value = each.sum(dim=1)
-        faults: dict[str, Any] = {
-            "scalar": each.sum(),
-            "a value a class": each,
-            "number": 1.5,
-            "detached": value.detach(),
-            "other": value.detach() * torch.nn.Parameter(torch.ones(())),
-            "infinite": value / torch.arange(len(value)),
-            "nan gradient": value + (logits - logits.detach()).sqrt().sum(dim=(1, 2)),
-        }
-        returned: Tensor = faults.get(self.fault, value)
-        return returned
+        value = by_class.sum(dim=1)
+        return self._spoiled_value(value, by_class, logits)
+
+    def _spoiled_value(self, value: Tensor, by_class: Tensor, logits: Tensor) -> Any:
+        """Return the losses of bags (B,), or what a fault makes of them."""
+        match self.fault:
+            case "scalar":
+                return by_class.sum()
+            case "a value a class":
+                return by_class
+            case "number":
+                return 1.5
+            case "detached":
+                return value.detach()
+            case "other":
+                # The gradient reaches a weight, but not the logits.
+                return value.detach() * torch.nn.Parameter(torch.ones(()))
+            case "infinite":
+                # The first bag is divided by 0.
+                return value / torch.arange(len(value))
+            case "nan gradient":
+                # The square root of 0 is 0, and its derivative infinite.
+                zero = logits - logits.detach()
+                return value + zero.sqrt().sum(dim=(1, 2))
+        return value
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         means = logits[:, :-1].mean(dim=2)
-        return {"scores with background": logits.mean(dim=2), "nan scores": means.log()}.get(
-            self.fault, means
-        )
+        match self.fault:
+            case "scores with background":
+                return logits.mean(dim=2)
+            case "nan scores":
+                return means.log()
+        return means
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return (
-            logits[:, :-1].log() if self.fault == "nan evidence" else super().evidence(logits, mask)
-        )
+        if self.fault == "nan evidence":
+            return logits[:, :-1].log()
+        return super().evidence(logits, mask)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         probs = super().posterior(logits, mask)
-        return {
-            "posterior of a bag": probs.mean(dim=2),
-            "log posterior": probs.log(),
-            "posterior over positions": logits.softmax(dim=2),
-        }.get(self.fault, probs)
+        match self.fault:
+            case "posterior of a bag":
+                return probs.mean(dim=2)
+            case "log posterior":
+                return probs.log()
+            case "posterior over positions":
+                return logits.softmax(dim=2)
+        return probs

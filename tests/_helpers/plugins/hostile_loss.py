@@ -16,11 +16,14 @@ from milbench import Loss
 
 
 class OddError(Exception):
+    """An error whose message cannot be read."""
+
     def __str__(self) -> str:
         raise RuntimeError
 
 
 def change_the_process() -> None:
+    """Change what belongs to the process, and not to a loss."""
     print("printed in a step")
     os.chdir("/")
     os.environ["LEFT_BEHIND"] = "1"
@@ -29,7 +32,8 @@ def change_the_process() -> None:
     warnings.simplefilter("error")
     torch.set_default_dtype(torch.float64)
     torch.set_float32_matmul_precision("medium")
-    if "pytest" not in sys.modules:  # what only another process is safe from
+    if "pytest" not in sys.modules:
+        # Only another process is safe from this.
         torch.optim.Optimizer.zero_grad = None  # type: ignore[assignment, method-assign]
 
 
@@ -88,19 +92,25 @@ STRIKES: dict[str, Callable[[], object]] = {
 
 
 class HostileLoss(Loss):
-    """Behaves in the check before any cell, and strikes in the cell; `leave` and `change` strike in the check."""
+    """Strikes in the cell, at the second step, and not before in the check of the first batch.
+
+    `leave` and `change` strike in the check too.
+    """
 
     name = "hostile"
 
     def __init__(self, how: str = "diverge") -> None:
         super().__init__()
         self.how = how
+        # How often it was called in training.
         self.calls = 0
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        self.calls += logits.requires_grad
+        if logits.requires_grad:
+            self.calls += 1
         value = logits.square().mean(dim=(1, 2))
-        if self.calls < 2 and self.how not in ("leave", "change"):
+        behaves = self.calls < 2 and self.how not in ("leave", "change")
+        if behaves:
             return value
         if self.how == "diverge":
             return value * float("nan")

@@ -31,6 +31,8 @@ from milbench.contracts.predictions import Predictions, Ratio, SplitPredictions
 
 CPU = torch.device("cpu")
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
+"""The means of three classes, and of the background."""
+BACKGROUND = 3
 
 
 def mlp(
@@ -53,7 +55,15 @@ class TinyFormat(BagFormat):
 
 
 class TinyTask(Task):
-    """Five instances a bag, each at a corner or, being background, in the middle."""
+    """Five instances a bag, each at a corner or, being background, in the middle.
+
+    Args:
+        batches: the steps of an epoch.
+        fault: what goes wrong: "bug" where the data are checked; or, in every batch, "labels" are too few, "poison" are
+            instances of NaN, and "crowded" are label sets of all classes.
+        size: the instances of a bag.
+        gate: the path of a file. Before its third epoch a cell makes GATE.reached, and waits until GATE exists.
+    """
 
     name = "tiny"
     format = TinyFormat(2, ("0", "1", "2"))
@@ -70,8 +80,10 @@ class TinyTask(Task):
         size: Annotated[int, Field(ge=1)] = 5,
         gate: str = "",
     ) -> None:
-        self.batches, self.fault, self.size = batches, fault, size
-        self.gate = gate  # a file; the third epoch begins when it exists
+        self.batches = batches
+        self.fault = fault
+        self.size = size
+        self.gate = gate
 
     def recipe(self) -> Recipe:
         return Recipe(epochs=2, lr=0.05, precision="float32")
@@ -90,9 +102,12 @@ class TinyTask(Task):
         device: torch.device = CPU,
         limit: int | None = None,
     ) -> Problem:
+        # Whatever the seed, bags to evaluate on are the same.
+        validation = _bags_of_seed(1, 64, self.size)
+        test = _bags_of_seed(2, 64, self.size)
         splits: dict[Split, EvalSplit] = {
-            "validation": EvalSplit((), [_draw(1, 64, self.size)]),
-            "test": EvalSplit((), [_draw(2, 64, self.size)]),
+            "validation": EvalSplit((), [validation]),
+            "test": EvalSplit((), [test]),
         }
         return TinyProblem(
             task_name=self.name,
@@ -123,10 +138,11 @@ class TinyProblem(Problem):
             while not Path(gate).exists():
                 time.sleep(0.02)
         for _ in range(self.task.batches):
-            yield self._spoiled(_draw_by(rng, 8, self.task.size))
+            yield self._spoiled(_random_bags(rng, 8, self.task.size))
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         metrics = {}
+        # It differs between networks, and so tells their decoders apart.
         lowest = 0.0
         splits: dict[str, SplitPredictions] = {}
         for split, evaluated in self.splits.items():
@@ -148,25 +164,29 @@ class TinyProblem(Problem):
         return Evaluation(metrics, decoder, Predictions(splits))
 
     def gallery(self) -> Bags:
-        return _draw(3, 2, self.task.size)
+        return _bags_of_seed(3, 2, self.task.size)
 
     def _spoiled(self, bags: Bags) -> Bags:
-        faults = {"labels": (1, bags.labels[:, :2]), "poison": (float("nan"), bags.labels),
-                  "crowded": (1, torch.ones_like(bags.labels))}  # fmt: skip
-        if self.task.fault not in faults:
-            return bags
-        factor, labels = faults[self.task.fault]
-        return Bags(bags.instances * factor, labels)
+        """Return a batch with the fault of the task, or as it is."""
+        match self.task.fault:
+            case "labels":
+                return Bags(bags.instances, bags.labels[:, :2])
+            case "poison":
+                return Bags(torch.full_like(bags.instances, torch.nan), bags.labels)
+            case "crowded":
+                return Bags(bags.instances, torch.ones_like(bags.labels))
+        return bags
 
 
-def _draw(seed: int, bags: int, size: int) -> Bags:
+def _bags_of_seed(seed: int, count: int, size: int) -> Bags:
     """Return bags of some points each, always the same for a seed."""
-    return _draw_by(torch.Generator().manual_seed(seed), bags, size)
+    return _random_bags(torch.Generator().manual_seed(seed), count, size)
 
 
-def _draw_by(rng: torch.Generator, bags: int, size: int) -> Bags:
-    """Return bags of some points each, drawn by a generator."""
+def _random_bags(rng: torch.Generator, bags: int, size: int) -> Bags:
+    """Return bags of some points each, by a generator."""
     classes = torch.randint(4, (bags, size), generator=rng)
     points = CORNERS[classes] + torch.randn(bags, size, 2, generator=rng)
-    known = classes.masked_fill(classes == 3, -1)
-    return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))
+    things = classes.masked_fill(classes == BACKGROUND, -1)
+    truth = Truth(things, position_classes=classes)
+    return Bags(points, label_matrix(things, BACKGROUND), truth=truth)
