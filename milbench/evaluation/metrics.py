@@ -307,9 +307,9 @@ def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
     for index in np.flatnonzero(counts).tolist():
         count = int(counts[index])
         # The sum of many ones may be rounded up.
-        mean = min(1.0, float(sums[index] / counts[index]))
+        probability = min(1.0, float(sums[index] / counts[index]))
         frequency = float(hits[index] / counts[index])
-        bins.append(Bin(index, count, mean, frequency))
+        bins.append(Bin(index, count, probability, frequency))
     return bins
 
 
