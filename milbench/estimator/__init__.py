@@ -1,8 +1,9 @@
 """An estimator with scikit-learn's conventions: bags and their label sets in, label sets out.
 
-`classifier` is what users call. It reads bags (`bags`), labels (`labels`) and weights (`weights`),
-makes a task of them (`task`), trains (`training`), and asks the trained network about new bags
-(`prediction`).
+`classifier` is what users call. It reads bags (`instance_rows`), labels (`label_forms`) and weights
+(`weights`), and the loss and network that it is given (`given_loss`, `given_network`). It makes a
+problem of the bags (`training_bags`, `validation_bags`), trains epoch by epoch (`fit_epochs`) with
+the steps of a cell (`weighted_training`), and asks the trained network about new bags (`prediction`).
 """
 
 from milbench.estimator.classifier import BagClassifier

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -13,47 +12,37 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
 from milbench._utils.devices import resolve
-from milbench.contracts.load import load_loss
 from milbench.contracts.loss import Loss
 from milbench.contracts.network import Network
-from milbench.contracts.parameters import check_params, constructor_parameters
-from milbench.contracts.problem import BagFormat
 from milbench.contracts.recipe import Recipe
-from milbench.contracts.registry import tasks
-from milbench.contracts.resolver import add_object, reload_edited_plugins
-from milbench.contracts.task import Task
 from milbench.contracts.validation import validated
 from milbench.errors import UsageError, positive
+from milbench.estimator.fit_epochs import Fit, FitRules, History, threshold_for
+from milbench.estimator.given_loss import (
+    are_same_losses,
+    arguments_of,
+    describe_loss,
+    new_loss,
+    with_arguments,
+)
+from milbench.estimator.given_network import described_task, new_network
 from milbench.estimator.instance_rows import read_rows, select_columns
 from milbench.estimator.label_forms import Bools, LabelForm, learn_labels
 from milbench.estimator.prediction import instance_probs, presence_scores
-from milbench.estimator.training_bags import TASK_NAME, Examples, TrainingBags
-from milbench.estimator.weighted_training import Patience, Training, check_weighable, weights_of
+from milbench.estimator.training_bags import Examples, TrainingBags
+from milbench.estimator.validation_bags import Numbers, set_bags_aside
+from milbench.estimator.weighted_training import Training, check_weighable
 from milbench.estimator.weights import Floats, read_sample_weight, weigh_bags
-from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold
-from milbench.networks.known_networks import make_network, network_name, networks, takes_encoder
-from milbench.training.training_setup import Model, build_loss
+from milbench.evaluation.thresholds import predicted_sets
+from milbench.training.training_setup import build_loss
 
-PATIENCE = 10
-"""How many epochs without improvement early stopping waits for, where nothing else is said."""
-
-
-@dataclass
-class History:
-    """How training went over the epochs of one fit, or of all fits of a warm start."""
-
-    losses: list[float] = field(default_factory=list)
-    best_loss: float | None = None
-    scores: list[float] | None = None
-    best_score: float | None = None
-    epochs: int = 0
-    """Of the last fit alone."""
+SHOWN_CLASSES = 5
+"""How many classes a message lists."""
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed
@@ -179,7 +168,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if deep:
             # Where the loss does not exist, `fit` says so.
             with suppress(UsageError):
-                for key, value in _arguments(self._new_loss()).items():
+                for key, value in arguments_of(new_loss(self.loss)).items():
                     params[f"loss__{key}"] = value
         return params
 
@@ -191,8 +180,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 loss_params[key.removeprefix("loss__")] = params.pop(key)
         super().set_params(**params)
         if loss_params:
-            loss = self._new_loss()
-            self.loss = type(loss)(**_arguments(loss, **loss_params))
+            self.loss = with_arguments(new_loss(self.loss), loss_params)
         return self
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -211,12 +199,12 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             FloatingPointError: logits or loss are not finite.
         """
         self._check_settings()
-        goes_on = bool(self.warm_start) and hasattr(self, "network_")
         recipe = self._full_recipe()
+        seed = self._choose_seed()
+        goes_on = bool(self.warm_start) and hasattr(self, "network_")
         if goes_on:
             # To start biases at the prior would undo what the network has learnt.
             recipe = recipe.model_copy(update={"head_init": "paper"})
-        seed = self._draw_seed()
         form, examples, validation = self._read_examples(X, y, sample_weight, seed, goes_on=goes_on)
         bags = TrainingBags(
             examples,
@@ -227,22 +215,26 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         )
         history = self._history() if goes_on else History()
         with self._repeatable(seed, bags.device):
-            training = self._start(bags, recipe, goes_on=goes_on)
-            model = self._train(training, history, examples, validation)
+            loss, network = self._old_parts(bags) if goes_on else self._new_parts(bags)
+            if bags.weights is not None:
+                check_weighable(loss.to("cpu"), bags.format.num_classes)
+            training = Training(bags, recipe, network, loss)
+            fit = Fit(training, examples, history, self._fit_rules())
+            model = fit.train() if validation is None else fit.train_with_validation(validation)
 
         self._form = form
         self.classes_ = form.classes
         self.network_ = model.network.eval()
         self.loss_ = model.loss
         self._trained_network = self.network
-        self.threshold_ = self._threshold_for(model, examples)
+        self.threshold_ = threshold_for(model, examples, self.threshold)
         self._keep(history)
         return self
 
     def predict(self, X: Any) -> Any:
         """Return the labels of bags, in the form of the training labels."""
         presence = self._presence(X)
-        return self._form.decode(presence >= self.threshold_)
+        return self._form.decode(predicted_sets(presence, self.threshold_))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return (B, C), how far presence is above the threshold.
@@ -262,7 +254,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             raise UsageError(
                 f"{self.loss_.name} has no probabilities: use predict or decision_function"
             )
-        return np.concatenate([1 - probs, probs], axis=1) if self._form.is_binary else probs
+        if self._form.is_binary:
+            return np.concatenate([1 - probs, probs], axis=1)
+        return probs
 
     def predict_instances(self, X: Any) -> list[Any]:
         """Return the label of each instance, its most probable class or background.
@@ -273,9 +267,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         """
         found = []
         for probs in self._instance_probs(X):
-            # Background comes last, and has the empty label set.
-            label_set_of = np.eye(probs.shape[1], dtype=bool)[:, :-1]
-            found.append(self._form.decode(label_set_of[probs.argmax(axis=1)]))
+            # A row for each class, and last the empty label set of background.
+            label_set_of_class = np.eye(probs.shape[1], dtype=bool)[:, :-1]
+            label_sets = label_set_of_class[probs.argmax(axis=1)]
+            found.append(self._form.decode(label_sets))
         return found
 
     def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
@@ -361,23 +356,27 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self._batch_size()
         if self.n_iter_no_change is not None:
             positive("n_iter_no_change", self.n_iter_no_change, least=1)
-        _check_number("tol", self.tol, "0 or more", lambda tol: 0 <= tol < np.inf)
-        if self.threshold is not None:
-            _check_number("threshold", self.threshold, "not NaN", lambda value: not np.isnan(value))
+        if not _is_number(self.tol) or not 0 <= self.tol < np.inf:
+            raise UsageError(f"tol must be a number, 0 or more, got {self.tol!r}")
+        # An infinite threshold is allowed: no class is then predicted.
+        threshold = self.threshold
+        if threshold is not None and (not _is_number(threshold) or np.isnan(float(threshold))):
+            raise UsageError(f"threshold must be a number, not NaN, got {threshold!r}")
         if self.recipe is not None and not isinstance(self.recipe, Mapping):
             raise UsageError(f"recipe must be a dict of settings, got {self.recipe!r}")
         fraction = self.validation_fraction
-        _check_number(
-            "validation_fraction", fraction, "above 0 and below 1", lambda share: 0 < share < 1
-        )
+        if not _is_number(fraction) or not 0 < fraction < 1:
+            raise UsageError(
+                f"validation_fraction must be a number, above 0 and below 1, got {fraction!r}"
+            )
 
     def _batch_size(self) -> int:
-        # A search may set a number of NumPy.
+        # A search may set it to a number of NumPy, which torch does not take.
         return int(positive("batch_bags", self.batch_bags, least=1))
 
     def _full_recipe(self) -> Recipe:
         """Return the recipe of the task feature-bags with the changes of the user."""
-        default: Recipe = _described_task().recipe()
+        default: Recipe = described_task().recipe()
         changes = dict(self.recipe or {})
         if self.epochs is not None:
             changes["epochs"] = self.epochs
@@ -386,22 +385,25 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         recipe: Recipe = validated("recipe", Recipe, default.model_dump() | changes)
         return recipe
 
-    def _draw_seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            seed = int(self.random_state)
-            if not -(2**63) <= seed < 2**63:
-                raise UsageError(f"random_state must be a number of 64 bits, got {seed}")
-            return seed
-        return int(check_random_state(self.random_state).randint(2**31))
+    def _choose_seed(self) -> int:
+        """Return `random_state`, or a random number where it is a generator of NumPy or None."""
+        if not isinstance(self.random_state, Integral):
+            return int(check_random_state(self.random_state).randint(2**31))
+        seed = int(self.random_state)
+        if not -(2**63) <= seed < 2**63:
+            raise UsageError(f"random_state must be a number of 64 bits, got {seed}")
+        return seed
 
     @contextmanager
     def _repeatable(self, seed: int, device: torch.device) -> Iterator[None]:
         """Seed torch inside the block, and give it as many threads as training takes."""
         threads = torch.get_num_threads()
         if not callable(self.network):
+            # The networks of the task are small: more threads only wait for each other.
             torch.set_num_threads(1)
+        gpus = [device] if device.type == "cuda" else []
         try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            with torch.random.fork_rng(gpus):
                 torch.manual_seed(seed)
                 yield
         finally:
@@ -409,112 +411,40 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def _split(
         self, labels: Bools, weights: Floats | None, form: LabelForm, seed: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    ) -> tuple[Numbers, Numbers]:
         """Return the numbers of the bags to train on, and of those that early stopping sets aside.
 
-        Bags without weight are in neither. Only where y has two values are both parts given the same
-        share of each.
+        Bags without weight are in neither.
         """
         numbers = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
         if not self.early_stopping:
-            return numbers, numbers[:0]
-        try:
-            training, validation = train_test_split(
-                numbers,
-                test_size=self.validation_fraction,
-                random_state=seed % 2**32,
-                stratify=labels[numbers, 0] if form.is_binary else None,
-            )
-        except ValueError as error:
-            raise UsageError(f"early_stopping cannot set bags aside: {error}") from None
-        if len(validation) < 2:
-            raise UsageError(
-                f"early_stopping sets {len(validation)} of {len(numbers)} bags aside, expected at "
-                "least 2: raise validation_fraction"
-            )
-        return np.sort(training), np.sort(validation)
+            none = numbers[:0]
+            return numbers, none
+        # Label sets are too many for both parts to get the same share of each.
+        classes = labels[numbers, 0] if form.is_binary else None
+        return set_bags_aside(numbers, self.validation_fraction, seed, classes)
 
-    def _start(self, bags: TrainingBags, recipe: Recipe, *, goes_on: bool) -> Training:
-        """Return a training of a new network and loss, or of copies of those of the last fit."""
-        if goes_on:
-            network = copy.deepcopy(self.network_)
-            # Built for the bags of this fit, with the weights of the last one.
-            loss = build_loss(self._new_loss(), bags, bags.seed)
-            loss.load_state_dict(self.loss_.state_dict())
-        else:
-            loss = build_loss(self._new_loss(), bags, bags.seed)
-            network = self._new_network(bags.format, loss, bags.seed)
-        if bags.weights is not None:
-            check_weighable(loss.to("cpu"), bags.format.num_classes)
-        return Training(bags, recipe, network, loss)
+    def _new_parts(self, bags: TrainingBags) -> tuple[Loss, Network]:
+        """Return a new loss and network."""
+        loss = build_loss(new_loss(self.loss), bags, bags.seed)
+        network = new_network(self.network, bags.format, loss, bags.seed)
+        return loss, network
 
-    def _train(
-        self,
-        training: Training,
-        history: History,
-        examples: Examples,
-        validation: Examples | None,
-    ) -> Model:
-        """Train for all epochs, or until nothing improves, note how it went, and return the model.
+    def _old_parts(self, bags: TrainingBags) -> tuple[Loss, Network]:
+        """Return copies of the loss and network of the last fit."""
+        network = copy.deepcopy(self.network_)
+        # Built for the bags of this fit, with the weights of the last one.
+        loss = build_loss(new_loss(self.loss), bags, bags.seed)
+        loss.load_state_dict(self.loss_.state_dict())
+        return loss, network
 
-        With bags for validation it is the best model by them, which may be that of an earlier fit.
-        """
-        epochs = training.epochs
-        patience = self._patience(history, is_validated=validation is not None)
-        best_weights = weights_of(training.model)
-        history.epochs = 0
-        for epoch in range(epochs):
-            loss = training.train_epoch(epoch)
-            history.losses.append(loss)
-            history.epochs += 1
-            line = f"epoch {epoch + 1} of {epochs}: loss {loss:.6g}"
-            value = -loss
-            if validation is not None:
-                value = self._validation_score(training.model, examples, validation)
-                line += f", {value:.4f} of the validation bags are right"
-                history.scores = [*(history.scores or []), value]
-            is_best = patience.look_at(value)
-            if is_best and validation is not None:
-                best_weights = weights_of(training.model)
-            self._say(line)
-            if patience.is_over:
-                waited = patience.without_improvement
-                self._say(f"training ends: no better by {self.tol:g} in the last {waited} epochs")
-                break
-        model = training.model
-        if validation is None:
-            history.best_loss = min(history.losses)
-            return model
-        history.best_score = patience.best
-        model.load_state_dict(best_weights)
-        return model
-
-    def _patience(self, history: History, *, is_validated: bool) -> Patience:
-        if is_validated:
-            return Patience(history.best_score, self.tol, self.n_iter_no_change or PATIENCE)
-        best = None if history.best_loss is None else -history.best_loss
-        return Patience(best, self.tol, self.n_iter_no_change)
-
-    def _validation_score(self, model: Model, examples: Examples, validation: Examples) -> float:
-        """Return the weighted share of validation bags whose label sets the model predicts."""
-        threshold = self._threshold_for(model, examples)
-        presence = presence_scores(model.network, model.loss, validation.bags)
-        predicted = presence.astype(np.float64) >= threshold
-        is_right = (predicted == validation.labels).all(axis=1)
-        return float(np.average(is_right, weights=validation.weights))
-
-    def _threshold_for(self, model: Model, examples: Examples) -> float:
-        """Return the threshold that was given, or the best one for the training bags."""
-        if self.threshold is not None:
-            return self.threshold
-        presence = presence_scores(model.network, model.loss, examples.bags)
-        return choose_threshold(
-            presence, examples.labels, by="sets", near=EVEN_ODDS, weights=examples.weights
+    def _fit_rules(self) -> FitRules:
+        return FitRules(
+            threshold=self.threshold,
+            n_iter_no_change=self.n_iter_no_change,
+            tol=self.tol,
+            verbose=self.verbose,
         )
-
-    def _say(self, line: str) -> None:
-        if self.verbose:
-            print(line, flush=True)
 
     def _history(self) -> History:
         """Return how the earlier fits went, as a copy."""
@@ -527,6 +457,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         )
 
     def _keep(self, history: History) -> None:
+        """Set the attributes that say how training went."""
         self.loss_curve_ = history.losses
         self.best_loss_ = history.best_loss
         self.validation_scores_ = history.scores
@@ -539,57 +470,17 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             before = f"{self._form.kind} with the classes {_listed(self._form.classes)}"
             now = f"{form.kind} with the classes {_listed(form.classes)}"
             raise UsageError(f"warm_start needs the classes of the last fit, {before}; got {now}")
-        loss = self._new_loss()
-        if not _are_same(loss, self.loss_):
+        loss = new_loss(self.loss)
+        if not are_same_losses(loss, self.loss_):
             raise UsageError(
-                f"warm_start goes on with the loss of the last fit, {_described(self.loss_)}; "
-                f"got {_described(loss)}"
+                f"warm_start goes on with the loss of the last fit, {describe_loss(self.loss_)}; "
+                f"got {describe_loss(loss)}"
             )
         if self.network != self._trained_network:
             raise UsageError(
                 f"warm_start goes on with the network of the last fit, {self._trained_network!r}; "
                 f"got {self.network!r}"
             )
-
-    def _new_loss(self) -> Loss:
-        if not isinstance(self.loss, str | Loss):
-            raise UsageError(
-                f"loss must be a name, a file or a Loss, got {type(self.loss).__name__}"
-            )
-        loss = copy.deepcopy(self.loss) if isinstance(self.loss, Loss) else load_loss(self.loss)
-        if loss.takes_target:
-            raise UsageError(
-                f"BagClassifier trains on label sets; {loss.name} has {loss.supervision} "
-                "supervision"
-            )
-        return loss
-
-    def _new_network(self, bag_format: BagFormat, loss: Loss, seed: int) -> Network:
-        maker: Any = self.network
-        if not isinstance(maker, str):
-            if isinstance(maker, torch.nn.Module) or not callable(maker):
-                raise UsageError(
-                    "network must be a name, a file, a class or a function, got "
-                    f"{type(maker).__name__}"
-                )
-            if not takes_encoder(maker):
-                network = maker(bag_format.inputs, bag_format.num_classes, seed)
-                if not isinstance(network, Network):
-                    raise UsageError(
-                        f"network must return a milbench.Network, got {type(network).__name__}"
-                    )
-                return network
-            maker = add_object(networks(), maker)
-        reload_edited_plugins()
-        task = _described_task()
-        name = network_name(task, maker, loss.head)
-        return make_network(task, bag_format, name, {}, seed, loss.head)
-
-
-def _described_task() -> Task:
-    """Return the task whose recipe and networks a classifier has."""
-    task: Task = tasks().create(TASK_NAME, {"table": ""})
-    return task
 
 
 def _fit_scaler(
@@ -603,51 +494,19 @@ def _fit_scaler(
     is_training[training_bags] = True
     rows_are_training = np.repeat(is_training, sizes)
     row_weights = None if weights is None else np.repeat(weights, sizes)[rows_are_training]
+    # Without a selection there is no copy of the rows.
     if not rows_are_training.all():
         rows = rows[rows_are_training]
     return StandardScaler().fit(rows, sample_weight=row_weights)
 
 
-def _arguments(loss: Loss, **changes: Any) -> dict[str, Any]:
-    """Return all arguments of a loss, some changed. Raises UsageError where one is wrong or not kept."""
-    kept = loss.arguments
-    arguments = {}
-    for name in constructor_parameters(type(loss)):
-        if name not in kept and name not in changes:
-            raise UsageError(
-                f"loss {loss.name} takes {name} and does not keep it: its constructor must set self.{name}, so that "
-                "BagClassifier can make the loss again"
-            )
-        arguments[name] = changes.get(name, kept.get(name))
-    return check_params(f"loss {loss.name}", type(loss), arguments | changes)
-
-
-def _are_same(first: Loss, second: Loss) -> bool:
-    """Return whether two losses are of one class and have the same arguments."""
-    if type(first) is not type(second):
-        return False
-    others = _arguments(second)
-    # An argument may be an array.
-    return all(np.array_equal(value, others[key]) for key, value in _arguments(first).items())
-
-
-def _described(loss: Loss) -> str:
-    """Return a loss with its arguments, in words."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in _arguments(loss).items())
-    return f"{loss.name} ({arguments})" if arguments else loss.name
-
-
 def _listed(classes: Any) -> str:
     """Return the first classes, in words."""
     names = [str(name) for name in classes]
-    shown = ", ".join(names[:5])
-    return f"{shown}, …" if len(names) > 5 else shown
+    listed = ", ".join(names[:SHOWN_CLASSES])
+    return f"{listed}, …" if len(names) > SHOWN_CLASSES else listed
 
 
-def _check_number(
-    subject: str, value: Any, expected: str, is_right: Callable[[float], bool]
-) -> None:
-    """Raise UsageError unless a value is a number as expected."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not is_right(float(value)):
-        raise UsageError(f"{subject} must be a number, {expected}, got {value!r}")
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number; True and False are none here."""
+    return isinstance(value, Real) and not isinstance(value, bool)

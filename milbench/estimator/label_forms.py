@@ -51,6 +51,7 @@ class LabelForm:
 
     def accuracy(self, y: Any, predicted: Any, sample_weight: Any) -> float:
         """Return the share of bags whose labels are predicted, both in this form."""
+        # scikit-learn compares collections only as matrices.
         if isinstance(self._encoder, MultiLabelBinarizer):
             _check_collections(y)
             every_class = _sorted_encoder([*y, *predicted])
@@ -68,19 +69,35 @@ def learn_labels(y: Any) -> tuple[LabelForm, Bools]:
     if y is None:
         raise UsageError("BagClassifier requires y to be passed, but the target y is None")
     if _are_collections(y):
-        _check_collections(y)
-        sets_encoder = _sorted_encoder(y)
-        form = LabelForm(sets_encoder, sets_encoder.classes_, is_binary=False)
-        return form, sets_encoder.transform(y) > 0
+        return _learn_collections(y)
     _check_no_collections(y)
-    encoder = LabelBinarizer()
     if type_of_target(y) == "multilabel-indicator":
-        _check_zeros_and_ones(y)
-        label_sets = encoder.fit_transform(y)
-        classes = y.columns if isinstance(y, pd.DataFrame) else encoder.classes_
-        return LabelForm(encoder, classes, is_binary=False), label_sets > 0
+        return _learn_matrix(y)
+    return _learn_single_labels(y)
+
+
+def _learn_collections(y: Any) -> tuple[LabelForm, Bools]:
+    """Return the form and the label sets of a collection of classes for each bag."""
+    _check_collections(y)
+    encoder = _sorted_encoder(y)
+    form = LabelForm(encoder, encoder.classes_, is_binary=False)
+    return form, encoder.transform(y) > 0
+
+
+def _learn_matrix(y: Any) -> tuple[LabelForm, Bools]:
+    """Return the form and the label sets of zeros and ones (B, C)."""
+    _check_zeros_and_ones(y)
+    encoder = LabelBinarizer()
+    label_sets = encoder.fit_transform(y)
+    classes = y.columns if isinstance(y, pd.DataFrame) else encoder.classes_
+    return LabelForm(encoder, classes, is_binary=False), label_sets > 0
+
+
+def _learn_single_labels(y: Any) -> tuple[LabelForm, Bools]:
+    """Return the form and the label sets (B, 1) of one label for each bag."""
     column = column_or_1d(y, warn=True)
     _check_single_labels(column)
+    encoder = LabelBinarizer()
     label_sets = encoder.fit_transform(column)
     if len(encoder.classes_) != 2:
         found = counted(len(encoder.classes_), "class", "classes")
@@ -170,7 +187,10 @@ def _check_rows(y: NDArray[Any]) -> None:
 
 
 def _check_zeros_and_ones(y: Any) -> None:
-    """Raise UsageError where a matrix of label sets has another value: 2 may mean how often, or something unknown."""
+    """Raise UsageError where a matrix of label sets has another value.
+
+    A 2 may mean how often a class occurs, or that it is not known.
+    """
     if not isinstance(y, np.ndarray | pd.DataFrame | list | tuple):
         return
     matrix = np.asarray(y)

@@ -57,4 +57,7 @@ def _scores(
         unknown_labels = torch.zeros(len(instances), 0, dtype=torch.bool)
         batch = Bags(instances, unknown_labels, mask).to(device)
         logits = network.logits_of(batch).float()
-        yield score(loss, logits, network.mask_of(batch), check_values=device.type == "cpu"), mask
+        # A GPU would have to be waited for.
+        on_cpu = device.type == "cpu"
+        scores = score(loss, logits, network.mask_of(batch), check_values=on_cpu)
+        yield scores, mask

@@ -1,7 +1,7 @@
 """The bags that a classifier is trained on, as a problem that is trained like any other."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -65,7 +65,9 @@ class TrainingBags(FixedBags):
     ) -> None:
         self.bags = examples.bags
         self.labels = torch.from_numpy(examples.labels)
-        self.weights = None if examples.weights is None else torch.from_numpy(examples.weights)
+        self.weights: Tensor | None = None
+        if examples.weights is not None:
+            self.weights = torch.from_numpy(examples.weights)
         self.device = device
         self._epochs_before = epochs_before
         count, num_classes = self.labels.shape
@@ -94,5 +96,8 @@ class TrainingBags(FixedBags):
         instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
         if self.weights is not None:
             self.batch_weights = self.weights[numbers].to(self.device)
+        bags = Bags(instances, self.labels[numbers])
         is_padded = not bool(mask.all())
-        return Bags(instances, self.labels[numbers], mask if is_padded else None).to(self.device)
+        if is_padded:
+            bags = replace(bags, mask=mask)
+        return bags.to(self.device)

@@ -89,11 +89,11 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
     for has_class in labels.T:
         sides = (has_class, ~has_class)
         totals = [counts[side].sum() for side in sides]
-        # One side may be empty: then all bags keep their weight.
-        occurring = sum(total > 0 for total in totals)
+        # Where one side is empty, the other one keeps its weight.
+        sides_with_weight = len([total for total in totals if total > 0])
         for side, total in zip(sides, totals, strict=True):
             if total > 0:
-                weights[side] *= counts.sum() / (occurring * total)
+                weights[side] *= counts.sum() / (sides_with_weight * total)
     return weights
 
 
@@ -107,7 +107,8 @@ def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -
         _check_weight(f"class_weight[{name!r}]", weight)
     if form.is_binary:
         # The label sets are (B, 1): a bag without the second value has the first one.
-        labels = np.concatenate([~labels, labels], axis=1)
+        has_second = labels
+        labels = np.concatenate([~has_second, has_second], axis=1)
     weights = np.ones(len(labels))
     # A product may become infinite, which the caller refuses.
     with np.errstate(over="ignore"):

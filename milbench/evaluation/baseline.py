@@ -39,7 +39,8 @@ def fit_trees(features: Floats, labels: Bools, seed: int) -> Any:
 
     trees = ExtraTreesClassifier(n_estimators=TREES, random_state=seed % 2**32, n_jobs=1)
     # With one class scikit-learn expects (N,).
-    return trees.fit(features, labels[:, 0] if labels.shape[1] == 1 else labels)
+    target = labels[:, 0] if labels.shape[1] == 1 else labels
+    return trees.fit(features, target)
 
 
 def class_probabilities(trees: Any, features: Floats) -> NDArray[np.float64]:

@@ -87,6 +87,7 @@ def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats
     all that score at least as much. Without a bag, both numbers fall by one at its own score and below.
     """
     # Ranks from the largest score down; bags with equal scores have one, and count together.
+    # Below, arrays have a value for each rank until `[rank]` gives each bag that of its own.
     rank = np.unique(-scores, return_inverse=True)[1]
     bags = np.bincount(rank)
     present = np.bincount(rank, weights=is_present)
@@ -103,14 +104,17 @@ def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats
     without_absent = _sum_from(present * present_above / others)
     without_present = present * (present_above - 1) / others
     after = _sum_from(without_present) - without_present
+    # The other bags with the class at the bag's own rank.
     own_rank = (present - 1) * (present_above - 1) / others
 
+    # What is left without a bag, if it lacks the class and if it has it.
     if_absent = (before + without_absent)[rank] / positives
     if_present = np.full(len(scores), np.nan)
     if positives > 1:
         if_present = (before + own_rank + after)[rank] / (positives - 1)
-    only_absent_one = len(scores) - positives == 1
-    if only_absent_one:
+    # Without the only bag that lacks the class, all have it, and nothing is ranked.
+    is_only_absent = len(scores) - positives == 1
+    if is_only_absent:
         if_absent = np.full(len(scores), np.nan)
     return whole, np.where(is_present, if_present, if_absent)
 
@@ -124,6 +128,7 @@ def _auroc(scores: Scores, is_present: Bools) -> tuple[float, Floats]:
     rank = np.unique(scores, return_inverse=True)[1]
     present = np.bincount(rank, weights=is_present)
     absent = np.bincount(rank, weights=~is_present)
+    # Equal scores count as half, here and in the next line.
     absent_below = np.cumsum(absent) - absent / 2
     present_above = present.sum() - np.cumsum(present) + present / 2
     positives = float(present.sum())

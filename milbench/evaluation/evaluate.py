@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from milbench.contracts.bags import Bags, Origin
 from milbench.contracts.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
@@ -20,10 +21,13 @@ from milbench.evaluation.metrics import chosen_thresholds, metrics_of
 
 Scored = tuple[Bags, Scores]
 Hook = Callable[[str, Scores, Bags, float], None]
-"""Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
-loss's own label sets of presence scores, to keep what needs the maps."""
+"""Keeps what it needs of the maps of a batch before they are freed.
+
+It is called with the split (or "calibration"), the scores and the bags of the batch, and the threshold on presence
+scores that makes the loss's own label sets."""
 CPU = torch.device("cpu")
-MOST_BAGS = 1000  # so many label sets show which is the most common where bags are drawn anew or have to be read
+MOST_BAGS = 1000
+"""So many label sets show which one is the most common, where bags are made anew or read from files."""
 
 
 def evaluate_bags(
@@ -51,22 +55,20 @@ def evaluate_bags(
         FloatingPointError: a score of a bag is NaN; the message names the bag.
     """
     splits = limited_splits(splits, limit)
-    found: dict[str, SplitPredictions] = {}
     if calibration is None:
-        choosing, batches = "validation", splits["validation"].bags
+        choosing = "validation"
+        batches = splits["validation"].bags
     else:
-        choosing, batches = "calibration", first_bags(calibration, limit)
+        choosing = "calibration"
+        batches = first_bags(calibration, limit)
+    scored = _scored(score, batches)
+    # Only a hook asks for the threshold here.
+    threshold = math.nan
+    found: dict[str, SplitPredictions] = {}
     if hook is None:
-        threshold = math.nan  # a hook alone asks for it
-        found[choosing] = predictions_of(_scored(score, batches), choosing)
+        found[choosing] = predictions_of(scored, choosing)
     else:
-        # The hook needs the threshold, and the threshold all of these bags: their maps wait until then.
-        retained = list(_scored(score, batches))
-        found[choosing] = predictions_of(retained, choosing)
-        threshold = chosen_thresholds(Predictions(found)).by_sets
-        while retained:
-            bags, scores = retained.pop(0)  # frees the maps of each batch after its use
-            hook(choosing, scores, bags, threshold)
+        found[choosing], threshold = _hooked_to_choose(scored, hook, choosing)
 
     for name, split in splits.items():
         if name != choosing:
@@ -88,13 +90,30 @@ def evaluation_of(predictions: Predictions, decoder: dict[str, Any] | None = Non
 
 
 def _scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
+    """Yield each batch with its scores."""
     # By number: an IndexError inside of a task's batch would silently end a loop over the batches.
     for number in range(len(batches)):
         bags = batches[number]
         yield bags, score(bags)
 
 
+def _hooked_to_choose(
+    scored: Iterable[Scored], hook: Hook, choosing: str
+) -> tuple[SplitPredictions, float]:
+    """Return the predictions for the bags that choose the threshold, and the threshold; show the batches to a hook."""
+    # The hook needs the threshold, and the threshold needs all of these bags: their maps wait until then.
+    retained = list(scored)
+    predictions = predictions_of(retained, choosing)
+    threshold = chosen_thresholds(Predictions({choosing: predictions})).by_sets
+    while retained:
+        # The maps of a batch are freed after its use.
+        bags, scores = retained.pop(0)
+        hook(choosing, scores, bags, threshold)
+    return predictions, threshold
+
+
 def _hooked(scored: Iterable[Scored], hook: Hook, split: str, threshold: float) -> Iterator[Scored]:
+    """Yield each batch after it was shown to a hook."""
     for bags, scores in scored:
         hook(split, scores, bags, threshold)
         yield bags, scores
@@ -133,24 +152,35 @@ def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
     arrays: dict[str, Any] = _joined_parts(parts)
 
     counts = torch.cat(instances).bincount(minlength=arrays["labels"].shape[1] + 1)
-    if counts.any():
+    are_classes_known = bool(counts.any())
+    if are_classes_known:
         arrays["instance_classes"] = counts.numpy()
-    else:  # the classes of instances are not known by position
+    else:
+        # Then no instance was counted as wrong, or as one at all.
         arrays.pop("wrong", None)
         arrays.pop("sizes", None)
+    # Log-odds are not kept twice: where there are any, the presence scores are these.
     arrays["presence_is_log_odds"] = arrays.pop("log_odds", None) is not None
     return SplitPredictions(**arrays, digest=digest.hexdigest()[:32])
 
 
 def _joined_parts(parts: list[dict[str, Tensor]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of all batches; one that a batch lacks is left out. UsageError: hits are known of some."""
-    with_truth = sum("hits" in part for part in parts)
+    """Return the arrays of all batches; one that some batch lacks is left out.
+
+    Raises UsageError where hits are known of some batches alone.
+    """
+    with_truth = len([part for part in parts if "hits" in part])
     if with_truth not in (0, len(parts)):
         raise UsageError(
-            f"of {len(parts)} batches to evaluate on, {with_truth} have instance truth: expected all or none"
+            f"of {len(parts)} batches to evaluate on, {with_truth} have instance truth: "
+            "expected all or none"
         )
-    names = [name for name in parts[0] if all(name in part for part in parts)]
-    return {name: _joined([part[name] for part in parts]) for name in names}
+    joined = {}
+    for name in parts[0]:
+        of_batches = [part[name] for part in parts if name in part]
+        if len(of_batches) == len(parts):
+            joined[name] = _joined(of_batches)
+    return joined
 
 
 def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str, Tensor]:
@@ -167,6 +197,7 @@ def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str
         "group": origin.group,
         "items": origin.items,
     }
+    # Single precision is enough for metrics, and halves the file.
     for name in ("log_prob", "even_odds_log_prob"):
         value = kept[name]
         if value is not None:
@@ -192,14 +223,19 @@ def _about_instances(bags: Bags, scores: Scores) -> dict[str, Tensor]:
 
 def _instance_classes(bags: Bags, scores: Scores) -> Tensor:
     """Return, as int64, the classes of all instances of a batch, none where they are not known by position."""
-    truth = bags.truth and fitting_truth(bags.truth, scores).to(CPU)
-    if truth is None or truth.position_classes is None:
+    position_classes = None
+    if bags.truth is not None:
+        position_classes = fitting_truth(bags.truth, scores).to(CPU).position_classes
+    if position_classes is None:
         return torch.zeros(0, dtype=torch.int64)
     mask = _mask_of(bags, scores)
-    return truth.position_classes.flatten() if mask is None else truth.position_classes[mask]
+    if mask is None:
+        return position_classes.flatten()
+    return position_classes[mask]
 
 
 def _mask_of(bags: Bags, scores: Scores) -> Tensor | None:
+    """Return where there is an instance, by the network where it says so, else by the bags; None: everywhere."""
     mask = bags.mask if scores.mask is None else scores.mask
     return None if mask is None else mask.cpu()
 
@@ -211,9 +247,13 @@ def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
         values = getattr(scores, name)
         if values is None:
             continue
-        is_nan = values.isnan().flatten(1).any(dim=1) if values.ndim > 1 else values.isnan()
+        is_nan = values.isnan()
+        if is_nan.ndim > 1:
+            is_nan = is_nan.flatten(1).any(dim=1)
         if bool(is_nan.any()):
-            bag = bags_before + int(is_nan.int().argmax()) + 1
+            first_in_batch = int(is_nan.int().argmax())
+            # Counted from 1, as a reader counts.
+            bag = bags_before + first_in_batch + 1
             raise FloatingPointError(
                 f"the loss's {name} of bag {bag} of the {split.replace('_', ' ')} bags is NaN, expected a number "
                 "or an infinity"
@@ -222,11 +262,11 @@ def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
 
 def _joined(parts: Sequence[Tensor]) -> NDArray[Any]:
     """Return the rows of all parts as one array; rows of integers may differ in length and are filled with -1."""
-    if parts[0].ndim == 2 and len({part.shape[1] for part in parts}) > 1:
-        longest = max(part.shape[1] for part in parts)
-        parts = [
-            torch.nn.functional.pad(part, (0, longest - part.shape[1]), value=-1) for part in parts
-        ]
+    if parts[0].ndim == 2:
+        lengths = [part.shape[1] for part in parts]
+        longest = max(lengths)
+        if min(lengths) < longest:
+            parts = [pad(part, (0, longest - part.shape[1]), value=-1) for part in parts]
     joined: NDArray[Any] = torch.cat(list(parts)).numpy()
     return joined
 
@@ -237,7 +277,9 @@ def update_digest(digest: Any, bags: Bags) -> None:
     Instances are left out: metrics are compared with the truth alone, and images would take long.
     """
     truth = bags.truth
-    truth_parts = (truth.classes, truth.boxes, truth.position_classes) if truth else ()
+    truth_parts: tuple[Tensor | None, ...] = ()
+    if truth is not None:
+        truth_parts = (truth.classes, truth.boxes, truth.position_classes)
     digest.update(repr(tuple(bags.instances.shape)).encode())
     for values in (bags.labels.bool(), bags.mask, *truth_parts):
         if values is None:
@@ -265,9 +307,12 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     if limit is None:
         return batches
     limited: list[Bags] = []
-    while limit > 0 and len(limited) < len(batches):
-        limited.append(batches[len(limited)].selected(slice(limit)))
-        limit -= len(limited[-1])
+    lacking = limit
+    # A batch is read only if it is needed.
+    while lacking > 0 and len(limited) < len(batches):
+        batch = batches[len(limited)].selected(slice(lacking))
+        limited.append(batch)
+        lacking -= len(batch)
     return limited
 
 

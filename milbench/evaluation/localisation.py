@@ -22,7 +22,8 @@ def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
     `centres` are y of every row and x of every column of positions in pixels, evenly spaced. A box holds the pixels
     that are nearer to the positions of its component than to any other position of the grid.
     """
-    ys, xs = (axis.double() for axis in centres)
+    ys = centres[0].double()
+    xs = centres[1].double()
     # Where an axis has one position, the distance along the other axis is taken.
     step_y = _step(ys) or _step(xs) or 1.0
     step_x = _step(xs) or _step(ys) or 1.0
@@ -35,7 +36,9 @@ def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
 
 def _step(axis: Tensor) -> float | None:
     """Return the distance between positions along an axis; None where there is one position."""
-    return float(axis[1] - axis[0]) if len(axis) > 1 else None
+    if len(axis) < 2:
+        return None
+    return float(axis[1] - axis[0])
 
 
 def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
@@ -54,7 +57,8 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
         return 0.0, 0.0
 
     def merit(margin: tuple[float, float]) -> tuple[float, float]:
-        return mean_iou(components, with_margin(boxes, margin), truth), -sum(margin)
+        agreement = mean_iou(components, with_margin(boxes, margin), truth)
+        return agreement, -sum(margin)
 
     return max(itertools.product(MARGINS, MARGINS), key=merit)
 
@@ -64,15 +68,16 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
 
     `torchvision.ops.box_iou` computes it for all pairs of two lists, of which there would be millions here.
     """
-
-    def area(low: Tensor, high: Tensor) -> Tensor:
-        return (high - low).clamp(min=0).prod(dim=-1)
-
     low, high = boxes.split(2, dim=-1)
     other_low, other_high = others.split(2, dim=-1)
-    inner = area(torch.maximum(low, other_low), torch.minimum(high, other_high))
-    union = area(low, high) + area(other_low, other_high) - inner
-    return torch.where(union > 0, inner / union, 0.0)
+    intersection = _area(torch.maximum(low, other_low), torch.minimum(high, other_high))
+    union = _area(low, high) + _area(other_low, other_high) - intersection
+    return torch.where(union > 0, intersection / union, 0.0)
+
+
+def _area(low: Tensor, high: Tensor) -> Tensor:
+    """Return the areas (...) of boxes from their corners (..., 2), 0 where a low end is above the high one."""
+    return (high - low).clamp(min=0).prod(dim=-1)
 
 
 def overlaps(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
@@ -97,8 +102,9 @@ def mean_iou(components: Components, boxes: Tensor, truth: Truth) -> float:
 def best_ious(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
     """Return (B, M) float64, the largest IoU that each instance has with a component of its class, 0 without one."""
     best = torch.zeros(truth.classes.shape, dtype=torch.float64)
-    index = torch.from_numpy(components.image).unsqueeze(1).expand(-1, best.shape[1])
-    return best.scatter_reduce(0, index, overlaps(components, boxes, truth), "amax")
+    # Each component (a row of N) goes into the row of its image, for all M instances there.
+    image = torch.from_numpy(components.image).unsqueeze(1).expand(-1, best.shape[1])
+    return best.scatter_reduce(0, image, overlaps(components, boxes, truth), "amax")
 
 
 def right_detections(components: Components, boxes: Tensor, truth: Truth) -> NDArray[np.bool_]:
@@ -110,6 +116,7 @@ def right_detections(components: Components, boxes: Tensor, truth: Truth) -> NDA
     # A last column of zeros: where classes agree nowhere in the image, no instance is overlapped.
     padded = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1))
     overlap, nearest = padded.max(dim=1)
+    # A number for each instance of all images.
     instance = components.image * padded.shape[1] + nearest.numpy()
     candidates = np.flatnonzero(overlap.numpy() >= OVERLAP)
     by_mass = candidates[np.argsort(-components.mass[candidates], kind="stable")]

@@ -12,8 +12,12 @@ from milbench.contracts.scores import Scores
 def fitting_truth(truth: Truth, scores: Scores) -> Truth:
     """Return the truth, without classes by position where the positions of a network are not the instances."""
     known = truth.position_classes
-    fits = known is None or known.shape[1:] == scores.instances.shape[2:]
-    return truth if fits else replace(truth, position_classes=None)
+    if known is None:
+        return truth
+    positions_are_instances = known.shape[1:] == scores.instances.shape[2:]
+    if positions_are_instances:
+        return truth
+    return replace(truth, position_classes=None)
 
 
 def class_hits(
@@ -34,8 +38,11 @@ def class_hits(
         )
     ys, xs = centres
     # Positions are numbered row by row.
-    y = ys[strongest // len(xs)].unsqueeze(2)
-    x = xs[strongest % len(xs)].unsqueeze(2)
+    row = strongest // len(xs)
+    column = strongest % len(xs)
+    # (B, C, 1), to be compared with all M instances of a bag.
+    y = ys[row].unsqueeze(2)
+    x = xs[column].unsqueeze(2)
     left, top, right, bottom = truth.boxes.unsqueeze(1).unbind(dim=-1)
     inside = (left <= x) & (x < right) & (top <= y) & (y < bottom)
     is_of_class = truth.classes.unsqueeze(1) == classes.view(1, -1, 1)

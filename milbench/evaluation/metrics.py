@@ -27,11 +27,16 @@ from milbench.evaluation.by_bag import (
 )
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
-THRESHOLD, LABEL_THRESHOLD, CHOSEN_BY = "chosen/threshold", "chosen/label_threshold", "chosen/bags"
-"""The threshold that is chosen by the set error, another one by the label error, and by how many bags."""
+THRESHOLD = "chosen/threshold"
+"""The threshold that is chosen by the set error."""
+LABEL_THRESHOLD = "chosen/label_threshold"
+"""The threshold that is chosen by the label error."""
+CHOSEN_BY = "chosen/bags"
+"""The number of bags by which both are chosen."""
 LARGEST_BELOW_ONE = -(2.0**-24)
 """The log-probability of the largest probability below 1 in single precision, in which networks compute."""
-MOST_CONFUSED = 30  # of more classes nobody reads which is taken for which
+MOST_CONFUSED = 30
+"""Of more classes nobody reads which one is taken for which."""
 
 
 class Thresholds(NamedTuple):
@@ -57,7 +62,8 @@ def chosen_thresholds(predictions: Predictions) -> Thresholds:
 def _threshold_by(predictions: Predictions, by: Literal["sets", "labels"]) -> float:
     """Return one of the thresholds: see `chosen_thresholds`."""
     bags = predictions[predictions.choosing_split]
-    near = EVEN_ODDS if predictions.choosing_split == "calibration" else None
+    are_trained_on = predictions.choosing_split == "calibration"
+    near = EVEN_ODDS if are_trained_on else None
     return choose_threshold(bags.presence, bags.labels, by=by, near=near)
 
 
@@ -81,6 +87,7 @@ def metrics_of(predictions: Predictions) -> dict[str, float]:
 def _metrics_of_split(
     predictions: Predictions, split: str, thresholds: Thresholds
 ) -> dict[str, float]:
+    """Return the metrics of a split by their names; one that is undefined is NaN or left out."""
     bags = predictions[split]
     ratios = outcomes_of_split(predictions, split, thresholds)
     values = {metric: ratio.value for metric, ratio in ratios.items()}
@@ -119,11 +126,11 @@ def _outcomes_of_classes(bags: SplitPredictions, thresholds: Thresholds) -> dict
         "auroc": auroc_by_bag(bags.presence, bags.labels),
     }
     one = np.ones(len(bags))
-    return {
-        metric: _ratio(values, one, bags)
-        for metric, values in by_metric.items()
-        if values is not None
-    }
+    found = {}
+    for metric, values in by_metric.items():
+        if values is not None:
+            found[metric] = _ratio(values, one, bags)
+    return found
 
 
 def outcomes_of_split(
@@ -145,9 +152,8 @@ def outcomes_of_split(
     found["label_error"] = _ratio(misjudged.sum(axis=1), classes, bags)
     found["own_label_error"] = _ratio(misjudged_by_labels.sum(axis=1), classes, bags)
     if bags.hits is not None and bags.labels.any():
-        found["hit_rate"] = _ratio(
-            (bags.hits & bags.labels).sum(axis=1), bags.labels.sum(axis=1), bags
-        )
+        hits_of_present = bags.hits & bags.labels
+        found["hit_rate"] = _ratio(hits_of_present.sum(axis=1), bags.labels.sum(axis=1), bags)
     if bags.wrong is not None and bags.sizes is not None:
         found["posterior_error"] = _ratio(bags.wrong, bags.sizes, bags)
     if bags.log_prob is not None and np.isfinite(bags.log_prob).all():
@@ -158,6 +164,7 @@ def outcomes_of_split(
 
 
 def _ratio(sums: NDArray[Any], weights: NDArray[Any], bags: SplitPredictions) -> Outcomes:
+    """Return the outcomes of a metric that is the ratio of two sums over bags."""
     return Outcomes(sums, weights, bags.digest)
 
 
@@ -166,6 +173,7 @@ def wrong_classes(class_scores: NDArray[Any], classes: NDArray[Any]) -> Bools:
 
     A row of -inf alone names no class and is an error.
     """
+    # Its argmax would be the first class.
     names_none = (class_scores == -math.inf).all(axis=1)
     wrong: Bools = names_none | (class_scores.argmax(axis=1) != classes)
     return wrong
@@ -179,8 +187,9 @@ def macro_f1(bags: SplitPredictions, threshold: float) -> float:
         return math.nan
     true_positives = (predicted & bags.labels).sum(axis=0)
     errors = (predicted != bags.labels).sum(axis=0)
-    scores = 2 * true_positives[occurs] / (2 * true_positives + errors)[occurs]
-    return float(scores.mean())
+    # Errors are FP + FN.
+    f1 = 2 * true_positives[occurs] / (2 * true_positives + errors)[occurs]
+    return float(f1.mean())
 
 
 def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
@@ -214,10 +223,11 @@ def no_skill_errors(
     than half of these bags, and the class of an instance is the most common. The class that most instances
     have, for the posterior error, is that of these bags, since training bags do not tell.
     """
-    wrong = bags.labels != training.most_common_set
+    misjudged = bags.labels != training.most_common_set
+    common_classes = training.class_shares > 0.5
     errors = {
-        "no_skill_set_error": wrong.any(axis=1).mean(),
-        "no_skill_label_error": (bags.labels != (training.class_shares > 0.5)).mean(),
+        "no_skill_set_error": misjudged.any(axis=1).mean(),
+        "no_skill_label_error": (bags.labels != common_classes).mean(),
     }
     if alone is not None:
         most_common_class = training.class_shares.argmax()
@@ -235,9 +245,12 @@ def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> di
     for name, value in known.items():
         split, metric = name.split("/")
         for prefix, difference in differences.items():
-            own = f"{split}/{metric.removeprefix(prefix)}"
-            if metric.startswith(prefix) and own in values:
-                beyond[f"{split}/{difference}{metric.removeprefix(prefix)}"] = values[own] - value
+            if not metric.startswith(prefix):
+                continue
+            own_metric = metric.removeprefix(prefix)
+            own = values.get(f"{split}/{own_metric}")
+            if own is not None:
+                beyond[f"{split}/{difference}{own_metric}"] = own - value
     return beyond
 
 
@@ -254,8 +267,10 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     if len(counts) > MOST_CONFUSED:
         return counts
     missed = (bags.labels & ~predicted).astype(np.int64)
-    invented = (predicted & ~bags.labels).astype(np.int64)
-    return np.concatenate([counts, missed.T @ invented], axis=1)
+    wrongly_predicted = (predicted & ~bags.labels).astype(np.int64)
+    # (C, C), over all bags.
+    taken_for = missed.T @ wrongly_predicted
+    return np.concatenate([counts, taken_for], axis=1)
 
 
 def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
@@ -282,15 +297,19 @@ def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
     the expected calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht, "Obtaining Well Calibrated
     Probabilities Using Bayesian Binning", AAAI 2015.
     """
+    # The rank of a forecast is how many are smaller, so that equal ones have the same.
     ranks = np.searchsorted(np.sort(probabilities), probabilities)
-    index = BINS * ranks // len(probabilities)
-    counts = np.bincount(index, minlength=BINS)
-    sums = np.bincount(index, probabilities, minlength=BINS)
-    hits = np.bincount(index, happened.astype(float), minlength=BINS)
+    bin_of_forecast = BINS * ranks // len(probabilities)
+    counts = np.bincount(bin_of_forecast, minlength=BINS)
+    sums = np.bincount(bin_of_forecast, probabilities, minlength=BINS)
+    hits = np.bincount(bin_of_forecast, happened.astype(float), minlength=BINS)
     bins = []
-    for b in np.flatnonzero(counts).tolist():
-        mean = min(1.0, float(sums[b] / counts[b]))
-        bins.append(Bin(b, int(counts[b]), mean, float(hits[b] / counts[b])))
+    for index in np.flatnonzero(counts).tolist():
+        count = int(counts[index])
+        # The sum of many ones may be rounded up.
+        probability = min(1.0, float(sums[index] / counts[index]))
+        frequency = float(hits[index] / counts[index])
+        bins.append(Bin(index, count, probability, frequency))
     return bins
 
 
@@ -308,16 +327,15 @@ def chosen_decoder(predictions: Predictions) -> Decoder:
     reading = predictions[predictions.choosing_split].reading
     if reading is None:
         raise ValueError("no strings were read in the bags by which a decoder is chosen")
-    wrong = {decoder: int(wrong_strings(reading, decoder).sum()) for decoder in get_args(Decoder)}
-    return min(wrong, key=lambda decoder: wrong[decoder])
+    decoders: tuple[Decoder, ...] = get_args(Decoder)
+    return min(decoders, key=lambda decoder: int(wrong_strings(reading, decoder).sum()))
 
 
 def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
     """Return the shares of strings that are read wrongly, in all and by pattern, and the precision of boxes."""
-    values = {
-        f"transcription_error_{one}": float(wrong_strings(reading, one).mean())
-        for one in get_args(Decoder)
-    }
+    values = {}
+    for one in get_args(Decoder):
+        values[f"transcription_error_{one}"] = float(wrong_strings(reading, one).mean())
     values["transcription_error"] = values[f"transcription_error_{decoder}"]
     for number, pattern in enumerate(PATTERNS):
         values[f"error_{pattern}"] = float((reading.pattern == number).mean())
@@ -336,7 +354,8 @@ def box_average_precision(reading: Reading) -> float:
     2015.
     """
     areas = []
-    for c in np.unique(reading.true[reading.true >= 0]):
+    classes = np.unique(reading.true[reading.true >= 0])
+    for c in classes:
         instances = int((reading.true == c).sum())
         detections = np.flatnonzero(reading.detection_class == c)
         ranking = np.argsort(-reading.detection_mass[detections], kind="stable")

@@ -14,7 +14,7 @@ EVEN_ODDS = 0.0
 FEW_BAGS = 100
 """Of fewer bags the choice of a threshold is uncertain, and a report says so."""
 RESAMPLES = 50
-"""How often the bags are drawn anew to see how far the best threshold moves."""
+"""How many bootstrap samples of the bags show how far the best threshold moves."""
 
 Floats = NDArray[np.float64]
 
@@ -35,13 +35,11 @@ def choose_threshold(
 ) -> float:
     """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
 
-    The candidates are the gaps between the distinct scores of these bags, and what lies beyond them, each
-    named by the score at its upper end. With few bags, the
-    candidate with the fewest errors is often a lucky one, far from where the next bags would put it. So
-    the number of right answers is averaged over neighbouring candidates, and once more, before the
-    largest is taken. The average reaches as far as the best candidate moves between bootstrap samples of
-    the bags; with many bags that is hardly at all. docs/statistics.md has simulations of what it costs
-    and saves.
+    The candidates are the gaps between the distinct scores of these bags, and what lies beyond them, each named by
+    the score at its upper end. With few bags the candidate with the fewest errors is often a lucky one, far from where
+    the next bags would put it. So the number of right answers is averaged over neighbouring candidates, and once more,
+    before the largest is taken. The average reaches as far as the best candidate moves between bootstrap samples of the
+    bags; with many bags that is hardly at all. docs/statistics.md has simulations of what it costs and saves.
 
     Of several candidates that are equally good the middle one is taken, and of a gap its middle. Without
     `near` only ranks matter: a monotone change of the scores changes no decision on these bags.
@@ -67,6 +65,7 @@ def choose_threshold(
     """
     scores = presence.astype(np.float64)
     candidates = np.append(np.unique(scores[np.isfinite(scores)]), math.inf)
+    # Where no bag has a class, or all have every class, every threshold beyond the scores is as good.
     if not labels.any():
         return _above_all(candidates)
     if labels.all():
@@ -170,6 +169,7 @@ def _moving_average(values: Floats, reach: int) -> Floats:
 
 
 def _middle(numbers: NDArray[np.intp]) -> int:
+    """Return the middle one of numbers in rising order, of two the higher one."""
     return int(numbers[len(numbers) // 2])
 
 

@@ -1,5 +1,6 @@
 """Pictures of where classes are in bags: over an image, over the frames of a sequence, or in the plane."""
 
+import math
 import textwrap
 from typing import Any
 
@@ -16,11 +17,18 @@ from milbench._utils.palette import class_colours
 from milbench._utils.pictures import extent_of, literal, name_at, plain
 from milbench.inference.predict_bags import BagPredictions
 
-MOST_CLASSES, COLUMNS = 8, 4  # that are drawn of one bag, and beside each other
-PANEL = 4.2  # inches, the side of a panel
-LETTERS = 11  # of a title in an inch
-LEAST = 1e-6  # span of a scale: probabilities that differ by less are the same
-STRENGTH = 0.9  # the opacity of the largest probability over an image
+MOST_CLASSES = 8
+"""How many classes of a bag are drawn, the first ones."""
+COLUMNS = 4
+"""How many panels are beside each other."""
+PANEL = 4.2
+"""Inches, the side of a panel."""
+LETTERS = 11
+"""How many letters of a title fit into an inch."""
+LEAST = 1e-6
+"""The least span of a scale: probabilities that differ by less are the same."""
+STRENGTH = 0.9
+"""The opacity of the largest probability over an image."""
 
 
 def draw(predictions: BagPredictions, bag: int) -> Figure | None:
@@ -29,35 +37,45 @@ def draw(predictions: BagPredictions, bag: int) -> Figure | None:
     Each class has a scale of its own, from the smallest to the largest probability in the bag; that of a sequence
     begins at 0. None where the bags have no places.
     """
-    places = {name: place[bag].numpy() for name, place in predictions.batch.places.items()}
-    probs, classes = predictions.probs[bag, :-1].numpy(), predictions.label_set(bag)
-    title = f"{predictions.batch.names[bag]}: {{{', '.join(predictions.class_names[c] for c in classes)}}}"
+    names = predictions.class_names
+    classes = predictions.label_set(bag)
+    label_set = ", ".join(names[cls] for cls in classes)
+    title = f"{predictions.batch.names[bag]}: {{{label_set}}}"
     if not classes:
-        classes = [int(probs.reshape(len(probs), -1).max(axis=1).argmax())]
-        title += f", the likeliest is {predictions.class_names[classes[0]]}"
+        likeliest = _likeliest_class(predictions, bag)
+        classes = [likeliest]
+        title += f", the likeliest is {names[likeliest]}"
     classes = classes[:MOST_CLASSES]
+    places = predictions.batch.places
     if "start" in places:
         return _over_time(predictions, bag, classes, title)
-    if not {"x", "y"} <= places.keys():
-        return None
-    columns, rows = min(len(classes), COLUMNS), -(-len(classes) // COLUMNS)
+    if "x" in places and "y" in places:
+        return _in_panels(predictions, bag, classes, title)
+    return None
+
+
+def _likeliest_class(predictions: BagPredictions, bag: int) -> int:
+    """Return the class, other than background, with the largest probability at any position of a bag."""
+    probs = predictions.probs[bag, :-1].numpy()
+    return int(probs.reshape(len(probs), -1).max(axis=1).argmax())
+
+
+def _in_panels(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
+    """Draw a panel for each class: over the image of the bag, or its instances in the plane."""
+    columns = min(len(classes), COLUMNS)
+    rows = math.ceil(len(classes) / COLUMNS)
     figure = Figure(figsize=(PANEL * columns, PANEL * rows), layout="constrained")
     figure.suptitle(_wrapped(title, PANEL * columns))
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for axes in panels[len(classes) :]:
         axes.set_visible(False)
-    colours = class_colours(len(predictions.class_names))
-    image = open_image(predictions.batch.files[bag]) if predictions.batch.files else None
-    is_instance = predictions.mask[bag].numpy()
+    files = predictions.batch.files
+    image = open_image(files[bag]) if files else None
     for axes, cls in zip(panels, classes, strict=False):
-        if image:
-            shades = _over_image(
-                axes, image, places["x"][0], places["y"][:, 0], probs[cls], colours[cls]
-            )
+        if image is None:
+            shades = _in_plane(axes, predictions, bag, cls)
         else:
-            shades = _in_plane(
-                axes, places["x"][is_instance], places["y"][is_instance], probs[cls][is_instance]
-            )
+            shades = _over_image(axes, image, predictions, bag, cls)
         low, high = shades.get_clim()
         shades.set_clim(low, max(high, low + LEAST))
         axes.set_title(_wrapped(f"P({predictions.class_names[cls]})", PANEL))
@@ -66,88 +84,115 @@ def draw(predictions: BagPredictions, bag: int) -> Figure | None:
 
 
 def _wrapped(text: str, inches: float) -> str:
+    """Return a text with line breaks, so that it is no wider."""
     return literal(textwrap.fill(text, int(LETTERS * inches)))
 
 
-def _in_plane(axes: Axes, x: NDArray[Any], y: NDArray[Any], values: NDArray[Any]) -> ScalarMappable:
-    order = values.argsort()  # the largest on top
+def _in_plane(axes: Axes, predictions: BagPredictions, bag: int, cls: int) -> ScalarMappable:
+    """Draw a dot for each instance of a bag, in the colour of the probability of a class."""
+    is_instance = predictions.mask[bag].numpy()
+    x = predictions.batch.places["x"][bag].numpy()[is_instance]
+    y = predictions.batch.places["y"][bag].numpy()[is_instance]
+    values = predictions.probs[bag, cls].numpy()[is_instance]
+    # What is drawn last is on top: the largest.
+    order = values.argsort()
+    # The more dots there are the smaller they are.
     size = max(1.0, 20_000 / len(values)) ** 0.5 * 2
     dots = axes.scatter(x[order], y[order], c=values[order], s=size, cmap="viridis", lw=0)
     axes.set_aspect("equal")
-    axes.invert_yaxis()  # as pictures are: y grows downwards
+    # As in pictures, y grows downwards.
+    axes.invert_yaxis()
     return dots
 
 
 def _over_image(
-    axes: Axes, image: Image, xs: NDArray[Any], ys: NDArray[Any], values: NDArray[Any], colour: Any
+    axes: Axes, image: Image, predictions: BagPredictions, bag: int, cls: int
 ) -> ScalarMappable:
-    """Draw (h, w) values at columns xs and rows ys, in pixels, over an image in grey: the more opaque the larger."""
+    """Draw the probabilities of a class over an image in grey: the larger the more opaque."""
     width, height = image.size
-    axes.imshow(
-        grey(image.resize(bounded(width, height)))[0], cmap="gray", extent=(0, width, height, 0)
-    )
-    (columns, xs), (rows, ys) = _inside(xs, width), _inside(ys, height)
-    colours = LinearSegmentedColormap.from_list(
-        "class", [(*to_rgb(colour), 0), (*to_rgb(colour), STRENGTH)]
-    )
-    shades = axes.imshow(
-        values[rows][:, columns], cmap=colours, interpolation="none", extent=extent_of(ys, xs)
-    )
+    extent = (0, width, height, 0)
+    axes.imshow(grey(image.resize(bounded(width, height)))[0], cmap="gray", extent=extent)
+    # Positions are in a grid: all rows have the same x, and all columns the same y.
+    xs = predictions.batch.places["x"][bag].numpy()[0]
+    ys = predictions.batch.places["y"][bag].numpy()[:, 0]
+    columns, xs = _inside(xs, width)
+    rows, ys = _inside(ys, height)
+    values = predictions.probs[bag, cls].numpy()[rows][:, columns]
+    colour = to_rgb(class_colours(len(predictions.class_names))[cls])
+    colours = LinearSegmentedColormap.from_list("class", [(*colour, 0), (*colour, STRENGTH)])
+    shades = axes.imshow(values, cmap=colours, interpolation="none", extent=extent_of(ys, xs))
     plain(axes)
     axes.set(xlim=(0, width), ylim=(height, 0))
     return shades
 
 
 def _inside(centres: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return which positions are not in the margin of a square that an image is fitted into, and their centres."""
-    which = np.flatnonzero((centres > 0) & (centres < size))
-    return (
-        (which, centres[which])
-        if len(which)
-        else (np.array([len(centres) // 2]), np.array([size / 2]))
-    )
+    """Return the numbers and centres of the positions within an image, along a side of this size.
+
+    Other positions are in the margin of a square that an image was fitted into.
+    """
+    numbers = np.flatnonzero((centres > 0) & (centres < size))
+    if len(numbers):
+        return numbers, centres[numbers]
+    # Positions are further apart than the image is wide: the middle one stands for all of it.
+    return np.array([len(centres) // 2]), np.array([size / 2])
 
 
 def _over_time(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
-    """Draw the frames of a sequence with the names of its classes where they are likeliest, and below them curves."""
-    is_instance = predictions.mask[bag].numpy()
-    starts, ends = (
-        predictions.batch.places[name][bag].numpy()[is_instance] for name in ("start", "end")
-    )
-    frames = predictions.batch.bags.instances[bag].numpy()
-    frames = frames[:, ~np.isnan(frames[0])]
+    """Draw the frames of a sequence, and below them the probability of each class over time."""
     figure = Figure(figsize=(2 * PANEL, PANEL), layout="constrained")
+    figure.suptitle(_wrapped(title, 2 * PANEL))
     above, below = figure.subplots(2, 1, sharex=True)
+    _draw_frames(above, predictions, bag, classes)
+    _draw_curves(below, predictions, bag, classes)
+    return figure
+
+
+def _times(predictions: BagPredictions, bag: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return where the positions of a sequence start and end, in seconds."""
+    is_instance = predictions.mask[bag].numpy()
+    places = predictions.batch.places
+    return places["start"][bag].numpy()[is_instance], places["end"][bag].numpy()[is_instance]
+
+
+def _draw_frames(axes: Axes, predictions: BagPredictions, bag: int, classes: list[int]) -> None:
+    """Draw the features of a sequence over time, and the names of its classes where the evidence is strongest."""
+    starts, ends = _times(predictions, bag)
+    frames = predictions.batch.bags.instances[bag].numpy()
+    # Shorter sequences of a batch are filled up with NaN.
+    frames = frames[:, ~np.isnan(frames[0])]
     low, high = np.percentile(frames, [1, 99])
     extent = (0, ends[-1], 0, len(frames))
-    above.imshow(
+    axes.imshow(
         frames, cmap="gray", vmin=low, vmax=high, aspect="auto", origin="lower", extent=extent
     )
-    colours = class_colours(len(predictions.class_names))
+    is_instance = predictions.mask[bag].numpy()
     for number, cls in enumerate(classes):
-        values, name = (
+        # The likeliest class of an empty label set has no name in the picture.
+        if not predictions.labels[bag, cls]:
+            continue
+        strongest = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())
+        middle = (starts[strongest] + ends[strongest]) / 2
+        # Each name has a height of its own, so that none covers another.
+        height = len(frames) * (1 - (number + 0.5) / len(classes))
+        name_at(axes, middle, height, predictions.class_names[cls])
+    axes.set_ylabel("features")
+
+
+def _draw_curves(axes: Axes, predictions: BagPredictions, bag: int, classes: list[int]) -> None:
+    """Draw the probability of each class over time."""
+    starts, ends = _times(predictions, bag)
+    is_instance = predictions.mask[bag].numpy()
+    colours = class_colours(len(predictions.class_names))
+    for cls in classes:
+        axes.stairs(
             predictions.probs[bag, cls].numpy()[is_instance],
-            predictions.class_names[cls],
-        )
-        below.stairs(
-            values,
             [*starts, ends[-1]],
             color=colours[cls],
             lw=1.6,
-            label=literal(name),
+            label=literal(predictions.class_names[cls]),
             baseline=None,
         )
-        best = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())
-        height = len(frames) * (1 - (number + 0.5) / len(classes))
-        if predictions.labels[bag, cls]:
-            name_at(above, (starts[best] + ends[best]) / 2, height, name)
-    above.set_ylabel("features")
-    below.set(
-        xlabel="seconds",
-        ylabel="probability",
-        xlim=(0, ends[-1]),
-        ylim=(0, max(LEAST, below.get_ylim()[1])),
-    )
-    below.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.suptitle(_wrapped(title, 2 * PANEL))
-    return figure
+    top = max(LEAST, axes.get_ylim()[1])
+    axes.set(xlabel="seconds", ylabel="probability", xlim=(0, ends[-1]), ylim=(0, top))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)

@@ -26,13 +26,18 @@ from milbench.inference.predict_picture import (
 )
 from milbench.inference.trained import Trained
 
-LONGER_SIDE = 8.0  # inches, of a picture; what is written about it may make the page larger
+LONGER_SIDE = 8.0
+"""Inches, of a picture. The text above and below it may make the page larger."""
 LINE_LENGTH = 90
-DIMMED = 0.5  # the brightness of the picture below a sensitivity map, so that the colours of the map stand out
+"""Characters of a line below a picture; the larger letters above it have half as many."""
+DIMMED = 0.5
+"""The brightness of the picture below a sensitivity map, so that the colours of the map stand out."""
+TINY = 1e-300
+"""A divisor in place of 0 where a class depends on no pixel; its values then are 0."""
 
 
 def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
-    """Return a picture in which every position has the colour of its class, below the text read in it."""
+    """Return a picture in which every position has the colour of its class; the text above it is what is read."""
     figure, axes = _figure_of(picture)
     draw_prediction(axes, model, picture, prediction)
     write_caption(axes, reading_text(model, prediction), details(model, prediction))
@@ -40,37 +45,46 @@ def prediction_figure(model: Trained, picture: Image, prediction: Prediction) ->
 
 
 def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
-    """Return a picture in which every pixel has the colour of the class that depends on it most, relative to others."""
+    """Return a picture in which every pixel has the colour of the class that depends on it most.
+
+    Each class is compared relative to the pixel on which it depends most.
+    """
     figure, axes = _figure_of(picture)
     show_image(axes, DIMMED * grey(picture) / 255)
-    if winning := sorted(set(prediction.components.cls.tolist())):
-        instances = model.task.instances_from(picture).to(model.device)
-        classes = prediction.probs.argmax(dim=0)
-        maps = [
-            sensitivity(model.network, model.loss, instances, c, classes == c).numpy()
-            for c in winning
-        ]
-        values = np.stack(
-            [shares / max(shares.max(), 1e-300) for shares in maps]
-        )  # 0 where a class needs no pixel
-        extent = (0, picture.width, picture.height, 0)
-        strongest = np.array(winning)[values.argmax(axis=0)]
-        draw_classes(axes, strongest, values.max(axis=0), len(model.format.class_names), extent)
+    winning = sorted(set(prediction.components.cls.tolist()))
+    if winning:
+        _draw_sensitivities(axes, model, picture, prediction, winning)
     _name_components(axes, model, prediction)
     meaning = "colour: the class that depends most on a pixel; strength: how much it depends"
     write_caption(axes, reading_text(model, prediction), f"{details(model, prediction)}\n{meaning}")
     return figure
 
 
+def _draw_sensitivities(
+    axes: Axes, model: Trained, picture: Image, prediction: Prediction, winning: list[int]
+) -> None:
+    """Draw over a picture which of the classes that win a position depends on each pixel most, and how much."""
+    instances = model.task.instances_from(picture).to(model.device)
+    class_map = prediction.probs.argmax(dim=0)
+    relative_maps = []
+    for cls in winning:
+        is_of_class = class_map == cls
+        dependence = sensitivity(model.network, model.loss, instances, cls, is_of_class).numpy()
+        relative_maps.append(dependence / max(dependence.max(), TINY))
+    values = np.stack(relative_maps)
+    strongest = np.array(winning)[values.argmax(axis=0)]
+    extent = (0, picture.width, picture.height, 0)
+    draw_classes(axes, strongest, values.max(axis=0), len(model.format.class_names), extent)
+
+
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
     """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
     show_image(axes, grey(picture) / 255)
-    classes, strengths = (
-        prediction.probs.argmax(dim=0).numpy(),
-        prediction.probs.amax(dim=0).numpy(),
-    )
-    ys, xs = (centres.numpy() for centres in prediction.centres)
-    draw_classes(axes, classes, strengths, len(model.format.class_names), extent_of(ys, xs))
+    classes = prediction.probs.argmax(dim=0).numpy()
+    strengths = prediction.probs.amax(dim=0).numpy()
+    ys, xs = prediction.centres
+    extent = extent_of(ys.numpy(), xs.numpy())
+    draw_classes(axes, classes, strengths, len(model.format.class_names), extent)
     _name_components(axes, model, prediction)
 
 
@@ -84,22 +98,28 @@ def write_caption(axes: Axes, read: str, below: str) -> None:
 
 def details(model: Trained, prediction: Prediction) -> str:
     """Return the label set, its probability and the decoder."""
-    named = f"label set {label_set_text(model, prediction.labels)}, probability {np.exp(prediction.log_prob):.2g}"
-    return f"{named}\nread by {prediction.decoder}"
+    label_set = label_set_text(model, prediction.labels)
+    probability = np.exp(prediction.log_prob)
+    return f"label set {label_set}, probability {probability:.2g}\nread by {prediction.decoder}"
 
 
 def _figure_of(picture: Image) -> tuple[Figure, Axes]:
-    inches = LONGER_SIDE / max(picture.size)
-    figure = Figure(figsize=(picture.width * inches, picture.height * inches))
+    """Return a figure of the shape of a picture, and axes that fill it."""
+    inches_per_pixel = LONGER_SIDE / max(picture.size)
+    size = (picture.width * inches_per_pixel, picture.height * inches_per_pixel)
+    figure = Figure(figsize=size)
     axes = figure.add_axes((0, 0, 1, 1))
     plain(axes)
     return figure, axes
 
 
 def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None:
-    """Write the class of each component that is read at its middle, the largest ones on top of others."""
+    """Write the class of each component that is read at its middle."""
     ys, xs = prediction.centres
     components = prediction.read_from
-    for i in np.argsort(components.mass):
-        x, y = pixel_at(components.x[i], xs), pixel_at(components.y[i], ys)
-        name_at(axes, x, y, model.format.class_names[int(components.cls[i])])
+    # What is written last is on top: the largest component.
+    for number in np.argsort(components.mass):
+        x = pixel_at(components.x[number], xs)
+        y = pixel_at(components.y[number], ys)
+        name = model.format.class_names[int(components.cls[number])]
+        name_at(axes, x, y, name)

@@ -38,9 +38,9 @@ Size = tuple[int, int]
 LARGEST_SCALE = 1000.0
 """The largest scale of a picture; the smallest is its inverse."""
 OFTEN_WRONG = 0.5
-"""The share of wrong label sets of test bags above which whoever reads a prediction is told of it."""
+"""The set error on test bags above which a note warns the reader of a prediction."""
 LEAST_MASS = 0.5
-"""The mass of a component that is named in a picture, where the decoder reads no components."""
+"""The least mass of a component that is named in a picture where the decoder reads no components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,21 @@ class Prediction:
     centres: tuple[Tensor, Tensor]
     """y of every row and x of every column of positions, in pixels."""
     labels: Tensor
-    """(C,) bool, the label set by the cell's threshold, else the most probable one."""
+    """(C,) bool, the label set by the cell's threshold; the most probable one where the cell has no threshold."""
     log_prob: float
-    """That of the label set in nats, by the map; a lower bound for more classes than the exact sum can do."""
+    """The log-probability of the label set in nats, by the map; a lower bound where the exact sum would be too long."""
     presence: Tensor
     """(C,), the probability that each class occurs, by the map."""
     components: Components
     """The connected positions whose most probable class is the same."""
     boxes: Tensor
-    """(D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture."""
+    """(D, 4) float64, the boxes of `components`, (left, top, right, bottom) in pixels, within the picture."""
     reading: String
     read_from: Components
-    """What the string is read from; for `columns` the `components` with LEAST_MASS or more."""
+    """What the string is read from. The decoder `columns` reads no components: these are then the `components` with
+    LEAST_MASS or more."""
     decoder: Decoder
+    """The one that has read the string."""
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
@@ -73,25 +75,18 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Without a `decoder` the string is read by the one that the cell has chosen, else by components. Raises UsageError
     where the network has no map of positions.
     """
-    learnt = None
-    chosen: Decoder = "components"
-    margin = (0.0, 0.0)
-    if model.reader is not None:
-        learnt = model.reader.learnt
-        chosen = model.reader.decoder
-        margin = learnt.margin
-    chosen = decoder or chosen
+    reader = model.reader
+    learnt = None if reader is None else reader.learnt
+    if decoder is None:
+        decoder = "components" if reader is None else reader.decoder
 
     predictions = _predictions(model, instances)
-    height, width = instances.shape[1:]
-    centres = model.network.position_centres(height, width)
-    if centres is None:
-        rows, columns = predictions.probs.shape[2:]
-        centres = _spread_evenly(rows, height), _spread_evenly(columns, width)
+    centres = _centres(model, instances, predictions.probs)
     components = find_components(predictions.probs)
-    boxes = with_margin(boxes_of(components, centres), margin)
-    picture_ends = torch.tensor([width, height, width, height], dtype=torch.float64)
-    reading, read_from = _read(predictions, chosen, learnt)
+    boxes = boxes_of(components, centres)
+    if learnt is not None:
+        boxes = with_margin(boxes, learnt.margin)
+    reading, read_from = _read(predictions, decoder, learnt)
     if read_from is None:
         read_from = components[components.mass >= LEAST_MASS]
     return Prediction(
@@ -101,10 +96,10 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=float(predictions.log_prob[0]),
         presence=predictions.presence[0],
         components=components,
-        boxes=boxes.clamp(min=0).minimum(picture_ends),
+        boxes=_within_picture(boxes, instances),
         reading=reading,
         read_from=read_from,
-        decoder=chosen,
+        decoder=decoder,
     )
 
 
@@ -118,9 +113,27 @@ def _predictions(model: Trained, instances: Tensor) -> BagPredictions:
     return predictions
 
 
+def _centres(model: Trained, instances: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y of every row and x of every column of positions in a picture (N, H, W), in its pixels."""
+    height, width = instances.shape[1:]
+    centres = model.network.position_centres(height, width)
+    if centres is not None:
+        return centres
+    # The network does not say where its positions are.
+    rows, columns = probs.shape[2:]
+    return _spread_evenly(rows, height), _spread_evenly(columns, width)
+
+
 def _spread_evenly(count: int, size: int) -> Tensor:
-    """Return the middles of positions along a side of a picture, where the network does not say where they are."""
+    """Return the middles of `count` equal parts of a side of `size` pixels."""
     return (torch.arange(count).double() + 0.5) * (size / count)
+
+
+def _within_picture(boxes: Tensor, instances: Tensor) -> Tensor:
+    """Return boxes (D, 4), cut where they extend beyond a picture (N, H, W)."""
+    height, width = instances.shape[1:]
+    largest = torch.tensor([width, height, width, height], dtype=torch.float64)
+    return boxes.clamp(min=0).minimum(largest)
 
 
 def read_picture(
@@ -128,22 +141,30 @@ def read_picture(
 ) -> tuple[Image.Image, Prediction]:
     """Return a picture of mode L or RGB at the size at which it is read, and its prediction in these pixels."""
     size = size_at(model, picture.size, scale)
-    resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
-    return resized, predict(model, model.task.instances_from(resized), decoder)
+    if size != picture.size:
+        picture = picture.resize(size, Image.Resampling.BICUBIC)
+    return picture, predict(model, model.task.instances_from(picture), decoder)
 
 
 def size_at(model: Trained, size: Size, scale: float) -> Size:
-    """Return width and height at which a picture is read, a very large one shrunk; UsageError: it is too small."""
+    """Return the width and height at which a picture is read; a very large picture is shrunk.
+
+    Raises UsageError where the scale is out of range, or the picture is too small for the network.
+    """
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
         raise UsageError(
             f"--scale {scale:g}: expected a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}"
         )
-    width, height = bounded(*(max(round(side * scale), 1) for side in size))
+    # A side that rounds to 0 still has a pixel.
+    wanted_width = max(round(size[0] * scale), 1)
+    wanted_height = max(round(size[1] * scale), 1)
+    width, height = bounded(wanted_width, wanted_height)
     shape = model.network.output_shape(height, width)
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
         raise UsageError(
-            f"{width}x{height} pixels: the network of {model.cell.task.name} needs at least {least}x{least}"
+            f"{width}x{height} pixels: the network of {model.cell.task.name} needs at least "
+            f"{least}x{least}"
         )
     return width, height
 
@@ -152,12 +173,19 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
     """Return (H, W) float64, how much a detection depends on each pixel of an image, in nats per unit of its values.
 
     That is the sum over the channels of |d log p / d I|, where p is the probability by the loss that all of
-    `positions`, (h, w) bool, show the class: log p is the sum over them of log p_{c,k}. With one position it is the
-    quantity of X.-L. Li, arXiv:1811.12346, Section 5.5. From the logits on everything is in float64, as the log of a
-    probability near 1 has next to no gradient in float32. The image (N, H, W) is on the network's device.
+    `positions` show the class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of
+    X.-L. Li, arXiv:1811.12346, Section 5.5.
+
+    Args:
+        network: the network.
+        loss: its loss, which makes probabilities of logits.
+        image: (N, H, W), on the network's device.
+        cls: the class that is detected.
+        positions: (h, w) bool, where it is detected.
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
+        # In float64, as the log of a probability near 1 has next to no gradient in float32.
         logits = network(leaf.unsqueeze(0)).cpu().double()
         probs = score(loss, logits, check_values=True).instances[0, cls]
         # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
@@ -167,7 +195,7 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
 
 
 def notes(model: Trained) -> list[str]:
-    """Return remarks on what a cell is read by, one line each."""
+    """Return what a user should know of a cell before they trust its predictions, one line each."""
     remarks = []
     if model.threshold is None:
         remarks.append("has no threshold on presence scores: label sets are the most probable ones")
@@ -185,13 +213,16 @@ def notes(model: Trained) -> list[str]:
 def reading_text(model: Trained, prediction: Prediction) -> str:
     """Return the reading as text, in the class names of the task."""
     names = [model.format.class_names[c] for c in prediction.reading]
+    # Digits and letters make a word; longer names need a space between them.
     are_characters = all(len(name) == 1 for name in names)
-    return ("" if are_characters else " ").join(names)
+    separator = "" if are_characters else " "
+    return separator.join(names)
 
 
 def label_set_text(model: Trained, labels: Tensor) -> str:
     """Return a label set (C,) bool in the class names of the task, such as {3, 7}."""
-    return "{" + ", ".join(_names_of(model, labels)) + "}"
+    names = ", ".join(_names_of(model, labels))
+    return f"{{{names}}}"
 
 
 def _names_of(model: Trained, labels: Tensor) -> list[str]:
@@ -213,16 +244,24 @@ def as_json(
     *,
     positions: bool,
 ) -> dict[str, Any]:
-    """Return what is read in one picture as the content of NAME.json, perhaps with that of all positions.
+    """Return what is read in one picture as the content of NAME.json.
 
-    All lengths are in pixels of the picture, upright, of this `size`; the network saw it at `read_at`.
+    Args:
+        model: the network that read it.
+        path: the file of the picture.
+        size: that of the picture, upright. All lengths of the content are in its pixels.
+        read_at: the size at which the network saw it.
+        prediction: what was read, in pixels of the size `read_at`.
+        positions: whether to add the probabilities of every position, which are many.
     """
     names = model.format.class_names
     cell = model.cell
+    # Pixels of the picture for each pixel that the network saw.
     across = size[0] / read_at[0]
     down = size[1] / read_at[1]
     rule = "most probable" if model.threshold is None else "presence threshold of the cell"
-    log_prob = prediction.log_prob
+    # JSON has no infinity.
+    log_prob = prediction.log_prob if math.isfinite(prediction.log_prob) else None
     about: dict[str, Any] = {
         "picture": str(path),
         "size": list(size),
@@ -237,9 +276,8 @@ def as_json(
         "decoder": prediction.decoder,
         "label_set_rule": rule,
         "label_set": _names_of(model, prediction.labels),
-        "label_set_probability": math.exp(log_prob),
-        # JSON has no infinity.
-        "label_set_log_probability": log_prob if math.isfinite(log_prob) else None,
+        "label_set_probability": math.exp(prediction.log_prob),
+        "label_set_log_probability": log_prob,
         "presence": dict(zip(names, prediction.presence.tolist(), strict=True)),
         "detections": _detections(prediction, names, across, down),
         "read_from": _read_from(prediction, names, across, down),
@@ -258,7 +296,7 @@ def as_json(
 def _detections(
     prediction: Prediction, names: Sequence[str], across: float, down: float
 ) -> list[dict[str, Any]]:
-    """Return the detections for JSON; `across` and `down` are pixels of the picture for each that was seen."""
+    """Return the detections for JSON; `across` and `down` are pixels of the picture for each pixel that was seen."""
     scale = torch.tensor([across, down, across, down], dtype=torch.float64)
     boxes = (prediction.boxes * scale).tolist()
     classes = prediction.components.cls.tolist()
@@ -275,35 +313,55 @@ def _read_from(
     """Return the components that the string is read from for JSON, see `_detections`."""
     ys, xs = prediction.centres
     components = prediction.read_from
-
-    def described(number: int) -> dict[str, Any]:
-        return {
-            "class": names[int(components.cls[number])],
-            "expected_positions": float(components.mass[number]),
-            "x": pixel_at(float(components.x[number]), xs) * across,
-            "y": pixel_at(float(components.y[number]), ys) * down,
-        }
-
-    return [described(number) for number in range(len(components))]
+    described = []
+    for number in range(len(components)):
+        x = pixel_at(float(components.x[number]), xs)
+        y = pixel_at(float(components.y[number]), ys)
+        described.append(
+            {
+                "class": names[int(components.cls[number])],
+                "expected_positions": float(components.mass[number]),
+                "x": x * across,
+                "y": y * down,
+            }
+        )
+    return described
 
 
 def _read(
     predictions: BagPredictions, decoder: Decoder, learnt: ComponentDecoder | None
 ) -> tuple[String, Components | None]:
-    """Return the string read in one bag, and the components that it is read from, if the decoder uses components."""
-    probs = predictions.probs
-    sets = predictions.labels
+    """Return the string that a decoder reads in one picture, and the components that it is read from.
+
+    The components are None where the decoder uses none. `learnt` is None where the cell has learnt no decoder.
+    """
     if decoder == "columns":
-        background = probs.shape[1] - 1
-        return read_columns(probs.argmax(dim=1), background)[0], None
-    numbers = learnt or ComponentDecoder()
+        return _read_columns(predictions.probs), None
     if decoder == "strongest":
-        components = strongest_positions(predictions.evidence, probs, sets)
-        return read_strongest(components, 1, numbers)[0], components
-    posterior, classes = posterior_given(probs, sets)
+        return _read_strongest(predictions, learnt or ComponentDecoder())
+    posterior, classes = posterior_given(predictions.probs, predictions.labels)
     components = find_components(posterior, classes)
     if learnt is None:
-        # Nothing is known of how far a digit reaches: each component is one.
-        pieces = ordered_pieces(components, 1, numbers)[0]
-        return tuple(piece.cls for piece in pieces), components
-    return read_components(components, 1, learnt)[0], kept_components(components, 1, learnt)
+        return _read_each_component(components), components
+    (string,) = read_components(components, 1, learnt)
+    return string, kept_components(components, 1, learnt)
+
+
+def _read_columns(probs: Tensor) -> String:
+    background = probs.shape[1] - 1
+    (string,) = read_columns(probs.argmax(dim=1), background)
+    return string
+
+
+def _read_strongest(
+    predictions: BagPredictions, decoder: ComponentDecoder
+) -> tuple[String, Components]:
+    components = strongest_positions(predictions.evidence, predictions.probs, predictions.labels)
+    (string,) = read_strongest(components, 1, decoder)
+    return string, components
+
+
+def _read_each_component(components: Components) -> String:
+    """Return a digit for each component, since nothing is known of how far a digit reaches."""
+    (pieces,) = ordered_pieces(components, 1, ComponentDecoder())
+    return tuple(piece.cls for piece in pieces)

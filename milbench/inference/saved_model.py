@@ -14,6 +14,7 @@ from milbench.inference.trained import Trained, load_trained
 from milbench.store.cell_folder import CellFolder
 
 BAGS_AT_ONCE = 64
+"""How many bags are predicted at once, so that the maps of all bags need not fit into memory."""
 
 
 class SavedModel:
@@ -27,25 +28,29 @@ class SavedModel:
         instances: NDArray[np.float32],
         params: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> pd.DataFrame:
-        """Return a row a bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
+        """Return a row for each bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
 
-        The instances (B, *bag_shape) are as the task's bags have them, all of one size; `params` are ignored.
+        The instances (B, *bag_shape) are as the task's bags have them, all of one size. MLflow passes `params`, which
+        are ignored.
         """
-        labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
-        bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), labels)
-        tables = [
-            bag_table(predict_bags([self.trained], [NamedBags("bag", [""] * len(part), part)]))
-            for part in bags.parts(BAGS_AT_ONCE) or [bags]
-        ]
-        return pd.concat(tables, ignore_index=True).drop(
-            columns=["bag", "log_probability", "positions"]
-        )
+        no_labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
+        bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), no_labels)
+        # Without any bag there is no part; the empty table has the columns of every other.
+        parts = bags.parts(BAGS_AT_ONCE) or [bags]
+        tables = []
+        for part in parts:
+            no_names = [""] * len(part)
+            batch = NamedBags("bag", no_names, part)
+            tables.append(bag_table(predict_bags([self.trained], [batch])))
+        table = pd.concat(tables, ignore_index=True)
+        return table.drop(columns=["bag", "log_probability", "positions"])
 
 
 def _load_pyfunc(path: str) -> SavedModel:
-    """Return the network in a folder; the name is the one that MLflow calls."""
+    """Return the network that was saved in a folder. MLflow calls a function of this name."""
     folder = CellFolder(Path(path))
     cell = folder.cell()
+    # The folder holds copies of the code that users wrote: its paths are relative to the folder.
     sources: dict[str, str] = {}
     for kind, choice in cell.choices.items():
         if ".py" in choice.source:

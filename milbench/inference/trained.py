@@ -32,28 +32,34 @@ class Trained:
 
     cell: Cell
     task: Task
-    format: BagFormat  # of the bags that it was trained on
-    network: Network  # with the weights of the cell, on `device`
+    format: BagFormat
+    """The format of the bags that it was trained on."""
+    network: Network
+    """With the weights of the cell, on `device`."""
     loss: Loss
     device: torch.device
-    name: str = ""  # of the cell in its comparison, with the parameters that tell it from others
-    reader: Reader | None = (
-        None  # what was learnt and chosen on validation bags in order to read strings
-    )
-    threshold: float | None = (
-        None  # the presence score from which a class is in the label set, if recorded
-    )
-    set_error: float | None = (
-        None  # the share of test bags whose label set the cell found wrong, if recorded
-    )
-    chosen_by: int | None = None  # how many bags the threshold was chosen by, if recorded
+    name: str = ""
+    """The name of the cell in its comparison, with the parameters that tell it from others."""
+    reader: Reader | None = None
+    """What was learnt and chosen on validation bags in order to read strings; None: the cell reads none."""
+    threshold: float | None = None
+    """The presence score from which on a class is in the label set; None: none was recorded."""
+    set_error: float | None = None
+    """The set error on the test bags of the cell; None: none was recorded."""
+    chosen_by: int | None = None
+    """The number of bags by which the threshold was chosen; None: none was recorded."""
 
     @torch.no_grad()
     def scores(self, bags: Bags) -> Scores:
-        """Return the scores of bags, float64, on the CPU, without a look at labels; UsageError: they are not finite."""
+        """Return the scores of bags in float64, on the CPU; labels are not looked at.
+
+        Raises UsageError where a logit is not finite.
+        """
         bags = bags.to(self.device)
-        logits, mask = self.network.logits_of(bags).cpu().double(), self.network.mask_of(bags)
-        mask = None if mask is None else mask.cpu()
+        logits = self.network.logits_of(bags).cpu().double()
+        mask = self.network.mask_of(bags)
+        if mask is not None:
+            mask = mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of cell {self.cell.id} gives values that are not finite")
         scores = score(self.loss, logits, mask, check_values=False)
@@ -63,8 +69,13 @@ class Trained:
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
     """Return the trained parts of a finished cell or an MLflow model from its folder; no data are read.
 
-    `cell` is given where its plug-ins are elsewhere than the folder says. Raises UsageError where the weights, the
-    decoder or the code that they belong to are missing, damaged or changed.
+    Args:
+        folder: that of the cell or the model.
+        device: where the network is needed.
+        cell: what the folder holds, where its plug-ins are elsewhere than the folder says; None: as the folder says.
+
+    Raises:
+        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or changed.
     """
     cell = cell or folder.cell()
     subject = f"cell {folder.id} ({cell})"
@@ -77,32 +88,49 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     # Its weights are read from the file, and scores need nothing else of the training bags.
     loss = unbuilt_loss(cell).build(bag_format.num_classes, cell.seed)
     network = network_for(cell, task, bag_format, loss, initial=False)
-    try:
-        torch.nn.ModuleDict({"network": network, "loss": loss}).load_state_dict(
-            load_file(folder.weights)
-        )
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
-    except RuntimeError:  # its message lists every tensor
-        raise UsageError(
-            f"the weights of {subject} do not fit its network, of another version of milbench"
-        ) from None
+    _load_weights(folder.weights, network, loss, subject)
     metrics = folder.last_metrics()
     chosen_by = metrics.get(CHOSEN_BY)
     return Trained(
-        cell, task, bag_format, network.eval().move_to(device), loss.eval(), device,
+        cell=cell,
+        task=task,
+        format=bag_format,
+        network=network.eval().move_to(device),
+        loss=loss.eval(),
+        device=device,
         name=folder.about()["label"] or str(cell),
         reader=_reader(folder.decoder),
         threshold=folder.result().get("threshold"),
         set_error=metrics.get("test/set_error"),
         chosen_by=None if chosen_by is None else int(chosen_by),
-    )  # fmt: skip
+    )
+
+
+def _load_weights(path: Path, network: Network, loss: Loss, subject: str) -> None:
+    """Load the weights of a network and its loss from a file.
+
+    Raises UsageError, in whose message `subject` names the cell, where they cannot be read or do not fit.
+    """
+    model = torch.nn.ModuleDict({"network": network, "loss": loss})
+    try:
+        model.load_state_dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
+    except RuntimeError:
+        # Its message lists every tensor.
+        raise UsageError(
+            f"the weights of {subject} do not fit its network: "
+            "they were written by another version of milbench"
+        ) from None
 
 
 def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
-    """Return the format of the bags that a cell was trained on. Raises UsageError."""
+    """Return the format of the bags that a cell was trained on.
+
+    Raises UsageError, in whose message `subject` names the cell, where it is missing or damaged.
+    """
     if not folder.memory.is_file():
-        # Of most tasks nothing needs to be kept.
+        # Most tasks know the format of their bags, and keep nothing.
         try:
             return task.format_from({})
         except KeyError as error:
@@ -114,7 +142,10 @@ def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
 
 
 def _reader(path: Path) -> Reader | None:
-    """Return the reader of a cell; None where it has none, or one of another kind, which a task may define."""
+    """Return the reader of a cell from its file.
+
+    None where there is no such file, or a task has written one of its own kind, which is not read here.
+    """
     if not path.exists():
         return None
     with reading(path):

@@ -20,17 +20,20 @@ SGD = {
 """A recipe whose steps have the length of the gradient, from random biases."""
 
 
-def drawn(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
+def sample_bags(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
     """Return bags and label sets (B, 2): class c occurs where feature c of an instance is large."""
     rng = np.random.default_rng(seed)
     bags = []
     labels = np.zeros((count, 2), np.int64)
     for bag in range(count):
-        kinds = rng.integers(0, 4, rng.integers(2, 6))  # 2 and 3: background
+        size = rng.integers(2, 6)
+        # Of four kinds of instances 2 and 3 are background.
+        kinds = rng.integers(0, 4, size)
+        is_background = kinds >= 2
         centres = 3 * np.eye(4)[kinds][:, :3]
-        centres[kinds >= 2] = 0
-        bags.append(centres + 0.3 * rng.normal(size=(len(kinds), 3)))
-        labels[bag, kinds[kinds < 2]] = 1
+        centres[is_background] = 0
+        bags.append(centres + 0.3 * rng.normal(size=(size, 3)))
+        labels[bag, kinds[~is_background]] = 1
     return bags, labels
 
 
@@ -51,10 +54,9 @@ class Line(Network):
     def __init__(self, features: int, classes: int, seed: int = 0) -> None:
         super().__init__()
         self.head = torch.nn.Linear(features, classes + 1)
+        weights = torch.linspace(-1, 1, self.head.weight.numel()).view(-1, features)
         with torch.no_grad():
-            self.head.weight.copy_(
-                torch.linspace(-1, 1, self.head.weight.numel()).view(-1, features)
-            )
+            self.head.weight.copy_(weights)
             self.head.bias.zero_()
 
     def forward(self, instances: torch.Tensor) -> torch.Tensor:

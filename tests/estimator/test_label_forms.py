@@ -20,7 +20,14 @@ def test_a_semicolon_separates_no_classes_in_one_label() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:A column-vector y")
-@pytest.mark.parametrize("form", [np.array, pd.Series, lambda y: np.array(y)[:, None]])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(np.array, id="array"),
+        pytest.param(pd.Series, id="series"),
+        pytest.param(lambda y: np.array(y)[:, None], id="column"),
+    ],
+)
 def test_a_semicolon_is_seen_in_every_form(form: Any) -> None:
     with pytest.raises(UsageError, match=r"y\[1\] is 'owl;wren', read as one label"):
         learn_labels(form(["owl", "owl;wren"]))
@@ -39,10 +46,17 @@ def test_a_missing_class_in_a_list_is_one_line(missing: Any) -> None:
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
-def test_a_missing_label_is_one_line(missing: Any) -> None:
-    for others in (["owl", "wren"], [["owl"], ["owl", "wren"]], [0, 1]):
-        with pytest.raises(UsageError, match=r"^y\[2\] is \S+, expected a label"):
-            learn_labels([*others, missing])
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param(["owl", "wren"], id="names"),
+        pytest.param([["owl"], ["owl", "wren"]], id="lists"),
+        pytest.param([0, 1], id="numbers"),
+    ],
+)
+def test_a_missing_label_is_one_line(others: list[Any], missing: Any) -> None:
+    with pytest.raises(UsageError, match=r"^y\[2\] is \S+, expected a label"):
+        learn_labels([*others, missing])
 
 
 def test_lists_and_labels_are_not_mixed() -> None:
@@ -55,11 +69,11 @@ def test_classes_of_several_types_are_one_line() -> None:
         learn_labels([["owl"], [3]])
 
 
-def test_a_matrix_with_nan_is_one_line() -> None:
-    matrix = np.array([[1.0, 0.0], [np.nan, 1.0]])
-    for y in (matrix, pd.DataFrame(matrix)):
-        with pytest.raises(UsageError, match=r"y\[1\] is \[nan, 1.0\], expected no missing value"):
-            learn_labels(y)
+@pytest.mark.parametrize("form", [np.array, pd.DataFrame])
+def test_a_matrix_with_nan_is_one_line(form: Any) -> None:
+    y = form([[1.0, 0.0], [np.nan, 1.0]])
+    with pytest.raises(UsageError, match=r"y\[1\] is \[nan, 1.0\], expected no missing value"):
+        learn_labels(y)
 
 
 @pytest.mark.parametrize("form", [np.array, pd.DataFrame, list])

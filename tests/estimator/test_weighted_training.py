@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,16 @@ import pytest
 import torch
 from sklearn.neural_network import MLPClassifier
 
-from milbench import Recipe, UsageError
+from milbench import BagClassifier, Recipe, UsageError
 from milbench.contracts.registry import RegistryEntry
 from milbench.estimator.weighted_training import Patience
 from milbench.losses import Exact, NoisyOr
 from milbench.optimizers.known_optimizers import optimizers
 
-from .examples import SGD, Line, drawn, named, short, standardised
+from .examples import SGD, Line, named, sample_bags, short, standardised
 
-BAGS, LABELS = drawn(0)
-NEW, TRUTH = drawn(1)
+BAGS, LABELS = sample_bags(0)
+NEW, TRUTH = sample_bags(1)
 WEIGHTS = np.random.default_rng(2).uniform(0.1, 3, len(BAGS))
 STILL: dict[str, Any] = {"recipe": SGD, "lr": 1e-12, "network": Line}
 """With these settings no weight moves."""
@@ -62,9 +63,10 @@ def epochs_by_a_loop(values: list[float], tol: float, patience: int) -> int:
 
 
 def test_the_loss_curve_is_the_mean_over_bags() -> None:
-    """The last batch of an epoch is smaller than the others."""
+    # The last batch of an epoch is smaller than the others.
     fitted = short(**STILL, epochs=2, batch_bags=7).fit(BAGS, LABELS)
-    np.testing.assert_allclose(fitted.loss_curve_, [np.mean(bag_losses())] * 2, rtol=1e-5)
+    mean = np.mean(bag_losses())
+    np.testing.assert_allclose(fitted.loss_curve_, [mean, mean], rtol=1e-5)
 
 
 def test_the_loss_curve_counts_bags_by_their_weights() -> None:
@@ -81,16 +83,18 @@ def test_without_early_stopping_all_epochs_are_trained() -> None:
 
 
 def test_training_ends_where_the_loss_stands_still() -> None:
-    """The first epoch improves on nothing at all, and four more do not improve."""
     fitted = short(**STILL, epochs=30, n_iter_no_change=3).fit(BAGS, LABELS)
-    assert fitted.n_iter_ == 5
+    # The first epoch improves on nothing at all, and four more do not improve.
+    assert fitted.n_iter_ == 1 + 4
 
 
 def test_verbose_prints_a_line_for_each_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     fitted = short(epochs=3, verbose=True).fit(BAGS, LABELS)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [
-        f"epoch {number} of 3: loss {loss:.6g}" for number, loss in enumerate(fitted.loss_curve_, 1)
+    first, second, third = fitted.loss_curve_
+    assert capsys.readouterr().out.splitlines() == [
+        f"epoch 1 of 3: loss {first:.6g}",
+        f"epoch 2 of 3: loss {second:.6g}",
+        f"epoch 3 of 3: loss {third:.6g}",
     ]
 
 
@@ -105,15 +109,19 @@ def test_a_fit_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("early_stopping", [True, False])
-def test_epochs_without_improvement_are_counted_as_by_scikit_learn(early_stopping: bool) -> None:
+def trained_by_scikit_learn(*, early_stopping: bool) -> MLPClassifier:
+    """Return a network of scikit-learn that waits for 4 epochs without an improvement of 0.01."""
     rng = np.random.default_rng(0)
-    features, y = rng.normal(size=(200, 5)), rng.integers(0, 2, 200)
+    features = rng.normal(size=(200, 5))
+    y = rng.integers(0, 2, 200)
     settings: dict[str, Any] = {"n_iter_no_change": 4, "tol": 1e-2, "random_state": 0}
     reference = MLPClassifier(early_stopping=early_stopping, max_iter=500, **settings)
     with warnings.catch_warnings(action="ignore"):
-        reference.fit(features, y)
-    values = reference.validation_scores_ if early_stopping else -np.array(reference.loss_curve_)
+        return reference.fit(features, y)
+
+
+def assert_ends_as(reference: MLPClassifier, values: Iterable[float]) -> None:
+    """Assert that patience is over at the last of the values of a reference, and not before."""
     patience = Patience(best=None, tol=1e-2, epochs=4)
     ends = []
     for value in values:
@@ -121,6 +129,16 @@ def test_epochs_without_improvement_are_counted_as_by_scikit_learn(early_stoppin
         ends.append(patience.is_over)
     assert len(ends) == reference.n_iter_ < 500
     assert ends == [False] * (len(ends) - 1) + [True]
+
+
+def test_epochs_without_a_better_score_are_counted_as_by_scikit_learn() -> None:
+    reference = trained_by_scikit_learn(early_stopping=True)
+    assert_ends_as(reference, reference.validation_scores_)
+
+
+def test_epochs_without_a_smaller_loss_are_counted_as_by_scikit_learn() -> None:
+    reference = trained_by_scikit_learn(early_stopping=False)
+    assert_ends_as(reference, -np.array(reference.loss_curve_))
 
 
 def test_early_stopping_ends_where_the_validation_score_stands_still() -> None:
@@ -136,13 +154,13 @@ def test_early_stopping_ends_where_the_validation_score_stands_still() -> None:
 
 
 def test_early_stopping_keeps_the_weights_of_the_best_epoch() -> None:
-    """A training that ends with that epoch has the same."""
     settings: dict[str, Any] = {"recipe": CONSTANT, "early_stopping": True}
     stopped = short(**settings, epochs=30).fit(BAGS, LABELS)
     scores = stopped.validation_scores_
     assert scores is not None
     best_epoch = scores.index(max(scores)) + 1
     assert best_epoch < stopped.n_iter_
+    # A training that ends with that epoch has the same weights.
     ended = short(**settings, epochs=best_epoch).fit(BAGS, LABELS)
     assert np.array_equal(stopped.decision_function(NEW), ended.decision_function(NEW))
 
@@ -151,22 +169,30 @@ def test_bags_for_validation_are_not_trained_on() -> None:
     Watched.bags_trained_on = 0
     fitted = short(network=Watched, epochs=2, early_stopping=True, validation_fraction=0.25)
     fitted.fit(BAGS, LABELS)
+    # In two epochs, each time three quarters of 60 bags.
     assert Watched.bags_trained_on == 2 * 45
 
 
+FOUR_OF_FORTY = [1] * 4 + [0] * 36
+"""Labels of forty bags: a quarter of them, with both values in equal shares, has one with the class."""
+
+
+def never_predicting() -> BagClassifier:
+    """Return a classifier that never predicts the class, and sets a quarter of the bags aside."""
+    return short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
+
+
 def test_of_two_values_both_are_set_aside() -> None:
-    """Four of forty bags have the class: a quarter of the bags has one of them."""
-    y = [1] * 4 + [0] * 36
-    never = short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
-    never.fit(BAGS[:40], y)
-    assert never.best_validation_score_ == 0.9
+    never = never_predicting().fit(BAGS[:40], FOUR_OF_FORTY)
+    # Of ten bags nine are right.
+    assert never.best_validation_score_ == 9 / 10
 
 
 def test_the_validation_score_counts_bags_by_their_weights() -> None:
-    y = [1] * 4 + [0] * 36
-    never = short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
-    never.fit(BAGS[:40], y, sample_weight=[3.0] * 4 + [1.0] * 36)
-    assert never.best_validation_score_ == 0.75
+    weights = [3.0] * 4 + [1.0] * 36
+    never = never_predicting().fit(BAGS[:40], FOUR_OF_FORTY, sample_weight=weights)
+    # Nine bags of weight 1 are right, and one of weight 3 is wrong.
+    assert never.best_validation_score_ == 9 / 12
 
 
 def plain_sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
@@ -174,7 +200,7 @@ def plain_sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.
 
 
 def test_two_fits_with_a_warm_start_are_one_long_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an optimiser that remembers nothing."""
+    # The optimiser remembers nothing of a fit.
     entry = RegistryEntry("plain-sgd", "here", lambda: plain_sgd, __name__)
     monkeypatch.setitem(optimizers().entries, "plain-sgd", entry)
     recipe = SGD | {"optimizer": "plain-sgd"}
@@ -184,7 +210,8 @@ def test_two_fits_with_a_warm_start_are_one_long_fit(monkeypatch: pytest.MonkeyP
     long = short(**settings, epochs=7).fit(BAGS, LABELS)
     assert np.array_equal(warm.decision_function(NEW), long.decision_function(NEW))
     assert warm.loss_curve_ == long.loss_curve_
-    assert (warm.n_iter_, long.n_iter_) == (4, 7)
+    assert warm.n_iter_ == 4
+    assert long.n_iter_ == 7
 
 
 def test_a_warm_start_keeps_the_standardisation() -> None:
@@ -195,25 +222,53 @@ def test_a_warm_start_keeps_the_standardisation() -> None:
 
 
 def test_without_a_warm_start_another_fit_begins_anew() -> None:
-    classifier = short().fit(NEW, TRUTH).fit(BAGS, LABELS)
-    assert np.array_equal(
-        classifier.decision_function(NEW), short().fit(BAGS, LABELS).decision_function(NEW)
-    )
-    assert len(classifier.loss_curve_) == 8
+    fitted_twice = short().fit(NEW, TRUTH).fit(BAGS, LABELS)
+    fitted_once = short().fit(BAGS, LABELS)
+    assert np.array_equal(fitted_twice.decision_function(NEW), fitted_once.decision_function(NEW))
+    assert fitted_twice.loss_curve_ == fitted_once.loss_curve_
 
 
 @pytest.mark.parametrize(
     ("changes", "y", "naming"),
     [
-        ({}, LABELS[:, 0], "zeros and ones with the classes 0, 1; got one label a bag"),
-        ({}, LABELS[:, [0, 1, 1]], "0, 1; got zeros and ones with the classes 0, 1, 2"),
-        ({}, named(LABELS), "got collections of classes with the classes owl, wren"),
-        ({"loss": "noisy-or"}, LABELS, "got noisy-or (head='sigmoid', weight=None, pos_weight=None)"),
-        ({"loss": Exact(rule="exact")}, LABELS, "got exact (divide_by='none', rule='exact'"),
-        ({"network": Line}, LABELS, "the network of the last fit, 'default'; got"),
+        pytest.param(
+            {},
+            LABELS[:, 0],
+            "zeros and ones with the classes 0, 1; got one label a bag",
+            id="one label a bag",
+        ),
+        pytest.param(
+            {},
+            LABELS[:, [0, 1, 1]],
+            "0, 1; got zeros and ones with the classes 0, 1, 2",
+            id="another number of classes",
+        ),
+        pytest.param(
+            {},
+            named(LABELS),
+            "got collections of classes with the classes owl, wren",
+            id="names of classes",
+        ),
+        pytest.param(
+            {"loss": "noisy-or"},
+            LABELS,
+            "got noisy-or (head='sigmoid', weight=None, pos_weight=None)",
+            id="another loss",
+        ),
+        pytest.param(
+            {"loss": Exact(rule="exact")},
+            LABELS,
+            "got exact (divide_by='none', rule='exact'",
+            id="another argument of the loss",
+        ),
+        pytest.param(
+            {"network": Line},
+            LABELS,
+            "the network of the last fit, 'default'; got",
+            id="another network",
+        ),
     ],
-    ids=["labels", "number of classes", "names", "loss", "argument", "network"],
-)  # fmt: skip
+)
 def test_a_warm_start_with_something_else_is_one_line(
     changes: dict[str, Any], y: Any, naming: str
 ) -> None:
@@ -237,12 +292,30 @@ def test_a_fitted_classifier_with_everything_is_pickled() -> None:
 @pytest.mark.parametrize(
     ("params", "naming"),
     [
-        ({"tol": -1.0}, "tol must be a number, 0 or more, got -1.0"),
-        ({"tol": "small"}, "tol must be a number, 0 or more, got 'small'"),
-        ({"n_iter_no_change": 0}, "n_iter_no_change must be a whole number from 1 on, got 0"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be a number, above 0 and below 1"),
-        ({"validation_fraction": 0.001}, "sets 1 of 60 bags aside, expected at least 2"),
-        ({"validation_fraction": 0.999}, "early_stopping cannot set bags aside"),
+        pytest.param({"tol": -1.0}, "tol must be a number, 0 or more, got -1.0", id="tol below 0"),
+        pytest.param(
+            {"tol": "small"}, "tol must be a number, 0 or more, got 'small'", id="tol in words"
+        ),
+        pytest.param(
+            {"n_iter_no_change": 0},
+            "n_iter_no_change must be a whole number from 1 on, got 0",
+            id="no epoch to wait for",
+        ),
+        pytest.param(
+            {"validation_fraction": 1.0},
+            "validation_fraction must be a number, above 0 and below 1",
+            id="all bags set aside",
+        ),
+        pytest.param(
+            {"validation_fraction": 0.001},
+            "sets 1 of 60 bags aside, expected at least 2",
+            id="too few bags set aside",
+        ),
+        pytest.param(
+            {"validation_fraction": 0.999},
+            "early_stopping cannot set bags aside",
+            id="no bag left to train on",
+        ),
     ],
 )
 def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> None:
@@ -255,20 +328,23 @@ def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> Non
 def test_a_warm_start_balances_by_the_new_bags() -> None:
     classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1, warm_start=True)
     classifier.fit(BAGS, LABELS)
-    rare = [bag for bag, labels in enumerate(LABELS) if not labels[0]] + [
-        int(LABELS[:, 0].argmax())
-    ]
-    labels = torch.from_numpy(LABELS[rare])
-    classifier.fit([BAGS[bag] for bag in rare], LABELS[rare])
+    # All bags without class 0, and a single one with it.
+    has_class_0 = LABELS[:, 0] == 1
+    selected = [*np.flatnonzero(~has_class_0), has_class_0.argmax()]
+    labels = torch.from_numpy(LABELS[selected])
+    classifier.fit([BAGS[bag] for bag in selected], LABELS[selected])
     present = labels.sum(dim=0)
-    by_hand = NoisyOr(pos_weight=((len(labels) - present) / present).tolist())
-    logits = torch.randn(len(labels), labels.shape[1] + 1, 2)
+    absent = len(labels) - present
+    by_hand = NoisyOr(pos_weight=(absent / present).tolist())
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(len(labels), labels.shape[1] + 1, 2, generator=rng)
     torch.testing.assert_close(classifier.loss_(logits, labels), by_hand(logits, labels))
 
 
 def test_balanced_classes_and_weights_of_bags_go_together() -> None:
     classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1)
-    assert np.isfinite(classifier.fit(BAGS, LABELS, sample_weight=WEIGHTS).loss_curve_).all()
+    classifier.fit(BAGS, LABELS, sample_weight=WEIGHTS)
+    assert np.isfinite(classifier.loss_curve_).all()
 
 
 class Forgetful(NoisyOr):

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesClassifier
 
+from milbench.contracts.predictions import Bools, Floats
 from milbench.evaluation.baseline import baseline_metrics, class_probabilities, fit_trees, pool
 
 SEED = 3
 
 
-def draw(count: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def sample_bags(count: int, classes: int, seed: int) -> tuple[Floats, Bools]:
     """Return pooled features whose first columns say, with some noise, which classes there are."""
     rng = np.random.default_rng(seed)
     labels = rng.random((count, classes)) < 0.4
@@ -24,11 +25,10 @@ def test_a_bag_is_mean_largest_and_smallest_of_each_feature() -> None:
 
 
 def test_without_validation_bags_even_odds_decide() -> None:
-    features, labels = draw(60, 3, seed=0)
-    tested, truth = draw(40, 3, seed=1)
-    found = baseline_metrics(
-        (features, labels), {"calibration": (features, labels), "test": (tested, truth)}, SEED
-    )
+    features, labels = sample_bags(60, 3, seed=0)
+    tested, truth = sample_bags(40, 3, seed=1)
+    splits = {"calibration": (features, labels), "test": (tested, truth)}
+    found = baseline_metrics((features, labels), splits, SEED)
     trees = ExtraTreesClassifier(n_estimators=100, random_state=SEED).fit(features, labels)
     votes = np.stack([of_class[:, 1] for of_class in trees.predict_proba(tested)], axis=1)
     wrong = (votes >= 0.5) != truth
@@ -37,32 +37,29 @@ def test_without_validation_bags_even_odds_decide() -> None:
 
 
 def test_validation_bags_choose_a_threshold_that_suits_them() -> None:
-    features, labels = draw(60, 3, seed=0)
-    # Every class is in every validation bag: any threshold above the lowest vote would err.
-    validation, _ = draw(20, 3, seed=2)
-    all_present = np.ones((20, 3), bool)
-    all_present[0, 0] = False
+    features, labels = sample_bags(60, 3, seed=0)
+    validation, _ = sample_bags(20, 3, seed=2)
+    # Every class is in every bag, but for one that is easy to tell: only a low threshold suits them.
+    all_but_one = np.ones((20, 3), bool)
+    all_but_one[0, 0] = False
     validation[0, 0] = -9
-    found = baseline_metrics(
-        (features, labels),
-        {"validation": (validation, all_present), "test": (validation, all_present)},
-        SEED,
-    )
-    at_even_odds = class_probabilities(fit_trees(features, labels, SEED), validation) >= 0.5
-    even_odds_error = (at_even_odds != all_present).any(axis=1).mean()
+    splits = {"validation": (validation, all_but_one), "test": (validation, all_but_one)}
+    found = baseline_metrics((features, labels), splits, SEED)
+    votes = class_probabilities(fit_trees(features, labels, SEED), validation)
+    even_odds_error = ((votes >= 0.5) != all_but_one).any(axis=1).mean()
     assert found["test/pooled_trees_set_error"] < even_odds_error
 
 
 def test_votes_for_one_class_are_those_of_scikit_learn() -> None:
-    features, labels = draw(50, 1, seed=4)
-    tested, _ = draw(20, 1, seed=5)
+    features, labels = sample_bags(50, 1, seed=4)
+    tested, _ = sample_bags(20, 1, seed=5)
     trees = ExtraTreesClassifier(n_estimators=100, random_state=SEED).fit(features, labels[:, 0])
     votes = class_probabilities(fit_trees(features, labels, SEED), tested)
     np.testing.assert_array_equal(votes, trees.predict_proba(tested)[:, 1:])
 
 
 def test_a_class_of_all_training_bags_is_always_voted_for() -> None:
-    features, labels = draw(30, 3, seed=6)
+    features, labels = sample_bags(30, 3, seed=6)
     labels[:, 1] = True
     labels[:, 2] = False
     votes = class_probabilities(fit_trees(features, labels, SEED), features)
@@ -71,12 +68,15 @@ def test_a_class_of_all_training_bags_is_always_voted_for() -> None:
 
 
 def test_one_class_of_all_training_bags_is_always_voted_for() -> None:
-    features, _ = draw(30, 1, seed=6)
+    features, _ = sample_bags(30, 1, seed=6)
     trees = fit_trees(features, np.ones((30, 1), bool), SEED)
     assert (class_probabilities(trees, features) == 1).all()
 
 
 def test_a_seed_gives_the_same_numbers_twice() -> None:
-    training, tested = draw(40, 2, seed=7), draw(30, 2, seed=8)
+    training = sample_bags(40, 2, seed=7)
+    tested = sample_bags(30, 2, seed=8)
     splits = {"validation": tested, "test": tested}
-    assert baseline_metrics(training, splits, SEED) == baseline_metrics(training, splits, SEED)
+    first = baseline_metrics(training, splits, SEED)
+    second = baseline_metrics(training, splits, SEED)
+    assert first == second

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def draw(seed: int, bags: int = 60) -> tuple[Floats, Bools]:
+def sample_bags(seed: int, bags: int = 60) -> tuple[Floats, Bools]:
     """Return scores of classes, some of them equal, and which classes are there; the last is in one bag alone."""
     rng = np.random.default_rng(seed)
     labels = rng.random((bags, 4)) < [0.5, 0.3, 0.1, 0]
@@ -62,7 +62,7 @@ METRICS = [
 
 @pytest.mark.parametrize(("metric", "by_bag"), METRICS)
 def test_the_mean_over_bags_is_the_metric(metric: Metric, by_bag: ByBag) -> None:
-    scores, labels = draw(0)
+    scores, labels = sample_bags(0)
     found = by_bag(scores, labels)
     assert found is not None
     assert found.mean() == pytest.approx(metric(scores, labels), abs=1e-12)
@@ -73,7 +73,7 @@ def test_the_mean_over_bags_is_the_metric(metric: Metric, by_bag: ByBag) -> None
 def test_a_bag_adds_what_the_metric_loses_without_it(
     metric: Metric, by_bag: ByBag, seed: int
 ) -> None:
-    scores, labels = draw(seed)
+    scores, labels = sample_bags(seed)
     found = by_bag(scores, labels)
     assert found is not None
     count = len(labels)
@@ -90,19 +90,19 @@ def test_bags_vary_as_the_metric_does_with_other_bags(metric: Metric, by_bag: By
     values = []
     variances = []
     for seed in range(300):
-        scores, labels = draw(seed, bags=100)
+        scores, labels = sample_bags(seed, bags=100)
         found = by_bag(scores, labels)
         assert found is not None
         values.append(metric(scores, labels))
         variances.append(found.var(ddof=1) / len(labels))
-    # A class is in one bag alone: the jackknife finds too much there rather than too little.
+    # A class is in one bag alone: there the jackknife finds too much variance rather than too little.
     truth = np.var(values, ddof=1)
     assert 0.8 * truth < np.mean(variances) < 3 * truth
 
 
 def test_a_bag_adds_to_f1_what_its_weight_gains() -> None:
     """scikit-learn computes F1 with weights of bags: a bag adds the derivative by its own."""
-    scores, labels = draw(1)
+    scores, labels = sample_bags(1)
     found = f1_by_bag(scores, labels)
     assert found is not None
     whole = f1_of(scores, labels)
@@ -116,20 +116,21 @@ def test_a_bag_adds_to_f1_what_its_weight_gains() -> None:
 
 
 def test_a_class_that_is_in_all_bags_or_none_ranks_nothing() -> None:
-    scores, labels = draw(2)
-    bags = len(labels)
-    with_constant = np.column_stack([labels, np.ones(bags, bool), np.zeros(bags, bool)])
-    with_scores = np.column_stack([scores, scores[:, :2]])
-    np.testing.assert_array_equal(
-        auroc_by_bag(with_scores, with_constant), auroc_by_bag(scores, labels)
-    )
+    scores, labels = sample_bags(2)
+    in_all = np.ones(len(labels), bool)
+    in_none = np.zeros(len(labels), bool)
+    more_labels = np.column_stack([labels, in_all, in_none])
+    more_scores = np.column_stack([scores, scores[:, :2]])
+    found = auroc_by_bag(more_scores, more_labels)
+    np.testing.assert_array_equal(found, auroc_by_bag(scores, labels))
 
 
 def test_infinite_scores_are_ranked() -> None:
     labels = np.array([[True], [False], [True], [False]])
     found = auroc_by_bag(np.array([[np.inf], [-np.inf], [0.0], [1.0]]), labels)
     assert found is not None
-    assert found.mean() == pytest.approx(0.75)
+    # Of the four pairs only that of the scores 0 and 1 is in the wrong order.
+    assert found.mean() == pytest.approx(3 / 4)
 
 
 @pytest.mark.parametrize("by_bag", [average_precision_by_bag, auroc_by_bag])

@@ -1,16 +1,19 @@
 """Calibration errors by hand, and the metrics of losses against enumeration."""
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from milbench import Bags, EvalSplit, Evaluation, Scores, UsageError, evaluate_bags, load_loss
+from milbench.contracts.problem import Split
 from milbench.contracts.reliability import (
     BINS,
     Bin,
@@ -22,24 +25,46 @@ from milbench.evaluation.metrics import outcomes, reliability, reliability_bins
 from tests._helpers.label_maps import LabelMaps
 from tests._helpers.losses import random_logits
 
-C, K = 2, 3
+C = 2
+"""Classes."""
+K = 3
+"""Instances of a bag."""
+BAGS = 40
 
 
-def test_bins_of_equal_mass_by_hand() -> None:
-    # Of 45 forecasts 1/50, 2/50, ..., 45/50 each of 15 bins gets three. What happens has an even numerator.
-    probabilities = np.arange(1, 46) / 50
-    happened = np.arange(1, 46) % 2 == 0
-    order = np.random.default_rng(1).permutation(45)
-    bins = reliability_bins(probabilities[order], happened[order])
-    expected_error = Fraction(0)
-    for index in range(15):
-        numerators = [3 * index + 1, 3 * index + 2, 3 * index + 3]
-        even = [n for n in numerators if n % 2 == 0]
-        frequency = Fraction(len(even), 3)
-        mean = Fraction(sum(numerators), 3 * 50)
-        assert astuple(bins[index]) == pytest.approx((index, 3, float(mean), float(frequency)))
-        expected_error += abs(frequency - mean) / 15
-    assert calibration_error(bins) == pytest.approx(float(expected_error))
+@pytest.fixture(scope="module")
+def even_numerators() -> list[Bin]:
+    """Return the bins of 45 forecasts 1/50, 2/50, ..., 45/50 in any order; what happens has an even numerator."""
+    numerators = np.random.default_rng(1).permutation(np.arange(1, 46))
+    return reliability_bins(numerators / 50, numerators % 2 == 0)
+
+
+def numerators_of_bin(index: int) -> list[int]:
+    """Return three numerators: each of 15 bins gets three of 45 forecasts."""
+    return [3 * index + 1, 3 * index + 2, 3 * index + 3]
+
+
+def frequency_of_bin(index: int) -> Fraction:
+    even = [numerator for numerator in numerators_of_bin(index) if numerator % 2 == 0]
+    return Fraction(len(even), 3)
+
+
+def mean_of_bin(index: int) -> Fraction:
+    return Fraction(sum(numerators_of_bin(index)), 3 * 50)
+
+
+@pytest.mark.parametrize("index", range(15))
+def test_bins_of_equal_mass_by_hand(even_numerators: list[Bin], index: int) -> None:
+    found = even_numerators[index]
+    assert found.index == index
+    assert found.count == 3
+    assert found.probability == pytest.approx(float(mean_of_bin(index)))
+    assert found.frequency == pytest.approx(float(frequency_of_bin(index)))
+
+
+def test_the_calibration_error_by_hand(even_numerators: list[Bin]) -> None:
+    distances = [abs(frequency_of_bin(index) - mean_of_bin(index)) for index in range(15)]
+    assert calibration_error(even_numerators) == pytest.approx(float(sum(distances) / 15))
 
 
 @pytest.mark.parametrize(
@@ -53,25 +78,26 @@ def test_equal_forecasts_are_counted_together_in_any_order(order: NDArray[np.int
     probabilities = np.repeat([0.0, 0.3, 0.9], [60, 30, 10])
     happened = np.repeat([False, True, False, True], [60, 15, 15, 10])
     bins = reliability_bins(probabilities[order], happened[order])
-    assert [(b.index, b.count, b.frequency) for b in bins] == [
-        (0, 60, 0.0),
-        (9, 30, 0.5),
-        (13, 10, 1.0),
-    ]
+    # Of 15 bins the bin of rank 60 of 100 is 9, and that of rank 90 is 13.
+    assert [one.index for one in bins] == [0, 9, 13]
+    assert [one.count for one in bins] == [60, 30, 10]
+    assert [one.frequency for one in bins] == [0.0, 0.5, 1.0]
+    # 30 % of the forecasts are off by 0.2, and 10 % by 0.1.
     assert calibration_error(bins) == pytest.approx(0.3 * 0.2 + 0.1 * 0.1)
 
 
 def bags_of(seed: int) -> list[Bags]:
-    """Return 40 bags in batches of 15, whose instances are the logits that a loss is given."""
+    """Return BAGS bags in batches of 15, whose instances are the logits that a loss is given."""
     rng = torch.Generator().manual_seed(seed)
-    logits = random_logits(40, C + 1, K, seed=seed)
-    noise = torch.randn(40, C, generator=rng)
+    logits = random_logits(BAGS, C + 1, K, seed=seed)
+    noise = torch.randn(BAGS, C, generator=rng)
     labels = logits[:, :-1].amax(dim=2) + noise > 0.5
     return Bags(logits, labels).parts(15)
 
 
 @torch.no_grad()
 def evaluated(name: str) -> Evaluation:
+    """Return the evaluation of a loss by name on validation and test bags."""
     loss = load_loss(name).build(C)
 
     def score(bags: Bags) -> Scores:
@@ -82,9 +108,11 @@ def evaluated(name: str) -> Evaluation:
             even_odds_log_prob=loss.label_log_prob(bags.instances, scores.presence >= 0),
         )
 
-    return evaluate_bags(
-        score, {"validation": EvalSplit((), bags_of(0)), "test": EvalSplit((), bags_of(1))}
-    )
+    splits: dict[Split, EvalSplit] = {
+        "validation": EvalSplit((), bags_of(0)),
+        "test": EvalSplit((), bags_of(1)),
+    }
+    return evaluate_bags(score, splits)
 
 
 @pytest.fixture(scope="module")
@@ -92,45 +120,55 @@ def of_exact() -> Evaluation:
     return evaluated("exact")
 
 
+class Forecast(NamedTuple):
+    """The probability of something, and whether it is so."""
+
+    prob: float
+    is_so: bool
+
+
 @dataclass
 class Enumerated:
     """What the enumeration of all label maps says of the test bags."""
 
-    nll: list[float]
+    nll: list[float] = field(default_factory=list)
     """-log Prb(the labels of the bag), of each bag."""
-    presence: list[tuple[float, bool]]
-    """Prb(class c is in the bag), and whether it is, of each class of each bag."""
-    sets: list[tuple[float, bool]]
-    """Prb(the set of all classes more probable than not), and whether it is right, of each bag."""
+    presence: list[Forecast] = field(default_factory=list)
+    """That class c is in the bag, of each class of each bag."""
+    sets: list[Forecast] = field(default_factory=list)
+    """That the set of all classes more probable than not is the label set, of each bag."""
+
+    def add(self, logits: Tensor, present: set[int]) -> None:
+        """Enumerate the label maps of a bag with these logits (C+1, K), in which these classes are present."""
+        probs = LabelMaps(logits).set_prob
+        self.nll.append(-math.log(probs[frozenset(present)]))
+        likely = set()
+        for c in range(C):
+            marginal = sum(float(prob) for classes, prob in probs.items() if c in classes)
+            self.presence.append(Forecast(marginal, c in present))
+            if marginal >= 0.5:
+                likely.add(c)
+        self.sets.append(Forecast(float(probs[frozenset(likely)]), likely == present))
 
 
 @pytest.fixture(scope="module")
 def enumerated() -> Enumerated:
-    found = Enumerated([], [], [])
+    found = Enumerated()
     for bags in bags_of(1):
-        for logits, labels in zip(bags.instances, bags.labels.tolist(), strict=True):
-            probs = LabelMaps(logits).set_prob
-            present = {c for c in range(C) if labels[c]}
-            found.nll.append(-math.log(probs[frozenset(present)]))
-            likely = set()
-            for c in range(C):
-                marginal = sum(float(prob) for classes, prob in probs.items() if c in classes)
-                found.presence.append((marginal, c in present))
-                if marginal >= 0.5:
-                    likely.add(c)
-            found.sets.append((float(probs[frozenset(likely)]), likely == present))
+        for logits, labels in zip(bags.instances, bags.labels, strict=True):
+            found.add(logits, set(labels.nonzero().flatten().tolist()))
     return found
 
 
-def error_of_equal_bins(forecasts: list[tuple[float, bool]]) -> float:
+def error_of_equal_bins(forecasts: list[Forecast]) -> float:
     """Return the calibration error over BINS bins that are equally full, of forecasts none of which are equal."""
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    bins: list[list[Forecast]] = [[] for _ in range(BINS)]
     for rank, forecast in enumerate(sorted(forecasts)):
         bins[BINS * rank // len(forecasts)].append(forecast)
     total = 0.0
     for forecasts_of_bin in bins:
-        expected = sum(prob for prob, _ in forecasts_of_bin)
-        happened = sum(is_right for _, is_right in forecasts_of_bin)
+        expected = sum(forecast.prob for forecast in forecasts_of_bin)
+        happened = len([forecast for forecast in forecasts_of_bin if forecast.is_so])
         total += abs(expected - happened)
     return total / len(forecasts)
 
@@ -149,28 +187,30 @@ def test_the_nll_of_each_bag_is_that_of_enumeration(
     assert of_bags == pytest.approx(enumerated.nll, rel=1e-6)
 
 
-# Forecasts are kept in single precision.
+SINGLE_PRECISION = 1e-7
+"""Forecasts are kept in it."""
 
 
 def test_the_calibration_of_presence_is_that_of_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.presence)
-    assert of_exact.metrics["test/presence_ece"] == pytest.approx(expected, abs=1e-7)
+    found = of_exact.metrics["test/presence_ece"]
+    assert found == pytest.approx(expected, abs=SINGLE_PRECISION)
 
 
 def test_the_calibration_of_label_sets_is_that_of_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.sets)
-    assert of_exact.metrics["test/set_ece"] == pytest.approx(expected, abs=1e-7)
+    assert of_exact.metrics["test/set_ece"] == pytest.approx(expected, abs=SINGLE_PRECISION)
 
 
 def test_bins_hold_every_forecast_once(of_exact: Evaluation) -> None:
     assert of_exact.predictions is not None
     bins = reliability(of_exact.predictions["test"])
-    assert sum(b.count for b in bins["presence_ece"]) == 40 * C
-    assert sum(b.count for b in bins["set_ece"]) == 40
+    assert sum(one.count for one in bins["presence_ece"]) == BAGS * C
+    assert sum(one.count for one in bins["set_ece"]) == BAGS
 
 
 @pytest.mark.parametrize(
@@ -187,10 +227,17 @@ def test_bins_hold_every_forecast_once(of_exact: Evaluation) -> None:
 def test_what_a_loss_does_not_define_is_left_out(loss: str, names: set[str]) -> None:
     metrics = evaluated(loss).metrics
     assert {name for name in metrics if "ece" in name or "nll" in name} == names
-    assert not [name for name, value in metrics.items() if math.isnan(value)]
+    undefined = [name for name, value in metrics.items() if math.isnan(value)]
+    assert undefined == []
 
 
-@pytest.mark.parametrize(("loss", "kept"), [("max-pooling", set()), ("hard-em", {"set_ece"})])
+@pytest.mark.parametrize(
+    ("loss", "kept"),
+    [
+        pytest.param("max-pooling", set(), id="max-pooling"),
+        pytest.param("hard-em", {"set_ece"}, id="hard-em"),
+    ],
+)
 def test_bins_are_kept_of_what_a_loss_defines(loss: str, kept: set[str]) -> None:
     predictions = evaluated(loss).predictions
     assert predictions is not None

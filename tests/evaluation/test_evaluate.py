@@ -10,17 +10,22 @@ import torch
 from milbench import Bags, EvalSplit, Origin, Scores, Truth, evaluate_bags, label_matrix
 from milbench.contracts.outcomes import Outcomes
 from milbench.contracts.predictions import Predictions
+from milbench.contracts.problem import Split
 from milbench.evaluation.evaluate import update_digest
 from milbench.evaluation.metrics import outcomes
 
+BACKGROUND = 2
+"""Beside classes 0 and 1."""
+
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
-    """Return batches of so many bags of 4 instances, of two classes and background."""
+    """Return batches of these sizes: bags of 4 instances, of two classes and background."""
     rng = torch.Generator().manual_seed(seed)
     batches = []
     for size in sizes:
         classes = torch.randint(-1, 2, (size, 4), generator=rng)
-        truth = Truth(classes, position_classes=classes.masked_fill(classes < 0, 2))
+        position_classes = classes.masked_fill(classes < 0, BACKGROUND)
+        truth = Truth(classes, position_classes=position_classes)
         instances = torch.randn(size, 4, 2, generator=rng)
         batches.append(Bags(instances, label_matrix(classes, 2), truth=truth))
     return batches
@@ -45,9 +50,8 @@ def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
     single_instances = made([4, 9], 0)
     bags = made([6, 5, 4], 1)
     calibration = made([3, 8], 2)
-    limited = evaluate_bags(
-        score, {"test": EvalSplit(single_instances, bags)}, calibration, limit=limit
-    )
+    whole = EvalSplit(single_instances, bags)
+    limited = evaluate_bags(score, {"test": whole}, calibration, limit=limit)
     first = EvalSplit(one_by_one(single_instances)[:limit], one_by_one(bags)[:limit])
     by_hand = evaluate_bags(score, {"test": first}, one_by_one(calibration)[:limit])
     assert limited.metrics == by_hand.metrics
@@ -68,6 +72,12 @@ FIRST_IS_STRONGER = Scores(
 EVIDENCE_FOR_THE_SECOND = replace(FIRST_IS_STRONGER, evidence=torch.tensor([[[2.0, 3.0]]]))
 
 
+def metrics_by(scores: Scores) -> dict[str, float]:
+    """Return the metrics of the bag of two instances, which also chooses the threshold."""
+    splits: dict[Split, EvalSplit] = {"test": EvalSplit((), [TWO_INSTANCES])}
+    return evaluate_bags(lambda _: scores, splits, [TWO_INSTANCES]).metrics
+
+
 @pytest.mark.parametrize(
     ("scores", "hit_rate"),
     [
@@ -76,49 +86,59 @@ EVIDENCE_FOR_THE_SECOND = replace(FIRST_IS_STRONGER, evidence=torch.tensor([[[2.
     ],
 )
 def test_hits_are_judged_by_the_evidence(scores: Scores, hit_rate: float) -> None:
-    found = evaluate_bags(
-        lambda _: scores, {"test": EvalSplit((), [TWO_INSTANCES])}, [TWO_INSTANCES]
-    )
-    assert found.metrics["test/hit_rate"] == hit_rate
+    assert metrics_by(scores)["test/hit_rate"] == hit_rate
 
 
-@pytest.mark.parametrize("scores", [FIRST_IS_STRONGER, EVIDENCE_FOR_THE_SECOND])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        pytest.param(FIRST_IS_STRONGER, id="no evidence"),
+        pytest.param(EVIDENCE_FOR_THE_SECOND, id="evidence"),
+    ],
+)
 def test_instances_are_judged_by_the_map(scores: Scores) -> None:
-    found = evaluate_bags(
-        lambda _: scores, {"test": EvalSplit((), [TWO_INSTANCES])}, [TWO_INSTANCES]
-    )
-    assert found.metrics["test/posterior_error"] == 1 / 2
+    # The map takes the first instance, which is background, for class 0.
+    assert metrics_by(scores)["test/posterior_error"] == 1 / 2
 
 
 Term = tuple[float, float]
 """What one test item adds to the two sums of a metric."""
 
 
-def terms_of_bag(bag: Bags, threshold: float, by_labels: float) -> dict[str, Term]:
+def terms_of_bag(bag: Bags, threshold: float, label_threshold: float) -> dict[str, Term]:
     """Return what a bag adds to each metric, by the thresholds for sets and for labels."""
     assert bag.truth is not None
     assert bag.truth.position_classes is not None
     scores = score(bag)
     known = bag.truth.position_classes[0].tolist()
-    present = set(known) - {2}
+    present = set(known) - {BACKGROUND}
     presence = scores.presence[0].tolist()
     predicted = {c for c in range(2) if presence[c] >= threshold}
-    own = {c for c in range(2) if presence[c] >= by_labels}
-    hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
-    wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
+    predicted_by_labels = {c for c in range(2) if presence[c] >= label_threshold}
+    hits = 0
+    for c in present:
+        strongest = int(scores.instances[0, c].argmax())
+        if known[strongest] == c:
+            hits += 1
+    wrong = 0
+    for k in range(4):
+        named = int(scores.instances[0, :, k].argmax())
+        if named != known[k]:
+            wrong += 1
     return {
-        "set_error": (int(predicted != present), 1),
+        "set_error": (0 if predicted == present else 1, 1),
         "label_error": (len(predicted ^ present), 2),
-        "own_label_error": (len(own ^ present), 2),
-        "hit_rate": (sum(hits), len(hits)),
-        "posterior_error": (sum(wrong), 4),
+        "own_label_error": (len(predicted_by_labels ^ present), 2),
+        "hit_rate": (hits, len(present)),
+        "posterior_error": (wrong, 4),
     }
 
 
 def terms_of_instance(bag: Bags) -> Term:
     """Return what a bag of one instance adds to the one-instance error."""
     named = int(score(bag).classes[0].argmax())
-    return int(named != int(bag.labels[0].int().argmax())), 1
+    true = int(bag.labels[0].int().argmax())
+    return (0 if named == true else 1), 1
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +146,16 @@ def outcomes_and_loop() -> tuple[dict[str, Outcomes], dict[str, list[Term]]]:
     """Return the outcomes of each metric, and what a loop over the bags finds for it."""
     single_instances = made([4, 9], 0)
     bags = made([6, 5, 4], 1)
-    splits = {
+    splits: dict[Split, EvalSplit] = {
         "validation": EvalSplit((), bags[:1]),
         "test": EvalSplit(single_instances, bags),
     }
-    found = evaluate_bags(score, splits)  # type: ignore[arg-type]
-    thresholds = (found.metrics["chosen/threshold"], found.metrics["chosen/label_threshold"])
+    found = evaluate_bags(score, splits)
+    threshold = found.metrics["chosen/threshold"]
+    label_threshold = found.metrics["chosen/label_threshold"]
     expected: defaultdict[str, list[Term]] = defaultdict(list)
     for bag in one_by_one(bags):
-        for name, term in terms_of_bag(bag, *thresholds).items():
+        for name, term in terms_of_bag(bag, threshold, label_threshold).items():
             expected[name].append(term)
     for bag in one_by_one(single_instances):
         expected["instance_error"].append(terms_of_instance(bag))
@@ -160,7 +181,7 @@ def test_outcomes_are_those_of_a_loop_over_the_bags(
     sums = by_metric[name].sums.tolist()
     weights = by_metric[name].weights.tolist()
     assert list(zip(sums, weights, strict=True)) == by_loop[name]
-    # All zeros would not tell one metric from another.
+    # Zeros alone would not tell one metric from another.
     assert sum(sums) > 0
 
 
@@ -176,6 +197,7 @@ def test_a_score_of_nan_is_an_error_with_its_bag(field: str) -> None:
         values[2, 0] = float("nan")
         return replace(scores, **{field: values})
 
+    # The third of the second batch, after three of the first one.
     expected = rf"the loss's {field} of bag 6 of the validation bags is NaN"
     with pytest.raises(FloatingPointError, match=expected):
         evaluate_bags(broken, {"validation": EvalSplit((), [first, second])})
@@ -189,8 +211,11 @@ def predictions() -> Predictions:
     of_first = Origin(torch.tensor([10, 11]), torch.tensor([0, 1]), torch.tensor([[4, 5], [5, -1]]))
     of_second = Origin(torch.tensor([12]), torch.tensor([1]), torch.tensor([[7, 8, 9]]))
     known = [replace(first, origin=of_first), replace(second, origin=of_second)]
-    splits = {"validation": EvalSplit((), [first, second]), "test": EvalSplit((), known)}
-    found = evaluate_bags(score, splits).predictions  # type: ignore[arg-type]
+    splits: dict[Split, EvalSplit] = {
+        "validation": EvalSplit((), [first, second]),
+        "test": EvalSplit((), known),
+    }
+    found = evaluate_bags(score, splits).predictions
     assert found is not None
     return found
 

@@ -24,14 +24,17 @@ from milbench.evaluation.metrics import box_average_precision
 from milbench.evaluation.reading.components import Components, find_components
 from tests._helpers.label_maps import draw
 
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom in pixels."""
+
 
 class Detection(NamedTuple):
-    """A component as a box (left, top, right, bottom) of a class in an image, with a mass as its score."""
+    """A box of a class in an image; detections are ranked by mass."""
 
     image: int
     cls: int
     mass: float
-    box: tuple[float, float, float, float]
+    box: Box
 
 
 class Detections(NamedTuple):
@@ -42,30 +45,35 @@ class Detections(NamedTuple):
 
 
 def detections(*found: Detection) -> Detections:
+    """Return detections as the functions of localisation take them."""
+    images = [one.image for one in found]
+    classes = [one.cls for one in found]
+    masses = [one.mass for one in found]
+    boxes = [one.box for one in found]
     # Where a component lies in the map plays no part: its box is given.
-    middle = np.zeros(len(found))
-    side = np.zeros(len(found), np.int64)
+    no_middle = np.zeros(len(found))
+    no_side = np.zeros(len(found), np.int64)
     components = Components(
-        image=np.array([one.image for one in found], np.int64),
-        cls=np.array([one.cls for one in found], np.int64),
-        mass=np.array([one.mass for one in found], float),
-        y=middle,
-        x=middle,
-        top=side,
-        left=side,
-        bottom=side,
-        right=side,
+        image=np.array(images, np.int64),
+        cls=np.array(classes, np.int64),
+        mass=np.array(masses, float),
+        y=no_middle,
+        x=no_middle,
+        top=no_side,
+        left=no_side,
+        bottom=no_side,
+        right=no_side,
     )
-    boxes = torch.tensor([one.box for one in found], dtype=torch.float64)
-    return Detections(components, boxes.view(-1, 4))
+    return Detections(components, torch.tensor(boxes, dtype=torch.float64).view(-1, 4))
 
 
-A = [0.0, 0, 10, 10]
-B = [20.0, 0, 30, 10]
-PADDING = [0.0, 0, 9, 9]
+A: Box = (0, 0, 10, 10)
+B: Box = (20, 0, 30, 10)
+PADDING: Box = (0, 0, 9, 9)
+NO_BOX: Box = (0, 0, 0, 0)
 TRUTH = Truth(
     classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]),
-    boxes=torch.tensor([[A, B], [A, A], [PADDING, [0.0] * 4]]),
+    boxes=torch.tensor([[A, B], [A, A], [PADDING, NO_BOX]]).float(),
 )
 """Of three images the first has class 0 twice, the second classes 0 and 1 at one place, the third nothing."""
 
@@ -97,8 +105,9 @@ def test_a_margin_is_added_on_both_sides() -> None:
 
 
 def test_iou_is_that_of_torchvision() -> None:
-    corner = torch.randint(0, 8, (60, 2)).double()
-    size = torch.randint(1, 9, (60, 2)).double()
+    rng = torch.Generator().manual_seed(0)
+    corner = torch.randint(0, 8, (60, 2), generator=rng).double()
+    size = torch.randint(1, 9, (60, 2), generator=rng).double()
     boxes = torch.cat([corner, corner + size], dim=1)
     expected = box_iou(boxes, boxes)
     assert_close(iou(boxes.unsqueeze(1), boxes), expected)
@@ -109,7 +118,8 @@ def test_iou_is_that_of_torchvision() -> None:
 def test_iou_by_hand() -> None:
     first = torch.tensor([0.0, 0, 10, 10])
     second = torch.tensor([5.0, 0, 15, 10])
-    assert iou(first, second) == pytest.approx(50 / 150)
+    # Each has 100 pixels, and they share 50.
+    assert iou(first, second) == pytest.approx(50 / (100 + 100 - 50))
 
 
 def test_empty_boxes_do_not_overlap() -> None:
@@ -117,17 +127,27 @@ def test_empty_boxes_do_not_overlap() -> None:
 
 
 SOME = detections(
-    Detection(0, 0, 1.0, (0, 0, 10, 10)),  # exactly A
-    Detection(0, 0, 2.0, (0, 0, 5, 10)),  # half of A
-    Detection(0, 1, 9.0, (20, 0, 30, 10)),  # B, by the wrong class
-    Detection(1, 1, 1.0, (5, 0, 15, 10)),  # a third of the instance of class 1
-    Detection(2, 0, 1.0, (0, 0, 9, 9)),  # padding, which is no instance
+    Detection(image=0, cls=0, mass=1.0, box=A),
+    # Half of A.
+    Detection(image=0, cls=0, mass=2.0, box=(0, 0, 5, 10)),
+    # Of the wrong class.
+    Detection(image=0, cls=1, mass=9.0, box=B),
+    # Its IoU with A, which is of class 1 there too, is 50 / 150.
+    Detection(image=1, cls=1, mass=1.0, box=(5, 0, 15, 10)),
+    # No instance is there.
+    Detection(image=2, cls=0, mass=1.0, box=PADDING),
 )
 
 
 def test_mean_iou_takes_the_best_detection_of_each_instance() -> None:
-    # In the first image A is found and B is not; in the second class 0 is not found.
-    assert mean_iou(*SOME, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
+    a_of_first_image = 1
+    b_of_first_image = 0
+    class_0_of_second_image = 0
+    class_1_of_second_image = 1 / 3
+    expected = np.mean(
+        [a_of_first_image, b_of_first_image, class_0_of_second_image, class_1_of_second_image]
+    )
+    assert mean_iou(*SOME, TRUTH) == pytest.approx(expected)
 
 
 def test_mean_iou_without_detections_is_zero() -> None:
@@ -146,38 +166,63 @@ def test_mean_iou_needs_boxes() -> None:
 def average_precision(found: Detections, truth: Truth) -> float:
     """Return the average precision from what is kept of detections and truth."""
     components, boxes = found
+    # The strings that were read play no part.
     unread = np.full((len(truth.classes), 0), -1, np.int8)
-    return box_average_precision(
-        Reading(
-            true=truth.classes.numpy(),
-            columns=unread,
-            strongest=unread,
-            components=unread,
-            pattern=np.full(len(unread), -1),
-            detection_image=components.image,
-            detection_class=components.cls,
-            detection_mass=components.mass,
-            detection_right=right_detections(components, boxes, truth),
-        )
+    kept = Reading(
+        true=truth.classes.numpy(),
+        columns=unread,
+        strongest=unread,
+        components=unread,
+        pattern=np.full(len(unread), -1),
+        detection_image=components.image,
+        detection_class=components.cls,
+        detection_mass=components.mass,
+        detection_right=right_detections(components, boxes, truth),
     )
+    return box_average_precision(kept)
+
+
+# Five detections of class 0, of which there are three instances, by falling mass.
+OF_CLASS_0 = [
+    # Right.
+    Detection(image=0, cls=0, mass=0.9, box=A),
+    # Wrong: it overlaps A by 80 of 120 pixels, but A is found already.
+    Detection(image=0, cls=0, mass=0.5, box=(2, 0, 12, 10)),
+    # Wrong: its IoU with B is 60 / 140.
+    Detection(image=0, cls=0, mass=0.4, box=(24, 0, 34, 10)),
+    # Right.
+    Detection(image=1, cls=0, mass=0.2, box=A),
+    # Wrong: nothing is there.
+    Detection(image=2, cls=0, mass=0.1, box=PADDING),
+]
+AVERAGE_PRECISION_OF_CLASS_0 = (1 + 1 / 2 + 0) / 3
+"""The precision is 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated it is 1 up to a recall of 1/3,
+1/2 up to 2/3, and 0 beyond."""
+
+
+def only_class_0(truth: Truth) -> Truth:
+    """Return the truth without the instances of other classes."""
+    return Truth(truth.classes.masked_fill(truth.classes > 0, -1), truth.boxes)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param([0, 1, 2, 3, 4], id="by falling mass"),
+        pytest.param([1, 0, 2, 4, 3], id="mixed"),
+    ],
+)
+def test_average_precision_goes_by_falling_mass(order: list[int]) -> None:
+    found = detections(*(OF_CLASS_0[number] for number in order))
+    expected = AVERAGE_PRECISION_OF_CLASS_0
+    assert average_precision(found, only_class_0(TRUTH)) == pytest.approx(expected)
 
 
 def test_average_precision_is_the_mean_over_the_classes() -> None:
-    found = detections(
-        # Three instances are of class 0. Its detections stand here in another order than that of their scores.
-        Detection(0, 0, 0.5, (2, 0, 12, 10)),  # A again, which the second one has found
-        Detection(0, 0, 0.9, (0, 0, 10, 10)),  # right
-        Detection(0, 0, 0.4, (24, 0, 34, 10)),  # wrong: its IoU with B is 6 / 14
-        Detection(1, 0, 0.2, (0, 0, 10, 10)),  # right
-        Detection(2, 0, 0.1, (0, 0, 9, 9)),  # nothing is there
-        # One instance is of class 1.
-        Detection(1, 1, 0.3, (0, 0, 10, 5)),  # an IoU of 1/2 is right
-    )
-    # Of class 0 the precision is 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3:
-    # interpolated it is 1 up to a recall of 1/3, 1/2 up to 2/3, and 0 beyond.
-    class_0 = (1 + 1 / 2 + 0) / 3
-    class_1 = 1
-    assert average_precision(found, TRUTH) == pytest.approx((class_0 + class_1) / 2)
+    # It covers half of the only instance of class 1, which is enough.
+    of_class_1 = Detection(image=1, cls=1, mass=0.3, box=(0, 0, 10, 5))
+    expected = (AVERAGE_PRECISION_OF_CLASS_0 + 1) / 2
+    assert average_precision(detections(*OF_CLASS_0, of_class_1), TRUTH) == pytest.approx(expected)
 
 
 def test_average_precision_without_detections_is_zero() -> None:
@@ -190,20 +235,22 @@ def test_average_precision_without_instances_is_undefined() -> None:
 
 def test_a_later_right_detection_lifts_the_precision_before_it() -> None:
     found = detections(
-        Detection(2, 0, 9.0, (0, 0, 9, 9)),  # nothing is there
-        Detection(0, 0, 3.0, (0, 0, 10, 10)),
-        Detection(0, 0, 2.0, (20, 0, 30, 10)),
-        Detection(1, 0, 1.0, (0, 0, 10, 10)),
+        # Nothing is there.
+        Detection(image=2, cls=0, mass=9.0, box=PADDING),
+        Detection(image=0, cls=0, mass=3.0, box=A),
+        Detection(image=0, cls=0, mass=2.0, box=B),
+        Detection(image=1, cls=0, mass=1.0, box=A),
     )
-    # The padding of the third image counts as an instance here.
+    # Four instances, all of class 0: the second image has two at one place, of which one is found.
     truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
-    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4.
-    assert average_precision(found, truth) == pytest.approx((3 / 4 + 3 / 4 + 3 / 4 + 0) / 4)
+    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4: interpolated it is 3/4 up to there.
+    expected = (3 / 4 + 3 / 4 + 3 / 4 + 0) / 4
+    assert average_precision(found, truth) == pytest.approx(expected)
 
 
 SMALL = detections(
-    Detection(0, 0, 1.0, (8, 14, 10, 16)),
-    Detection(1, 0, 1.0, (38, 24, 40, 26)),
+    Detection(image=0, cls=0, mass=1.0, box=(8, 14, 10, 16)),
+    Detection(image=1, cls=0, mass=1.0, box=(38, 24, 40, 26)),
 )
 LARGER_BY_4_AND_8 = Truth(
     torch.tensor([[0], [0]]),

@@ -16,8 +16,8 @@ def is_hit(strength: Tensor, boxes: list[list[float]]) -> bool:
     """Return whether the strongest position of a map (h, w) lies in one of the boxes."""
     places = itertools.product(range(len(ROWS)), range(len(COLUMNS)))
     row, column = max(places, key=lambda place: float(strength[place]))
-    y = ROWS[row]
-    x = COLUMNS[column]
+    y = float(ROWS[row])
+    x = float(COLUMNS[column])
     return any(left <= x < right and top <= y < bottom for left, top, right, bottom in boxes)
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,21 +29,31 @@ from milbench.evaluation.evaluate import (
 )
 from milbench.testing.task_contract import untrained_scores
 
-INF, NAN = math.inf, math.nan
+INF = math.inf
 Array = NDArray[Any]
 
 
 def split_of(presence: Array, labels: Array, **known: Any) -> SplitPredictions:
-    """Predictions of which scores and label sets alone matter."""
+    """Return predictions of which only scores and label sets matter, and what else is known."""
     scores = np.asarray(presence, np.float32)
     bags = np.arange(len(labels))
     return SplitPredictions(labels, scores, scores, bags, "these bags", **known)
 
 
-def test_bags_for_which_nothing_is_named_are_errors() -> None:
-    scores = np.array([[3.0, 1.0], [0.0, 2.0], [-INF, -INF], [-INF, -9.0]])
-    wrong = metrics.wrong_classes(scores, np.array([0, 0, 0, 1]))
-    assert wrong.tolist() == [False, True, True, False]
+@pytest.mark.parametrize(
+    ("scores", "true_class", "is_wrong"),
+    [
+        pytest.param([3.0, 1.0], 0, False, id="the largest score is right"),
+        pytest.param([0.0, 2.0], 0, True, id="the largest score is wrong"),
+        pytest.param([-INF, -INF], 0, True, id="no class is named"),
+        pytest.param([-INF, -9.0], 1, False, id="one class is named"),
+    ],
+)
+def test_bags_for_which_nothing_is_named_are_errors(
+    scores: list[float], true_class: int, is_wrong: bool
+) -> None:
+    wrong = metrics.wrong_classes(np.array([scores]), np.array([true_class]))
+    assert wrong.tolist() == [is_wrong]
 
 
 @pytest.fixture
@@ -52,8 +63,9 @@ def ranked() -> tuple[Array, Array]:
     labels = rng.random((60, 5)) < 0.3
     labels[:, 1] = True
     labels[:, 2] = False
+    noise = rng.normal(size=labels.shape)
     # Rounding makes ties.
-    presence = np.round(2 * (labels + rng.normal(size=labels.shape)))
+    presence = np.round(2 * (np.where(labels, 1.0, 0.0) + noise))
     return presence, labels
 
 
@@ -91,12 +103,15 @@ def test_macro_f1_agrees_with_scikit_learn_over_classes_that_occur() -> None:
     rng = np.random.default_rng(4)
     labels = rng.random((50, 4)) < 0.4
     labels[:, 2] = False
-    presence = labels + rng.normal(size=labels.shape)
-    expected = f1_score(labels, presence >= 0.7, average=None, zero_division=0)[[0, 1, 3]].mean()
+    presence = np.where(labels, 1.0, 0.0) + rng.normal(size=labels.shape)
+    of_classes = f1_score(labels, presence >= 0.7, average=None, zero_division=0)
+    # Class 2 does not occur.
+    expected = of_classes[[0, 1, 3]].mean()
     assert metrics.macro_f1(split_of(presence, labels), 0.7) == pytest.approx(expected, abs=1e-6)
 
 
 def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
+    """Return a batch of sets whose instances have these classes; 2 is background."""
     classes = torch.tensor(position_classes)
     truth = Truth(classes, position_classes=classes)
     return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
@@ -160,9 +175,12 @@ def test_every_metric_has_a_definition(of_two_splits: dict[str, float]) -> None:
     assert names <= set(METRICS)
 
 
+@pytest.fixture(scope="module")
 def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of three bags with instance truth, and those of the same bags without."""
-    known = [sets([[0, 2], [0, 1]], [[True, False], [True, True]]), sets([[1, 2]], [[False, True]])]
+    first = sets([[0, 2], [0, 1]], [[True, False], [True, True]])
+    second = sets([[1, 2]], [[False, True]])
+    known = [first, second]
     unknown = [replace(bags, truth=None) for bags in known]
 
     def score(bags: Bags) -> Scores:
@@ -175,13 +193,17 @@ def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
     return of_known, of_unknown
 
 
-def test_without_instance_truth_metrics_of_instances_are_left_out() -> None:
-    of_known, of_unknown = with_and_without_truth()
+def test_without_instance_truth_metrics_of_instances_are_left_out(
+    with_and_without_truth: tuple[dict[str, float], dict[str, float]],
+) -> None:
+    of_known, of_unknown = with_and_without_truth
     assert of_known.keys() - of_unknown.keys() == {"test/hit_rate", "test/posterior_error"}
 
 
-def test_without_instance_truth_the_other_metrics_stay_the_same() -> None:
-    of_known, of_unknown = with_and_without_truth()
+def test_without_instance_truth_the_other_metrics_stay_the_same(
+    with_and_without_truth: tuple[dict[str, float], dict[str, float]],
+) -> None:
+    of_known, of_unknown = with_and_without_truth
     assert of_unknown.items() <= of_known.items()
 
 
@@ -189,25 +211,22 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
     known = sets([[0, 2]], [[True, False]])
     without = replace(known, truth=None)
     zeros = torch.zeros(1, 2)
+    scores = Scores(zeros, zeros, torch.full((1, 3, 2), 1 / 3))
     expected = "of 2 batches to evaluate on, 1 have instance truth: expected all or none"
     with pytest.raises(UsageError, match=expected):
-        evaluate_bags(
-            lambda bags: Scores(zeros, zeros, torch.full((1, 3, 2), 1 / 3)),
-            {"validation": EvalSplit((), [known, without])},
-        )
+        evaluate_bags(lambda _: scores, {"validation": EvalSplit((), [known, without])})
 
 
-def no_skill(training: Array, labels: Array, **known: Any) -> dict[str, float]:
+def no_skill(
+    training: Array, labels: Array, alone: Array | None = None, **known: Any
+) -> dict[str, float]:
     """Return the errors of the best constant answer for training label sets, on other ones.
 
-    `alone` are the labels of bags of one instance; what else is known is that of the other ones.
+    `alone` are the labels of bags of one instance; what else is known is that of the bags with `labels`.
     """
     about = about_training(torch.from_numpy(training))
     assert about is not None
-    of_alone = None
-    if "alone" in known:
-        alone = known.pop("alone")
-        of_alone = split_of(alone, alone)
+    of_alone = None if alone is None else split_of(alone, alone)
     return metrics.no_skill_errors(about, split_of(labels, labels, **known), of_alone)
 
 
@@ -241,25 +260,45 @@ def test_the_answer_is_chosen_on_training_bags_and_judged_elsewhere() -> None:
     training = np.array([[True, False], [True, False], [False, True]])
     other = np.array([[False, True], [False, True], [True, True], [True, False]])
     found = no_skill(training, other, alone=other[:2])
-    # The answer is the first class alone, which is the fourth bag and in none of the first two.
+    # The answer is the first class alone: right for the fourth bag, and for no bag of one instance.
     assert found["no_skill_set_error"] == 3 / 4
-    assert found["no_skill_label_error"] == 5 / 8
+    # Both classes of the first two bags are wrong, and the second class of the third bag.
+    assert found["no_skill_label_error"] == (2 + 2 + 1 + 0) / (4 * 2)
     assert found["no_skill_instance_error"] == 1
 
 
+def sets_of(*label_sets: set[int]) -> Array:
+    """Return label sets of three classes as an array of truth values."""
+    rows = [[c in label_set for c in range(3)] for label_set in label_sets]
+    return np.array(rows)
+
+
+def scores_naming(label_sets: Array) -> Array:
+    """Return presence scores of 1 for the classes that are in label sets, and of -1 for others."""
+    return np.where(label_sets, 1.0, -1.0)
+
+
 def test_counts_by_class_by_hand() -> None:
-    labels = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 1]]) > 0
+    labels = sets_of({0}, {0}, {0, 2})
     # The first bag is right, the second has 1 in place of 0, the third 1 in place of 2.
-    named = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]]) > 0
-    # The threshold is between -1 and 1, since validation bags are right there.
-    validation = split_of(np.where(labels, 1.0, -1.0), labels)
-    test = split_of(np.where(named, 1.0, -1.0), labels)
+    predicted = sets_of({0}, {1}, {0, 1})
+    # Validation bags are right, so that the threshold is between -1 and 1.
+    validation = split_of(scores_naming(labels), labels)
+    test = split_of(scores_naming(predicted), labels)
     found = metrics.class_counts(Predictions({"validation": validation, "test": test}))
-    assert found.tolist() == [[3, 2, 2, 0, 1, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0, 0, 1, 0]]
+    present = [3, 0, 1]
+    named = [2, 2, 0]
+    both = [2, 0, 0]
+    # A row for each class that is missed, a column for each that is wrongly predicted.
+    taken_for = [[0, 1, 0], [0, 0, 0], [0, 1, 0]]
+    assert found[:, 0].tolist() == present
+    assert found[:, 1].tolist() == named
+    assert found[:, 2].tolist() == both
+    assert found[:, 3:].tolist() == taken_for
 
 
-def test_no_more_batches_are_drawn_than_are_needed() -> None:
-    def endless() -> Any:
+def test_no_more_batches_are_made_than_are_needed() -> None:
+    def endless() -> Iterator[Bags]:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
@@ -269,9 +308,11 @@ def test_no_more_batches_are_drawn_than_are_needed() -> None:
 
 
 def test_no_skill_of_an_evaluation_comes_from_training_bags() -> None:
+    # With rare classes one label set, the empty one, is by far the most common.
     task = tasks().create("synthetic-bags", {"training_bags": 60, "class_rate": 0.01})
     problem = task.load(limit=200)
     found = problem.evaluate(untrained_scores(task, problem)).metrics
+    # Bags of any epoch show which label set is the most common.
     batches = problem.train_batches(3, torch.Generator().manual_seed(1))
     counts = Counter(tuple(row) for bags in batches for row in bags.labels.tolist())
     most_common = torch.tensor(counts.most_common(1)[0][0])
@@ -281,7 +322,7 @@ def test_no_skill_of_an_evaluation_comes_from_training_bags() -> None:
         assert found[f"{split}/no_skill_set_error"] == pytest.approx(expected)
 
 
-def test_an_evaluation_draws_nothing_from_the_generator_of_torch() -> None:
+def test_an_evaluation_takes_no_random_values_of_torch() -> None:
     task = tasks().create("synthetic-bags", {"training_bags": 60})
     problem = task.load(limit=200)
     state = torch.get_rng_state()

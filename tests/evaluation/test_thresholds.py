@@ -36,7 +36,7 @@ def every_threshold(presence: Array) -> list[float]:
     return [scores[0] - 1, *scores, *between, INF]
 
 
-def drawn(
+def sample_bags(
     rng: np.random.Generator, bags: int, classes: int, distance: float
 ) -> tuple[Array, Array]:
     """Presence scores and label sets.
@@ -44,7 +44,8 @@ def drawn(
     The scores of present and absent classes differ by `distance` standard deviations.
     """
     labels = rng.random((bags, classes)) < 0.25
-    presence = rng.normal(size=labels.shape) + distance * labels
+    presence = rng.normal(size=labels.shape)
+    presence[labels] += distance
     return presence, labels
 
 
@@ -59,7 +60,7 @@ def test_separated_scores_are_separated(by: By) -> None:
 
 @pytest.mark.parametrize("by", ["sets", "labels"])
 def test_with_many_bags_it_is_nearly_the_best_of_all(by: By) -> None:
-    presence, labels = drawn(np.random.default_rng(1), bags=2000, classes=4, distance=2.5)
+    presence, labels = sample_bags(np.random.default_rng(1), bags=2000, classes=4, distance=2.5)
     threshold = choose_threshold(presence, labels, by=by)
     tried = np.quantile(presence, np.linspace(0, 1, 300))
     least = min(error_rate(presence, labels, t, by) for t in tried)
@@ -73,11 +74,11 @@ def test_from_few_bags_it_errs_less_than_the_best_candidate(by: By) -> None:
     On new bags the choice makes fewer errors on average, and fewer when the bags were unlucky.
     """
     rng = np.random.default_rng(2)
-    new_presence, new_labels = drawn(rng, bags=4000, classes=5, distance=3.0)
+    new_presence, new_labels = sample_bags(rng, bags=4000, classes=5, distance=3.0)
     chosen = []
     best = []
     for _ in range(40):
-        presence, labels = drawn(rng, bags=26, classes=5, distance=3.0)
+        presence, labels = sample_bags(rng, bags=26, classes=5, distance=3.0)
         threshold = choose_threshold(presence, labels, by=by)
         chosen.append(error_rate(new_presence, new_labels, threshold, by))
         tried = every_threshold(presence)
@@ -91,7 +92,7 @@ def test_from_few_bags_it_errs_less_than_the_best_candidate(by: By) -> None:
 
 @pytest.mark.parametrize("by", ["sets", "labels"])
 def test_without_a_preferred_value_monotone_changes_change_no_decision(by: By) -> None:
-    presence, labels = drawn(np.random.default_rng(3), bags=30, classes=4, distance=2.0)
+    presence, labels = sample_bags(np.random.default_rng(3), bags=30, classes=4, distance=2.0)
     changed = np.exp(presence / 2) - 7
     before = predicted_sets(presence, choose_threshold(presence, labels, by=by))
     after = predicted_sets(changed, choose_threshold(changed, labels, by=by))
@@ -100,11 +101,14 @@ def test_without_a_preferred_value_monotone_changes_change_no_decision(by: By) -
 
 @pytest.mark.parametrize("shift", [0.0, -9.0, 9.0])
 @pytest.mark.parametrize("by", ["sets", "labels"])
-def test_bags_without_any_class_or_with_all_are_right(by: By, shift: float) -> None:
+@pytest.mark.parametrize("are_present", [False, True], ids=["no class", "every class"])
+def test_bags_without_any_class_or_with_all_are_right(
+    are_present: bool, by: By, shift: float
+) -> None:
     presence = np.array([[5.0, 1.0], [4.0, 3.0]]) + shift
-    for labels in (np.zeros((2, 2), bool), np.ones((2, 2), bool)):
-        threshold = choose_threshold(presence, labels, by=by)
-        assert error_rate(presence, labels, threshold, by) == 0
+    labels = np.full((2, 2), are_present)
+    threshold = choose_threshold(presence, labels, by=by)
+    assert error_rate(presence, labels, threshold, by) == 0
 
 
 def test_of_a_gap_between_the_classes_the_middle_is_taken() -> None:
@@ -116,15 +120,14 @@ def test_of_a_gap_between_the_classes_the_middle_is_taken() -> None:
 
 def test_well_separated_classes_are_told_apart_on_other_bags() -> None:
     rng = np.random.default_rng(7)
-    new_presence, new_labels = drawn(rng, bags=4000, classes=5, distance=7.0)
+    new_presence, new_labels = sample_bags(rng, bags=4000, classes=5, distance=7.0)
     chosen = []
     for _ in range(40):
-        presence, labels = drawn(rng, bags=26, classes=5, distance=7.0)
+        presence, labels = sample_bags(rng, bags=26, classes=5, distance=7.0)
         threshold = choose_threshold(presence, labels, by="sets")
         chosen.append(error_rate(new_presence, new_labels, threshold, "sets"))
-    best_possible = error_rate(
-        new_presence, new_labels, 3.5, "sets"
-    )  # the middle between the means
+    middle_of_means = 7.0 / 2
+    best_possible = error_rate(new_presence, new_labels, middle_of_means, "sets")
     assert np.mean(chosen) < best_possible + 0.01
 
 
@@ -145,31 +148,49 @@ def test_a_score_of_minus_infinity_names_no_class() -> None:
     assert 2 < threshold <= 3
 
 
-@pytest.mark.parametrize(("near", "expected"), [(2.5, 2.5), (0.0, 2.0), (9.0, 2.0)])
+@pytest.mark.parametrize(
+    ("near", "expected"),
+    [
+        pytest.param(2.5, 2.5, id="in the gap"),
+        pytest.param(0.0, 2.0, id="below it"),
+        pytest.param(9.0, 2.0, id="above it"),
+    ],
+)
 def test_a_gap_gives_the_preferred_value_or_its_middle(near: float, expected: float) -> None:
     labels = np.array([[True, False]] * 20)
     presence = np.array([[3.0, 1.0]] * 20)
     assert choose_threshold(presence, labels, by="sets", near=near) == expected
 
 
-@pytest.mark.parametrize(("heavy", "names_all"), [(True, True), (False, False)])
-def test_heavier_bags_decide_the_threshold(heavy: bool, names_all: bool) -> None:
-    """Half of the bags are right where the class is named in all, the others where in none."""
-    labels = np.array([[True], [False]] * 20)
-    presence = np.array([[1.0], [2.0]] * 20)
-    weights = np.where(labels[:, 0] == heavy, 9.0, 1.0)
-    threshold = choose_threshold(presence, labels, by="sets", weights=weights)
-    assert bool(threshold <= 1) == names_all
+# Half of the bags are right where the class is named in all bags, the others where it is named in none.
+UNDECIDED_PRESENCE = np.array([[1.0], [2.0]] * 20)
+UNDECIDED_LABELS = np.array([[True], [False]] * 20)
+
+
+def threshold_where(is_heavy: Array) -> float:
+    """Return the threshold for the undecided bags where some of them weigh nine times as much."""
+    weights = np.where(is_heavy, 9.0, 1.0)
+    return choose_threshold(UNDECIDED_PRESENCE, UNDECIDED_LABELS, by="sets", weights=weights)
+
+
+def test_where_bags_with_the_class_are_heavier_all_are_named() -> None:
+    has_class = UNDECIDED_LABELS[:, 0]
+    assert threshold_where(has_class) <= UNDECIDED_PRESENCE.min()
+
+
+def test_where_bags_without_the_class_are_heavier_none_is_named() -> None:
+    has_class = UNDECIDED_LABELS[:, 0]
+    assert threshold_where(~has_class) > UNDECIDED_PRESENCE.max()
 
 
 def test_equal_weights_change_no_threshold() -> None:
-    presence, labels = drawn(np.random.default_rng(6), bags=50, classes=3, distance=1.0)
+    presence, labels = sample_bags(np.random.default_rng(6), bags=50, classes=3, distance=1.0)
     weighted = choose_threshold(presence, labels, by="sets", weights=np.full(50, 3.0))
     assert weighted == choose_threshold(presence, labels, by="sets")
 
 
 def test_the_choice_is_repeatable() -> None:
-    presence, labels = drawn(np.random.default_rng(5), bags=50, classes=3, distance=1.0)
+    presence, labels = sample_bags(np.random.default_rng(5), bags=50, classes=3, distance=1.0)
     first = choose_threshold(presence.copy(), labels.copy(), by="sets")
     second = choose_threshold(presence.copy(), labels.copy(), by="sets")
     assert first == second

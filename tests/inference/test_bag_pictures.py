@@ -36,20 +36,24 @@ def found_in(
     if instances is None:
         instances = np.zeros((cat.numel(), 1))
     bags = Bags(torch.tensor(instances).unsqueeze(0), torch.zeros(1, 2))
-    placed = {name: torch.tensor(values).double().unsqueeze(0) for name, values in places.items()}
+    placed = {}
+    for name, values in places.items():
+        placed[name] = torch.tensor(values).double().unsqueeze(0)
     return BagPredictions(
-        NamedBags("bag", [NAME], bags, placed, files),
-        ["cat", "dog"],
-        torch.tensor([["cat" in named, "dog" in named]]),
-        torch.zeros(1),
-        torch.zeros(1, 2),
-        probs,
-        probs[:, :-1],
-        torch.ones_like(probs[:, 0], dtype=torch.bool),
+        batch=NamedBags("bag", [NAME], bags, placed, files),
+        class_names=["cat", "dog"],
+        labels=torch.tensor([["cat" in named, "dog" in named]]),
+        # What no picture shows.
+        log_prob=torch.zeros(1),
+        presence=torch.zeros(1, 2),
+        probs=probs,
+        evidence=probs[:, :-1],
+        mask=torch.ones_like(probs[:, 0], dtype=torch.bool),
     )
 
 
-def drawn(found: BagPredictions) -> Any:
+def picture_of(found: BagPredictions) -> Any:
+    """Return the figure of a bag, laid out as it would be saved."""
     figure = draw(found, 0)
     assert figure is not None
     figure.draw_without_rendering()
@@ -69,7 +73,7 @@ IN_THE_PLANE = {"instance": [0, 1, 2], "x": [10.0, 0, 5], "y": [3.0, 8, 4]}
 @pytest.fixture(scope="module")
 def plane() -> Any:
     """Return the picture of three instances in the plane."""
-    return drawn(found_in(CAT, DOG, "cat dog", places=IN_THE_PLANE))
+    return picture_of(found_in(CAT, DOG, "cat dog", places=IN_THE_PLANE))
 
 
 def test_a_long_title_is_whole_and_inside_the_picture(plane: Any) -> None:
@@ -91,6 +95,7 @@ def test_instances_in_the_plane_have_their_probabilities(
     (dots,) = plane.axes[number].collections
     places = [tuple(place) for place in dots.get_offsets()]
     shown = dict(zip(places, dots.get_array(), strict=True))
+    # The places are those of IN_THE_PLANE.
     first, second, third = probs
     assert shown == pytest.approx({(10, 3): first, (0, 8): second, (5, 4): third})
 
@@ -127,7 +132,7 @@ def over_image(tmp_path: Path) -> tuple[Any, Any]:
         instances=np.zeros((3, 8, 8)),
         files=[file],
     )
-    picture, shades = drawn(found).axes[0].get_images()
+    picture, shades = picture_of(found).axes[0].get_images()
     return picture, shades
 
 
@@ -152,7 +157,8 @@ def test_shades_are_densest_where_a_class_is_likeliest(over_image: tuple[Any, An
 
 
 FRAMES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
-FRAMES[:, 6:] = np.nan  # padding
+# Two frames of padding.
+FRAMES[:, 6:] = np.nan
 CAT_IN_TIME = [0.1, 0.2, 0.7]
 DOG_IN_TIME = [0.3, 0.1, 0.1]
 
@@ -162,7 +168,7 @@ def sequence() -> Any:
     """Return the picture of six frames in one and a half seconds, with three positions."""
     times = {"start": [0, 0.5, 1.0], "end": [0.5, 1.0, 1.5]}
     found = found_in(CAT_IN_TIME, DOG_IN_TIME, "cat dog", places=times, instances=FRAMES)
-    return drawn(found)
+    return picture_of(found)
 
 
 def test_a_sequence_shows_its_frames_without_padding(sequence: Any) -> None:
@@ -175,6 +181,7 @@ def test_a_sequence_shows_its_frames_without_padding(sequence: Any) -> None:
 def test_classes_of_a_sequence_are_named_where_they_are_likeliest(sequence: Any) -> None:
     above, _ = sequence.axes
     middles = {text.get_text(): text.get_position()[0] for text in above.texts}
+    # The cat is likeliest from 1.0 to 1.5 seconds, the dog from 0 to 0.5.
     assert middles == {"cat": 1.25, "dog": 0.25}
 
 
@@ -187,7 +194,7 @@ def test_classes_have_their_time_below_the_frames(sequence: Any) -> None:
 
 def test_where_nothing_is_found_the_likeliest_class_is_drawn() -> None:
     places = {"instance": [0, 1], "x": [0.0, 1], "y": [0.0, 1]}
-    figure = drawn(found_in([0.0, 0.0], [0.0, 1e-30], places=places))
+    figure = picture_of(found_in([0.0, 0.0], [0.0, 1e-30], places=places))
     assert figure.axes[0].get_title() == "P(dog)"
     assert "{}, the likeliest is dog" in title_of(figure)
     # Both probabilities round to nothing, and the scale needs some length.

@@ -33,6 +33,7 @@ class Kind:
 
 
 def labels_and_part(number: int) -> str:
+    """Return two columns of a row: classes a and b take turns, and so do the parts."""
     return f"{'ab'[number % 2]},{PARTS[number % 3]}"
 
 
@@ -66,7 +67,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write_table(kind: Kind, name: str = "mine.csv", bags: int = NUM_BAGS) -> Path:
     """Write a table and its files into this folder; return its whole path."""
     table = Path(name).absolute()
-    table.write_text("\n".join([kind.columns, *(kind.row(number) for number in range(bags))]))
+    rows = [kind.row(number) for number in range(bags)]
+    table.write_text("\n".join([kind.columns, *rows]))
     return table
 
 
@@ -74,6 +76,7 @@ def train_two_seeds(milbench: Milbench, kind: Kind) -> str:
     """Train networks for use; return what was said."""
     table = write_table(kind)
     words = ["--loss", "exact", "--task", kind.task, "--seeds", "0-1", "--name", "use"]
+    # Without test bags all are trained on.
     settings = ["-p", f"task.table={table}", "-p", "task.test=0", "-p", "recipe.epochs=1"]
     return milbench("run", *words, *settings, *kind.settings).done()
 

@@ -34,13 +34,13 @@ from tests._helpers.handmade import publish
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
-
+"""What a task of two features remembers of its bags."""
 
 Predict = Callable[..., pd.DataFrame]
 
 
 def known_network() -> Network:
-    """A network with the logits f0, f1 and 0 for cat, dog and background, after the mean (1, 2) is subtracted."""
+    """Return a network with the logits f0 - 1, f1 - 2 and 0 for cat, dog and background: 1 and 2 are the means."""
     network = InstanceMLP(2, 2, 0, layers=0)
     with torch.no_grad():
         network.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
@@ -75,9 +75,8 @@ def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predic
 
     def call(*words: object, of: str = known) -> pd.DataFrame:
         file = tmp_path / "found.csv"
-        milbench(
-            "predict", *map(str, words), "--cell", of, "--out", str(file), "--root", str(store.path)
-        ).done()
+        places = ["--out", str(file), "--root", str(store.path)]
+        milbench("predict", *map(str, words), "--cell", of, *places).done()
         return pd.read_csv(file, keep_default_na=False).set_index("bag")
 
     return call
@@ -85,23 +84,33 @@ def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predic
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Bags without labels: columns in another order than in training, one more, and rows of bags mixed."""
+    """Return bags without labels: columns in another order than in training, one more, and rows of bags mixed."""
+    rows = [
+        "f1,note,bag,f0",
+        "2,x,a,9",
+        "2,y,b,1",
+        "9,z,a,-4",
+        "-7,x,c,-8",
+        "3,x,b,1.5",
+    ]
     path = tmp_path / "new.csv"
-    path.write_text("f1,note,bag,f0\n2,x,a,9\n2,y,b,1\n9,z,a,-4\n-7,x,c,-8\n3,x,b,1.5\n")
+    path.write_text("\n".join(rows) + "\n")
     return path
 
 
 def softmax(f0: float, f1: float) -> list[float]:
+    """Return the probabilities that the known network gives to cat, dog and background."""
     weights = [math.exp(f0 - 1), math.exp(f1 - 2), 1.0]
-    return [w / sum(weights) for w in weights]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 def set_probability(probs: list[list[float]], wanted: set[int]) -> float:
-    """The probability of a label set by enumeration of what every position shows; 2 is background."""
+    """Return the probability of a label set by enumeration of what every position shows; 2 is background."""
     total = 0.0
     for shown in itertools.product(range(3), repeat=len(probs)):
         if set(shown) - {2} == wanted:
-            total += math.prod(p[c] for p, c in zip(probs, shown, strict=True))
+            total += math.prod(of_place[c] for of_place, c in zip(probs, shown, strict=True))
     return total
 
 
@@ -114,7 +123,8 @@ MAPS = {
 
 
 def presence_of(probs: list[list[float]], c: int) -> float:
-    return 1 - math.prod(1 - p[c] for p in probs)
+    """Return the probability that a class is at any place."""
+    return 1 - math.prod(1 - of_place[c] for of_place in probs)
 
 
 def test_a_table_gives_label_sets(found: Predict, table: Path) -> None:
@@ -169,6 +179,7 @@ def test_the_presence_of_several_seeds_is_averaged(
     averaged: pd.DataFrame, c: int, name: str
 ) -> None:
     of_known = presence_of(MAPS["a"], c)
+    # Neither of two places has it.
     of_even = 1 - (2 / 3) ** 2
     found = averaged.loc["a", f"presence {name}"]
     assert found == pytest.approx((of_known + of_even) / 2, rel=1e-6)
@@ -292,6 +303,7 @@ def test_images_of_a_folder_are_read_by_name(two_images: NamedBags) -> None:
 
 
 def test_images_keep_their_colours(two_images: NamedBags) -> None:
+    # Of the green square the second channel.
     green = two_images.bags.instances[0, 1]
     assert green.mean() == pytest.approx(200 / 255, abs=0.02)
 
@@ -406,23 +418,43 @@ class Saved:
     expected: pd.DataFrame
 
 
-@pytest.fixture
-def saved(
-    store: Root, tmp_path: Path, found: Predict, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> Saved:
-    """Save a model of a plug-in and load it, when neither the plug-in nor what it imports are there."""
-    import mlflow.pyfunc
+@dataclass
+class PlugIn:
+    """A file with a loss, and a package that it imports."""
 
+    file: Path
+    package: Path
+
+    def cell(self) -> Cell:
+        """Return a cell with this loss in its present version."""
+        digest = losses().entry(resolve(losses(), str(self.file))).record.digest
+        one = cell("my-loss", str(self.file))
+        return replace(one, loss=replace(one.loss, revision=f"1 {digest}"))
+
+    def remove(self) -> None:
+        """Remove the files, and forget what was imported from them."""
+        self.file.unlink()
+        shutil.rmtree(self.package)
+        for name in ("own_helpers.scale", "own_helpers"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlugIn:
     package = tmp_path / "lib" / "own_helpers"
     package.mkdir(parents=True)
     (package / "scale.py").write_text("SCALE = 1.0\n")
     monkeypatch.syspath_prepend(package.parent)
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
+    file = tmp_path / "mine.py"
+    file.write_text(f"{Path(LOSS).read_text()}\nfrom own_helpers.scale import SCALE\n")
+    return PlugIn(file, package)
 
-    digest = losses().entry(resolve(losses(), str(plugin))).record.digest
-    of_plugin = cell("my-loss", str(plugin))
-    one = replace(of_plugin, loss=replace(of_plugin.loss, revision=f"1 {digest}"))
+
+@pytest.fixture
+def saved(store: Root, tmp_path: Path, found: Predict, table: Path, plug_in: PlugIn) -> Saved:
+    """Save a model of a plug-in and load it, when neither the plug-in nor what it imports are there."""
+    import mlflow.pyfunc
+
     gallery = galleries.make(
         kind="set",
         instances=np.zeros((2, 3, 2)),
@@ -432,15 +464,14 @@ def saved(
         class_names=CLASSES,
         mask=np.array([[True, False, False], [True, True, True]]),
     )
-    cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=gallery)
+    cell_id = publish(
+        store, plug_in.cell(), known_network(), threshold=0.0, memory=MEMORY, gallery=gallery
+    )
     by_the_cell = found(table, of=cell_id).drop(columns=["log_probability", "positions"])
     folder = store.cell(cell_id)
     write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
 
-    plugin.unlink()
-    shutil.rmtree(package)
-    for name in ("own_helpers.scale", "own_helpers"):
-        del sys.modules[name]
+    plug_in.remove()
     model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
     return Saved(model, by_the_cell.reset_index(drop=True))
 

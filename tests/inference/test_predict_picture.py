@@ -1,5 +1,6 @@
 """What is read in pictures, by networks whose logits are known by hand."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from milbench._utils.palette import CLASS_COLOURS
 from milbench._utils.pictures import STRENGTH
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
+from milbench.experiment.cell import Cell
 from milbench.inference.overlay import prediction_figure, sensitivity_figure
 from milbench.inference.predict_picture import read_picture, sensitivity
 from milbench.inference.trained import load_trained
@@ -54,6 +56,11 @@ class Cells:
     sets: str
     """Bags that are no pictures."""
     failed: str
+    """Digits on grey pictures, of which no network was stored."""
+
+
+def number_cell(seed: int) -> Cell:
+    return cell("svhn", seed=seed, contrast="raw")
 
 
 @pytest.fixture(scope="module")
@@ -61,29 +68,30 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
     root = Root(tmp_path_factory.mktemp("cells"))
     digits = network_of("extended-digits")
     numbers = network_of("svhn")
+    no_pictures = torch.nn.Linear(1, 1)
+    by_components = Reader(learnt=DECODER)
+    by_strongest = Reader(learnt=DECODER, decoder="strongest")
+    often_wrong = {"test/set_error": 0.84}
+
+    # Seeds only tell the cells of a task apart.
+    of_digits = publish(root, cell("extended-digits"), digits)
+    of_failed = publish(root, cell("extended-digits", seed=1), None)
+    of_strict = publish(
+        root, cell("extended-digits", seed=5000), digits, threshold=100.0, metrics=often_wrong
+    )
+    of_numbers = publish(root, number_cell(seed=0), numbers)
+    of_decoder = publish(root, number_cell(seed=1), numbers, decoder=by_components)
+    of_strongest = publish(root, number_cell(seed=3), numbers, threshold=0.0, decoder=by_strongest)
+    of_sets = publish(root, cell("synthetic-bags"), no_pictures)
     return Cells(
         root=root.path,
-        digits=publish(root, cell("extended-digits"), digits),
-        strict=publish(
-            root,
-            cell("extended-digits", seed=5000),
-            digits,
-            threshold=100.0,
-            metrics={"test/set_error": 0.84},
-        ),
-        numbers=publish(root, cell("svhn", contrast="raw"), numbers),
-        decoder=publish(
-            root, cell("svhn", seed=1, contrast="raw"), numbers, decoder=Reader(learnt=DECODER)
-        ),
-        strongest=publish(
-            root,
-            cell("svhn", seed=3, contrast="raw"),
-            numbers,
-            threshold=0.0,
-            decoder=Reader(learnt=DECODER, decoder="strongest"),
-        ),
-        sets=publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
-        failed=publish(root, cell("extended-digits", seed=1), None),
+        digits=of_digits,
+        strict=of_strict,
+        numbers=of_numbers,
+        decoder=of_decoder,
+        strongest=of_strongest,
+        sets=of_sets,
+        failed=of_failed,
     )
 
 
@@ -105,7 +113,7 @@ def predict(
 
 
 def squares() -> NDArray[np.uint8]:
-    """A three and, to its right and lower, a seven on black: squares of 6x6 pixels in 40x24."""
+    """Return a three and, to its right and lower, a seven on black: squares of 6x6 pixels in 40x24."""
     pixels = np.zeros((24, 40), np.uint8)
     pixels[4:10, 6:12] = 255
     pixels[14:20, 26:32] = 128
@@ -113,15 +121,26 @@ def squares() -> NDArray[np.uint8]:
 
 
 def house_number() -> NDArray[np.uint8]:
-    """Two ones in red, a nine in blue and a two in green."""
-    pixels = np.zeros((30, 70, 3), np.uint8)
-    for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
-        pixels[8:22, left : left + 8, channel] = 255
-    return pixels
+    """Return two ones in red, a nine in blue and a two in green."""
+    picture = np.zeros((30, 70, 3), np.uint8)
+    for left, channel in ((8, RED), (22, RED), (36, BLUE), (52, GREEN)):
+        draw_rectangle(picture, channel, left=left, top=8, width=8, height=14)
+    return picture
+
+
+RED = 0
+GREEN = 1
+BLUE = 2
+
+
+def draw_rectangle(
+    picture: NDArray[np.uint8], channel: int, *, left: int, top: int, width: int, height: int
+) -> None:
+    picture[top : top + height, left : left + width, channel] = 255
 
 
 def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """P of the handmade network: position (i, j) depends on pixel (2 i + 2, 2 j + 2) alone."""
+    """Return P of the handmade network: position (i, j) depends on pixel (2 i + 2, 2 j + 2) alone."""
     values = torch.from_numpy(pixels[2:-2:2, 2:-2:2] / 255).double()
     logits = torch.full((11, *values.shape), -100.0, dtype=torch.float64)
     logits[10] = 0
@@ -131,6 +150,7 @@ def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
 
 
 def read(name: str, folder: str = "predictions") -> dict[str, Any]:
+    """Return what is said of a picture in its file."""
     about: dict[str, Any] = json.loads(Path(folder, f"{name}.json").read_text())
     return about
 
@@ -186,7 +206,8 @@ def test_detections_have_boxes(two: dict[str, Any]) -> None:
 
 
 def note_in(said: str) -> str:
-    (note,) = (line for line in said.splitlines() if "note:" in line)
+    """Return the only note."""
+    (note,) = [line for line in said.splitlines() if "note:" in line]
     return note
 
 
@@ -229,7 +250,10 @@ def test_a_cell_reads_by_the_decoder_chosen_for_it(predict: Milbench, cells: Cel
 
 @pytest.mark.parametrize(
     ("decoder", "of", "reading"),
-    [("columns", "strongest", "1192"), ("strongest", "numbers", "192")],
+    [
+        pytest.param("columns", "strongest", "1192", id="columns in place of strongest"),
+        pytest.param("strongest", "numbers", "192", id="strongest where none was learnt"),
+    ],
 )
 def test_a_decoder_may_be_named(
     predict: Milbench, cells: Cells, decoder: str, of: str, reading: str
@@ -296,18 +320,12 @@ def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
     np.testing.assert_allclose(shown, expected, atol=1e-6)
 
 
-def draw_rectangle(
-    picture: NDArray[np.uint8], channel: int, left: int, top: int, width: int, height: int
-) -> None:
-    picture[top : top + height, left : left + width, channel] = 255
-
-
 def steep_number() -> NDArray[np.uint8]:
     """Return two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
     picture = np.zeros((60, 90, 3), np.uint8)
-    draw_rectangle(picture, channel=0, left=12, top=10, width=18, height=10)
-    draw_rectangle(picture, channel=2, left=42, top=44, width=10, height=8)
-    draw_rectangle(picture, channel=1, left=70, top=20, width=4, height=4)
+    draw_rectangle(picture, RED, left=12, top=10, width=18, height=10)
+    draw_rectangle(picture, BLUE, left=42, top=44, width=10, height=8)
+    draw_rectangle(picture, GREEN, left=70, top=20, width=4, height=4)
     return picture
 
 
@@ -326,7 +344,9 @@ def test_what_is_read_is_listed_with_its_places(predict: Milbench, cells: Cells)
     # Specks are left out.
     assert [one["class"] for one in listed] == ["1", "9"]
     places = np.array([(one["x"], one["y"]) for one in listed])
-    assert np.abs(places - [(21, 15), (47, 48)]).max() <= 1
+    middle_of_ones = (12 + 18 / 2, 10 + 10 / 2)
+    middle_of_nine = (42 + 10 / 2, 44 + 8 / 2)
+    assert np.abs(places - [middle_of_ones, middle_of_nine]).max() <= 1
 
 
 def boxes_of_ones(folder: str) -> NDArray[Any]:
@@ -347,7 +367,7 @@ def test_boxes_have_the_margin_that_the_decoder_has_learnt(predict: Milbench, ce
 
 def test_the_margin_of_a_box_ends_with_the_picture(predict: Milbench, cells: Cells) -> None:
     picture = steep_number()
-    draw_rectangle(picture, channel=0, left=0, top=0, width=10, height=12)
+    draw_rectangle(picture, RED, left=0, top=0, width=10, height=12)
     Image.fromarray(picture).save("corner.png")
     predict("corner.png", of=cells.decoder).done()
     assert min(one["box"][0] for one in read("corner")["detections"]) == 0
@@ -375,20 +395,22 @@ def save_with_a_hole(file: str) -> None:
 
 
 def save_turned(file: str) -> None:
+    orientation = 0x0112
     exif = Image.Exif()
-    exif[0x0112] = 6  # the orientation: a viewer turns the picture back
+    # A viewer turns the picture back.
+    exif[orientation] = 6
     Image.fromarray(squares()).transpose(Image.Transpose.ROTATE_90).save(file, exif=exif)
 
 
 @pytest.mark.parametrize(
     ("file", "save"),
     [
-        ("grey.png", save_grey),
-        ("rgb.webp", save_webp),
-        ("moving.gif", save_moving),
-        ("rgba.png", save_with_a_hole),
-        ("turned.tif", save_turned),
-        ("turned_too.png", save_turned),
+        pytest.param("grey.png", save_grey, id="grey PNG"),
+        pytest.param("rgb.webp", save_webp, id="WebP in colours"),
+        pytest.param("moving.gif", save_moving, id="moving GIF"),
+        pytest.param("rgba.png", save_with_a_hole, id="PNG with a hole"),
+        pytest.param("turned.tif", save_turned, id="turned TIFF"),
+        pytest.param("turned_too.png", save_turned, id="turned PNG"),
     ],
 )
 def test_every_kind_of_picture_is_read_as_it_is_shown(
@@ -457,6 +479,7 @@ def test_a_large_picture_is_made_smaller_and_boxes_are_not(
     assert about["size"] == [400, 240]
     assert 2300 < math.prod(about["seen"]) <= 2400
     box = np.array(about["detections"][0]["box"])
+    # The three is a square of 60x60 pixels; a position sees about 8 of them.
     assert np.abs(box - [60, 40, 120, 100]).max() < 25
 
 
@@ -528,7 +551,12 @@ def test_weights_of_another_network_are_refused(predict: Milbench, cells: Cells)
 
 
 @pytest.mark.parametrize(
-    ("scale", "seen"), [("2.5", [175, 75]), ("0.5", [35, 15]), ("1", [70, 30])]
+    ("scale", "seen"),
+    [
+        pytest.param("2.5", [175, 75], id="larger"),
+        pytest.param("0.5", [35, 15], id="smaller"),
+        pytest.param("1", [70, 30], id="as it is"),
+    ],
 )
 def test_a_picture_is_read_at_the_scale_that_is_given(
     predict: Milbench, cells: Cells, scale: str, seen: list[int]
@@ -565,16 +593,26 @@ def half_a_picture() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("cut.png", half_a_picture, "cut.png cannot be read as an image"),
-        (
+        pytest.param("cut.png", half_a_picture, "cut.png cannot be read as an image", id="cut off"),
+        pytest.param(
             "text.jpg",
             lambda: b"no picture",
             "text.jpg cannot be read as an image: unknown or damaged format",
+            id="no picture",
         ),
-        ("bomb.png", lambda: bomb(60_000), "bomb.png has more than 100,000,000 pixels"),
-        ("large.png", lambda: bomb(10_500), "large.png has more than 100,000,000 pixels"),
+        pytest.param(
+            "bomb.png",
+            lambda: bomb(60_000),
+            "bomb.png has more than 100,000,000 pixels",
+            id="a bomb",
+        ),
+        pytest.param(
+            "large.png",
+            lambda: bomb(10_500),
+            "large.png has more than 100,000,000 pixels",
+            id="too large",
+        ),
     ],
-    ids=["cut off", "no picture", "a bomb", "too large"],
 )
 def test_nothing_is_written_where_one_picture_is_bad(
     predict: Milbench, name: str, content: Callable[[], bytes], complaint: str
@@ -629,19 +667,26 @@ def test_sensitivity_agrees_with_finite_differences() -> None:
     image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     shape: Any = network.output_shape(8, 9)
     positions = torch.zeros(shape, dtype=torch.bool)
-    positions[0, 1] = positions[1, 2] = True
+    positions[0, 1] = True
+    positions[1, 2] = True
 
     def log_p(pixels: torch.Tensor) -> float:
+        """Return the log-probability that both positions show class 1."""
         with torch.no_grad():
             p = network(pixels.unsqueeze(0)).softmax(dim=1)[0, 1]
         return math.log(p[0, 1]) + math.log(p[1, 2])
 
+    # It needs gradients where its caller has switched them off, too.
     with torch.no_grad():
-        got = sensitivity(network, loss, image, 1, positions)
-    expected = torch.zeros(8, 9, dtype=torch.float64)
-    for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
+        found = sensitivity(network, loss, image, 1, positions)
+    channels, height, width = image.shape
+    size = 1e-5
+    expected = torch.zeros(height, width, dtype=torch.float64)
+    for channel, y, x in itertools.product(range(channels), range(height), range(width)):
         step = torch.zeros_like(image)
-        step[n, y, x] = 1e-5
-        expected[y, x] += abs(log_p(image + step) - log_p(image - step)) / 2e-5
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-8)
-    assert (got > 0).any()
+        step[channel, y, x] = size
+        difference = log_p(image + step) - log_p(image - step)
+        # Channels add up.
+        expected[y, x] += abs(difference) / (2 * size)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-8)
+    assert (found > 0).any()

@@ -107,16 +107,17 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
     cls = large.cls.tolist()
     masses = large.mass.tolist()
 
-    def are_near(one: int, other: int) -> bool:
-        if cls[one] == cls[other]:
+    def is_crowded_by(number: int, larger: int) -> bool:
+        if cls[number] == cls[larger]:
             return False
-        return math.hypot(x[one] - x[other], y[one] - y[other]) < decoder.apart
+        return math.hypot(x[number] - x[larger], y[number] - y[larger]) < decoder.apart
 
     selected: list[int] = []
     for first, last in _slices(large, images):
+        by_falling_mass = sorted(range(first, last), key=lambda number: -masses[number])
         kept: list[int] = []
-        for number in sorted(range(first, last), key=lambda number: -masses[number]):
-            if not any(are_near(number, larger) for larger in kept):
+        for number in by_falling_mass:
+            if not any(is_crowded_by(number, larger) for larger in kept):
                 kept.append(number)
         selected += sorted(kept)
     return large[np.array(selected, dtype=np.int64)]
@@ -145,10 +146,13 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
     """
     collapsed_truth = [collapsed(string) for string in truth]
 
-    def wrong(decoder: ComponentDecoder) -> int:
+    def count_wrong(decoder: ComponentDecoder) -> int:
+        wrong = 0
         ordered = ordered_pieces(components, len(truth), decoder)
-        pairs = zip(ordered, collapsed_truth, strict=True)
-        return sum(_collapsed_classes(pieces) != string for pieces, string in pairs)
+        for pieces, string in zip(ordered, collapsed_truth, strict=True):
+            if _collapsed_classes(pieces) != string:
+                wrong += 1
+        return wrong
 
     masses = [0.0]
     if len(components):
@@ -158,7 +162,7 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
     tried: dict[str, Sequence[float]] = {"apart": DISTANCES, "tilt": TILTS, "mass": masses}
     for name, values in tried.items():
         candidates = [decoder.model_copy(update={name: value}) for value in values]
-        decoder = min(candidates, key=wrong)
+        decoder = min(candidates, key=count_wrong)
     reach = _fit_reach(ordered_pieces(components, len(truth), decoder), truth)
     return decoder.model_copy(update={"reach": reach})
 
@@ -167,7 +171,8 @@ def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[flo
     """Return the reach of each class that counts the fewest of its runs wrongly, see `fit_component_decoder`."""
     ends = [piece.stop for pieces in ordered for piece in pieces]
     longest = max(ends, default=1)
-    # (classes, reaches from 1 on): how many runs of a class are counted wrongly.
+    reaches = range(1, longest + 1)
+    # (classes, reaches): how many runs of a class are counted wrongly.
     wrong = np.zeros((CLASSES, longest))
     runs = 0
     for pieces, string in zip(ordered, truth, strict=True):
@@ -176,16 +181,19 @@ def _fit_reach(ordered: list[list[Piece]], truth: Sequence[String]) -> tuple[flo
             continue
         true_runs = itertools.groupby(string)
         for (cls, run), (_, digits) in zip(_runs(pieces), true_runs, strict=True):
-            count = len(list(digits))
-            wrong[cls] += [count_digits(run, reach) != count for reach in range(1, longest + 1)]
+            true_count = len(list(digits))
+            counts = np.array([count_digits(run, reach) for reach in reaches])
+            wrong[cls, counts != true_count] += 1
             runs += 1
+    # The share of runs of all classes that each reach counts wrongly.
     prior = wrong.sum(axis=0) / max(runs, 1)
-    reaches = []
-    for scores in wrong + PRIOR_RUNS * prior:
-        best = np.flatnonzero(scores <= scores.min() + 1e-9)
+    chosen = []
+    for errors in wrong + PRIOR_RUNS * prior:
+        # Equal sums may differ by rounding.
+        best = np.flatnonzero(errors <= errors.min() + 1e-9)
         middle = best[len(best) // 2]
-        reaches.append(float(middle + 1))
-    return tuple(reaches)
+        chosen.append(float(reaches[middle]))
+    return tuple(chosen)
 
 
 def _collapsed_classes(pieces: Iterable[Piece]) -> list[int]:

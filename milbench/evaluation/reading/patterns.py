@@ -10,7 +10,8 @@ from milbench.contracts.decoder import Pattern
 
 String = tuple[int, ...]
 """Classes in the order of reading."""
-CLASSES = 10  # of digits, for which decoders learn and error patterns are named
+CLASSES = 10
+"""The digits, for which decoders learn and error patterns are named."""
 
 
 def collapsed(string: Iterable[int]) -> list[int]:
@@ -37,13 +38,21 @@ def error_pattern(
         return None
     if not read:
         return "no_detection"
-    if sorted(read) == sorted(truth) or (vertical and {*winning} == {*truth}):
+    if sorted(read) == sorted(truth):
+        return "orientation"
+    if vertical and set(winning) == set(truth):
         return "orientation"
     if collapsed(read) == collapsed(truth):
         return "clustering"
-    if [cls for cls in read if cls != 1] == [cls for cls in truth if cls != 1]:
+    if _without_ones(read) == _without_ones(truth):
         return "edge_or_one"
-    return "substitution" if len(read) == len(truth) else "other"
+    if len(read) == len(truth):
+        return "substitution"
+    return "other"
+
+
+def _without_ones(string: String) -> list[int]:
+    return [cls for cls in string if cls != 1]
 
 
 def is_vertical(truth: Truth) -> list[bool]:
@@ -53,8 +62,12 @@ def is_vertical(truth: Truth) -> list[bool]:
     """
     if truth.boxes is None:
         raise ValueError("the direction of a string is that of its boxes")
-    is_instance = (truth.classes >= 0).unsqueeze(-1)
+    is_padding = (truth.classes < 0).unsqueeze(-1)
+    # (B, M, 2), x and y.
     middles = (truth.boxes[..., :2] + truth.boxes[..., 2:]).double() / 2
-    highest = middles.masked_fill(~is_instance, -torch.inf).amax(dim=1)
-    spread = highest - middles.masked_fill(~is_instance, torch.inf).amin(dim=1)
-    return (spread[:, 1] > spread[:, 0]).tolist()
+    largest = middles.masked_fill(is_padding, -torch.inf).amax(dim=1)
+    smallest = middles.masked_fill(is_padding, torch.inf).amin(dim=1)
+    spread = largest - smallest
+    across = spread[:, 0]
+    down = spread[:, 1]
+    return (down > across).tolist()

@@ -41,8 +41,8 @@ class ReadingHook:
             raise ValueError("bags to read need their truth")
         if scores.centres is None:
             raise UsageError(
-                "the network does not say where its positions are, so that strings cannot be read: write "
-                "`centres_in`"
+                "strings cannot be read, since the network does not say where its positions are: "
+                "write its method `centres_in`"
             )
         labels = predicted_sets(scores.presence.cpu().numpy(), threshold)
         read = read_batch(
@@ -93,13 +93,15 @@ def with_reading(bags: SplitPredictions, images: ReadBatch, reader: Reader) -> S
 
 
 def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
+    """Return what every decoder reads in images, and which of the detections with these boxes are right."""
+    truth = images.truth
     strings = {decoder: images.strings(decoder, reader.learnt) for decoder in get_args(Decoder)}
-    lengths = [len(string) for string in images.truth]
-    for read_strings in strings.values():
-        lengths += [len(string) for string in read_strings]
-    longest = max(lengths, default=0)
+    # All rows have one length, so that strings are compared as arrays.
+    longest = 0
+    for of_images in (truth, *strings.values()):
+        longest = max([longest, *map(len, of_images)])
     return Reading(
-        true=_rows(images.truth, longest),
+        true=_rows(truth, longest),
         columns=_rows(strings["columns"], longest),
         strongest=_rows(strings["strongest"], longest),
         components=_rows(strings["components"], longest),
@@ -115,9 +117,8 @@ def _patterns(images: ReadBatch, strings: Sequence[String]) -> NDArray[np.int8]:
     """Return (B,), the number of the pattern of errors in each string, -1 where it is right."""
     numbers = []
     vertical = is_vertical(images.instances)
-    for read, truth, is_down, winning in zip(
-        strings, images.truth, vertical, images.winning, strict=True
-    ):
+    of_images = zip(strings, images.truth, vertical, images.winning, strict=True)
+    for read, truth, is_down, winning in of_images:
         pattern = error_pattern(read, truth, is_down, winning)
         numbers.append(-1 if pattern is None else PATTERNS.index(pattern))
     return np.array(numbers, np.int8)

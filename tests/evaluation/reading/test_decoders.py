@@ -46,16 +46,19 @@ def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
 
 def column_rule(shown: list[list[int]], background: int) -> str:
     """Return the most frequent digit of each column, the lower of equals, each run of one digit once."""
-    read = []
-    for column in zip(*shown, strict=True):
-        counts = Counter(cls for cls in column if cls != background)
-        if counts:
-            most = max(counts.values())
-            read.append(str(min(cls for cls, count in counts.items() if count == most)))
-        else:
-            read.append(" ")
+    columns = zip(*shown, strict=True)
+    read = [digit_of_column(column, background) for column in columns]
     without_repeats = "".join(digit for digit, _ in itertools.groupby(read))
     return without_repeats.replace(" ", "")
+
+
+def digit_of_column(column: tuple[int, ...], background: int) -> str:
+    counts = Counter(cls for cls in column if cls != background)
+    if not counts:
+        return " "
+    most = max(counts.values())
+    most_frequent = [cls for cls, count in counts.items() if count == most]
+    return str(min(most_frequent))
 
 
 def random_probs(count: int, height: int, width: int) -> Tensor:
@@ -118,8 +121,10 @@ def test_few_positions_show_another_class_than_the_likeliest(log_probs: Tensor) 
     assert is_moved.flatten(1).sum(dim=1).max() <= 4
 
 
-def sets(*labels: set[int]) -> Tensor:
-    return torch.tensor([[c in one for c in range(10)] for one in labels])
+def sets(*label_sets: set[int]) -> Tensor:
+    """Return label sets of ten classes as (B, 10) bool."""
+    rows = [[c in label_set for c in range(10)] for label_set in label_sets]
+    return torch.tensor(rows)
 
 
 def map_with_a_1_and_a_7() -> Tensor:
@@ -146,24 +151,26 @@ def test_what_is_read_is_the_label_set_of_the_loss(labels: set[int], read: str) 
 
 def test_an_unlikely_digit_is_read_where_it_is_likeliest() -> None:
     probs = map_with_a_1_and_a_7()
+    # A four is unlikely everywhere, and twice as likely to the right of the seven as elsewhere.
     probs[0, 4, 0, 6] *= 2
-    assert texts(read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10)) == ["174"]
+    _, classes = posterior_given(probs, sets({1, 4, 7}))
+    assert texts(read_columns(classes, 10)) == ["174"]
 
 
-STRONGEST = [
-    ("1...... ......2 .......", {1, 2}, 1, "12"),
-    ("......1 2...... .......", {1, 2}, 1, "21"),
-    ("1...... ....... .2.....", {1, 2}, 1, "12"),  # further down than across: from top to bottom
-    (".1..... ....... 2......", {1, 2}, 1, "12"),
-    (".....1. ....... ....2..", {1, 2}, 1, "12"),  # two down, one across
-    (".....1. ....... ....2..", {1, 2}, 3, "21"),
-    ("1..1... ....... .......", {1}, 1, "1"),  # no digit is written twice
-    ("1...2.. ....... .......", {2}, 1, "2"),
-    ("1...2.. ....... .......", set[int](), 1, ""),
-]
-
-
-@pytest.mark.parametrize(("picture", "labels", "tilt", "read"), STRONGEST)
+@pytest.mark.parametrize(
+    ("picture", "labels", "tilt", "read"),
+    [
+        pytest.param("1...... ......2 .......", {1, 2}, 1, "12", id="across"),
+        pytest.param("......1 2...... .......", {1, 2}, 1, "21", id="across, the lower first"),
+        pytest.param("1...... ....... .2.....", {1, 2}, 1, "12", id="further down than across"),
+        pytest.param(".1..... ....... 2......", {1, 2}, 1, "12", id="down, the right one first"),
+        pytest.param(".....1. ....... ....2..", {1, 2}, 1, "12", id="two down and one across"),
+        pytest.param(".....1. ....... ....2..", {1, 2}, 3, "21", id="not steeper than the tilt"),
+        pytest.param("1..1... ....... .......", {1}, 1, "1", id="no digit is written twice"),
+        pytest.param("1...2.. ....... .......", {2}, 1, "2", id="the 1 is not in the set"),
+        pytest.param("1...2.. ....... .......", set(), 1, "", id="the set is empty"),
+    ],
+)
 def test_the_strongest_positions_by_hand(
     picture: str, labels: set[int], tilt: float, read: str
 ) -> None:
@@ -173,21 +180,19 @@ def test_the_strongest_positions_by_hand(
 
 
 SEVERAL_COMPONENTS = [
-    ("1....1.... 1....1.... ..........", "11"),
-    (".11..1.... .1...1.... ..........", "11"),
-    ("6.6....... 6.66...... ..........", "6"),  # two components of one digit
-    ("6.6...6.6. 66....6... ..........", "66"),
-    ("4......... ....5..... .........6", "456"),  # slanted
-    (".........4 ....5..... 6.........", "654"),
-    ("2.....1... .......... ..........", "21"),
+    pytest.param("1....1.... 1....1.... ..........", "11", id="two ones"),
+    pytest.param(".11..1.... .1...1.... ..........", "11", id="two ones of different width"),
+    pytest.param("6.6....... 6.66...... ..........", "6", id="two components of one digit"),
+    pytest.param("6.6...6.6. 66....6... ..........", "66", id="four components of two digits"),
+    pytest.param("4......... ....5..... .........6", "456", id="slanted down"),
+    pytest.param(".........4 ....5..... 6.........", "654", id="slanted up"),
+    pytest.param("2.....1... .......... ..........", "21", id="two digits"),
 ]
+# DECODER takes what is wider than 4 positions for two digits.
 ONE_COMPONENT_OR_NONE = [
-    (".......... .......... ..........", ""),
-    ("1111111... 1111111... ..........", "11"),  # as wide as two digits
-    (
-        "00000..... 0...0..... 00000.....",
-        "00",
-    ),  # wider than one digit reaches: see the decoder below
+    pytest.param(".......... .......... ..........", "", id="none"),
+    pytest.param("1111111... 1111111... ..........", "11", id="as wide as two digits"),
+    pytest.param("00000..... 0...0..... 00000.....", "00", id="a little wider than one digit"),
 ]
 
 

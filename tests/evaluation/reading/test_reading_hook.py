@@ -31,23 +31,24 @@ def digits(text: str) -> String:
 @pytest.mark.parametrize(
     ("read", "truth", "vertical", "winning", "expected"),
     [
-        ("12", "12", True, "12", None),
-        ("", "12", True, "12", "no_detection"),
-        ("21", "12", False, "12", "orientation"),
-        ("2", "12", True, "12", "orientation"),
-        ("2", "12", True, "2", "edge_or_one"),
-        ("1", "11", False, "1", "clustering"),
-        ("1", "11", True, "1", "orientation"),
-        ("17", "7", False, "17", "edge_or_one"),
-        ("117", "77", False, "17", "other"),
-        ("12", "22", False, "12", "substitution"),
-        ("52", "528", False, "52", "other"),
+        pytest.param("12", "12", True, "12", None, id="right"),
+        pytest.param("", "12", True, "12", "no_detection", id="nothing"),
+        pytest.param("21", "12", False, "12", "orientation", id="in another order"),
+        pytest.param("2", "12", True, "12", "orientation", id="vertical"),
+        pytest.param("2", "12", True, "2", "edge_or_one", id="vertical, a 1 wins nowhere"),
+        pytest.param("1", "11", False, "1", "clustering", id="once for twice"),
+        pytest.param("1", "11", True, "1", "orientation", id="vertical, once for twice"),
+        pytest.param("17", "7", False, "17", "edge_or_one", id="a 1 too many"),
+        pytest.param("117", "77", False, "17", "other", id="ones for another digit"),
+        pytest.param("12", "22", False, "12", "substitution", id="another digit"),
+        pytest.param("52", "528", False, "52", "other", id="a digit too few"),
     ],
 )
 def test_patterns_by_example(
     read: str, truth: str, vertical: bool, winning: str, expected: str | None
 ) -> None:
-    assert error_pattern(digits(read), digits(truth), vertical, {*digits(winning)}) == expected
+    found = error_pattern(digits(read), digits(truth), vertical, set(digits(winning)))
+    assert found == expected
 
 
 Box = list[float]
@@ -97,9 +98,8 @@ def strings(pictures: list[str], truth: list[list[int]]) -> Strings:
     # Digits stand side by side, each 4 pixels wide.
     row_of_boxes = torch.tensor([[4.0 * m, 0.0, 4.0 * m + 4, 4.0] for m in range(longest)])
     boxes = row_of_boxes.expand(len(truth), -1, 4)
-    bags = Bags(
-        torch.zeros(len(truth), 1, 6, 16), label_matrix(classes, 10), truth=Truth(classes, boxes)
-    )
+    images = torch.zeros(len(truth), 1, 6, 16)
+    bags = Bags(images, label_matrix(classes, 10), truth=Truth(classes, boxes))
     return Strings(bags, scores_of(draw(*pictures, sure=0.999)))
 
 
@@ -111,14 +111,14 @@ def scores_of(probs: Tensor) -> Scores:
 
 def evaluated(validation: list[Strings], test: list[Strings]) -> Evaluation:
     """Return what is found of strings where a score of 1/2 is the threshold of label sets."""
-    read = ReadingHook()
+    hook = ReadingHook()
     splits = {}
     for split, batches in (("validation", validation), ("test", test)):
         for batch in batches:
-            read(split, batch.scores, batch.bags, 0.5)
+            hook(split, batch.scores, batch.bags, 0.5)
         pairs = [(batch.bags, batch.scores) for batch in batches]
         splits[split] = predictions_of(pairs, split)
-    return read.complete(evaluation_of(Predictions(splits)))
+    return hook.complete(evaluation_of(Predictions(splits)))
 
 
 VALIDATION = strings(
@@ -145,13 +145,16 @@ def of_test() -> Evaluation:
     return evaluated([VALIDATION], [first, second])
 
 
-@pytest.mark.parametrize("decoder", ["", "_columns"])
+@pytest.mark.parametrize("decoder", ["", "_columns"], ids=["chosen", "columns"])
 def test_validation_strings_are_all_read(of_test: Evaluation, decoder: str) -> None:
     assert of_test.metrics[f"validation/transcription_error{decoder}"] == 0
 
 
-@pytest.mark.parametrize("decoder", ["", "_components", "_columns"])
+@pytest.mark.parametrize(
+    "decoder", ["", "_components", "_columns"], ids=["chosen", "components", "columns"]
+)
 def test_strings_that_differ_from_the_truth_are_errors(of_test: Evaluation, decoder: str) -> None:
+    # 1 and 13 are right, 28 should be 288, and nothing should be 4.
     assert of_test.metrics[f"test/transcription_error{decoder}"] == 1 / 2
 
 
@@ -160,8 +163,8 @@ def test_strings_that_differ_from_the_truth_are_errors(of_test: Evaluation, deco
     [
         pytest.param("clustering", 1 / 4, id="28 for 288"),
         pytest.param("no_detection", 1 / 4, id="nothing for 4"),
-        ("other", 0),
-        ("substitution", 0),
+        pytest.param("other", 0, id="no other"),
+        pytest.param("substitution", 0, id="no substitution"),
     ],
 )
 def test_errors_are_counted_by_their_pattern(
