@@ -128,11 +128,10 @@ class Comparison:
             which the use is judged, and remark: why no loss has a tick, "" where some have. Of several lengths of
             training it is about the longest one. Empty where fewer than two uses have a metric.
         """
-        found = use_verdicts(self._longest, self._one_task(task))
         tables = {}
-        for one in found:
-            extra = {"metric": one.judgement.metric, "remark": one.remark}
-            tables[one.use.name] = one.ticked_summary.assign(**extra)
+        for verdict in use_verdicts(self._longest, self._one_task(task)):
+            extra = {"metric": verdict.judgement.metric, "remark": verdict.remark}
+            tables[verdict.use.name] = verdict.ticked_summary.assign(**extra)
         if not tables:
             return pd.DataFrame()
         return pd.concat(tables, names=["use"])
