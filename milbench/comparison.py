@@ -405,6 +405,7 @@ def _named_parameters(
 
 def _name_of_table(name: str, registry: Registry[Any]) -> str:
     """Return the name by which a spec holds the parameters: that behind a file or a module."""
+    # Names of entries have no such characters.
     is_file_or_module = re.search("[:.]", name) is not None
     if registry.kind == "network" and not is_file_or_module:
         # A task alone may know a network of this name.
