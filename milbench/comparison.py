@@ -128,11 +128,10 @@ class Comparison:
             which the use is judged, and remark: why no loss has a tick, "" where some have. Of several lengths of
             training it is about the longest one. Empty where fewer than two uses have a metric.
         """
-        found = use_verdicts(self._longest, self._one_task(task))
         tables = {}
-        for one in found:
-            extra = {"metric": one.judgement.metric, "remark": one.remark}
-            tables[one.use.name] = one.ticked_summary.assign(**extra)
+        for verdict in use_verdicts(self._longest, self._one_task(task)):
+            extra = {"metric": verdict.judgement.metric, "remark": verdict.remark}
+            tables[verdict.use.name] = verdict.ticked_summary.assign(**extra)
         if not tables:
             return pd.DataFrame()
         return pd.concat(tables, names=["use"])
@@ -406,6 +405,7 @@ def _named_parameters(
 
 def _name_of_table(name: str, registry: Registry[Any]) -> str:
     """Return the name by which a spec holds the parameters: that behind a file or a module."""
+    # Names of entries have no such characters.
     is_file_or_module = re.search("[:.]", name) is not None
     if registry.kind == "network" and not is_file_or_module:
         # A task alone may know a network of this name.

@@ -43,6 +43,7 @@ def transformed() -> bool:
 
 def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
-    return transformed() or (
-        torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    )
+    if transformed():
+        return True
+    # Where CUDA is not initialised nothing is captured, and to ask for a stream would initialise it.
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -139,8 +139,10 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
         tensor([[ True, False,  True],
                 [False,  True, False]])
     """
+    is_instance = classes >= 0
+    # `one_hot` takes no -1. What padding becomes here is left out in the next step.
     one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), num_classes).bool()
-    return (one_hot & (classes >= 0).unsqueeze(-1)).any(dim=1)
+    return (one_hot & is_instance.unsqueeze(-1)).any(dim=1)
 
 
 def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
@@ -157,20 +159,28 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
         tensor([[ True,  True,  True],
                 [ True, False, False]])
     """
-    parts = []
-    for bag in bags:
-        try:
-            parts.append(torch.as_tensor(bag))
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"bags must be arrays of numbers, got {type(bag).__name__}: {error}"
-            ) from None
-    shapes = {part.shape[1:] for part in parts if part.ndim}
-    if len(shapes) != 1 or not all(part.ndim for part in parts):
-        listed = ", ".join(sorted({str(tuple(part.shape)) for part in parts}))[:200] or "no bag"
+    tensors = [_as_tensor(bag) for bag in bags]
+    has_number_alone = any(tensor.ndim == 0 for tensor in tensors)
+    instance_shapes = {tensor.shape[1:] for tensor in tensors}
+    if has_number_alone or len(instance_shapes) != 1:
+        shapes = {str(tuple(tensor.shape)) for tensor in tensors}
+        listed = ", ".join(sorted(shapes)) or "no bag"
         raise UsageError(
-            f"bags must be arrays (K, *instance) with instances of one shape, got {listed}"
+            f"bags must be arrays (K, *instance) with instances of one shape, got {listed[:200]}"
         )
-    sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
-    instances = pad_sequence(parts, batch_first=True)
-    return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)
+    instances = pad_sequence(tensors, batch_first=True)
+    device = tensors[0].device
+    sizes = torch.tensor([len(tensor) for tensor in tensors], device=device)
+    positions = torch.arange(instances.shape[1], device=device)
+    mask = positions < sizes.unsqueeze(1)
+    return instances, mask
+
+
+def _as_tensor(bag: ArrayLike | Tensor) -> Tensor:
+    """Return a bag as a tensor. Raises UsageError where it is no array of numbers."""
+    try:
+        return torch.as_tensor(bag)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"bags must be arrays of numbers, got {type(bag).__name__}: {error}"
+        ) from None

@@ -70,6 +70,7 @@ def bag_losses(
             loss.check_bags(flat, label_sets, flat_mask)
         output = loss.bag_loss(flat, label_sets, flat_mask)
     values = checked_output(loss, method, output, (len(logits),))
+    # A loss that has left the graph, as by `detach` or `item`, would train nothing, and no step would fail.
     expects_gradient = logits.requires_grad and torch.is_grad_enabled()
     if expects_gradient and not values.requires_grad:
         raise fault(
@@ -116,6 +117,7 @@ def score(
         loss, "evidence", loss.evidence(flat, flat_mask), (*by_class, positions)
     )
     if flat_mask is not None:
+        # Nothing is at a masked position, whatever the loss says of it.
         is_masked = ~flat_mask.unsqueeze(1)
         background = torch.zeros_like(probs)
         background[:, -1] = 1
@@ -169,6 +171,7 @@ def _flattened(loss: "Loss", logits: Tensor, mask: Tensor | None) -> tuple[Tenso
     """
     check_logits(loss, logits)
     check_built(loss, num_classes=logits.shape[1] - 1)
+    # Logits (B, C+1) are those of bags with one position.
     has_positions = logits.ndim > 2
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()

@@ -10,8 +10,10 @@ class Folds:
     Folds share training bags, for which statistics correct by `Task.overlap`.
     """
 
-    count: int  # at least 2
-    repeats: int | None = 1  # None: as many as are asked for, whose folds are the same
+    count: int
+    """How many folds a repetition has, at least 2."""
+    repeats: int | None = 1
+    """How many times the bags are split anew; None: as many as are asked for, all with the same folds."""
 
     @property
     def seeds(self) -> int:

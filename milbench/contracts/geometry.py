@@ -56,14 +56,19 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
     traced = nn.Sequential(module)
     graph: Graph = symbolic_trace(traced).graph
     modules = dict(traced.named_modules())
+    # From the output back to the input.
     node = next(node for node in graph.nodes if node.op == "output")
     layers: list[Layer] = []
     while node.op != "placeholder":
-        layer = modules.get(str(node.target)) if node.op == "call_module" else None
-        if isinstance(layer, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
-            layers.append(_layer(layer))
-        node = [source for source in node.all_input_nodes if source.op != "get_attr"][-1]
-    return tuple(layers[::-1])
+        if node.op == "call_module":
+            called = modules[str(node.target)]
+            if isinstance(called, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
+                layers.append(_layer(called))
+        # A `get_attr` is a weight or a buffer, which does not come from the image.
+        sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+        node = sources[-1]
+    layers.reverse()
+    return tuple(layers)
 
 
 def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
@@ -71,31 +76,43 @@ def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
 
     What was found is tried: it has to predict how many positions the network has in images of two sizes.
     """
-    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
-    training = network.training
+    was_training = network.training
+    network.eval()
     try:
-        layers = layers_on_path(network.eval())
-        images = (torch.zeros(1, convolutions[0].in_channels, side, side) for side in _PROBES)
-        device = convolutions[0].weight.device
-        with torch.no_grad():
-            shapes = [tuple(network(image.to(device)).shape[2:]) for image in images]
+        layers = layers_on_path(network)
+        shapes = [_positions_shape(network, side) for side in _PROBES]
     except Exception:  # noqa: BLE001 a user's network may fail here in any way
         return None
     finally:
-        network.train(training)
-    is_exact = shapes == [(output_size(layers, side),) * 2 for side in _PROBES]
-    return layers if is_exact else None
+        network.train(was_training)
+    for side, shape in zip(_PROBES, shapes, strict=True):
+        size = output_size(layers, side)
+        if shape != (size, size):
+            return None
+    return layers
+
+
+@torch.no_grad()
+def _positions_shape(network: nn.Module, side: int) -> tuple[int, ...]:
+    """Return (h, w), how many positions a network has in a square image; the network is run on one."""
+    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
+    image = torch.zeros(1, first.in_channels, side, side, device=first.weight.device)
+    return tuple(network(image).shape[2:])
 
 
 def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:
     """Return the geometry of a module, which holds along both sides where its sides are equal."""
-    kernel = _side(getattr(module, "dilation", 1)) * (_side(module.kernel_size) - 1) + 1
+    # An average pooling has no dilation. A dilated kernel is as large as the pixels that it spans.
+    dilation = _side(getattr(module, "dilation", 1))
+    kernel = dilation * (_side(module.kernel_size) - 1) + 1
     padding = module.padding
     if isinstance(padding, str):
+        # The other text that torch knows is "valid".
         padding = (kernel - 1) // 2 if padding == "same" else 0
     channels = module.out_channels if isinstance(module, nn.Conv2d) else 0
     return Layer(channels, kernel, _side(module.stride), _side(padding))
 
 
 def _side(value: int | tuple[int, ...]) -> int:
+    """Return the value for one side; a pair has one for each."""
     return value if isinstance(value, int) else value[0]

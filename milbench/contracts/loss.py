@@ -45,8 +45,8 @@ class ClassCounts(NamedTuple):
 
 
 NO_CLASS_WEIGHTS = (
-    "it is no sum over classes that could be weighted; such sums are noisy-or, one-vs-rest and the poolings, for "
-    "example"
+    "it is no sum over classes that could be weighted; "
+    "such sums are noisy-or, one-vs-rest and the poolings, for example"
 )
 """Why a loss takes no weights of classes."""
 

@@ -26,6 +26,7 @@ Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
 
 HEADS = ("softmax", "sigmoid", "class")
+"""The choices of `milbench.contracts.loss.Head`; to import that here would be a circle."""
 
 
 def check_supervision(loss: "Loss") -> None:
@@ -159,19 +160,24 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
     is_matrix = str(getattr(array, "dtype", "object")) != "object"
     if is_matrix:
         return torch.tensor(array)
-    size = len(array) if isinstance(array, Sized) else repr(array)
+    return _from_lists(array, batch, num_classes)
+
+
+def _from_lists(lists: Any, batch: int, num_classes: int) -> Tensor:
+    """Return lists of class numbers, one for each bag, as (B, C) bool."""
+    size = len(lists) if isinstance(lists, Sized) else repr(lists)
     if size != batch:
         raise UsageError(
             f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
         )
     # Rows of zeros and ones for three classes or more name a class twice, which is refused below.
     has_few_classes = num_classes <= 2 and batch > 0
-    if has_few_classes and all(_may_be_zeros_and_ones(row, num_classes) for row in array):
+    if has_few_classes and all(_may_be_zeros_and_ones(row, num_classes) for row in lists):
         raise UsageError(
-            f"labels {array[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
+            f"labels {lists[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
         )
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
-    for bag, classes in enumerate(array):
+    for bag, classes in enumerate(lists):
         for number in _class_numbers(bag, classes, num_classes):
             if matrix[bag, number]:
                 # A list of zeros and ones would pass for the classes 0 and 1.
@@ -224,25 +230,43 @@ def as_target(
     """
     kind = loss.supervision
     batch, num_classes = labels.shape
-    integers = _as_tensor(target, is_ragged=kind == "order")
+    expected: tuple[int | str, ...]
     if kind == "order":
-        shape = f"({batch}, M)"
-        fits = integers is not None and integers.ndim == 2 and len(integers) == batch
+        # M, the largest number of instances in a bag, may be any.
+        expected = (batch, "M")
+    elif kind == "count":
+        expected = (batch, num_classes)
     else:
-        sizes = (batch, num_classes) if kind == "count" else (batch, *positions)
-        shape = str(sizes)
-        fits = integers is not None and integers.shape == sizes
-    if integers is None or not fits or not _holds_integers(integers):
-        got = "nothing"
-        if target is not None:
-            got = describe(target if integers is None else integers)
-        raise UsageError(
-            f"{loss.name} has {kind} supervision and needs a target, integers of shape {shape}, got {got}"
-        )
-    integers = integers.to(labels.device, torch.int64)
+        expected = (batch, *positions)
+    tensor = _as_tensor(target, is_ragged=kind == "order")
+    if tensor is None:
+        got = "nothing" if target is None else describe(target)
+        raise _wrong_target(loss, expected, got)
+    if not _has_shape(tensor, expected) or not _holds_integers(tensor):
+        raise _wrong_target(loss, expected, describe(tensor))
+    integers = tensor.to(labels.device, torch.int64)
     if kind == "position" and mask is not None:
         integers = integers.masked_fill(~mask, num_classes)
     return integers
+
+
+def _has_shape(tensor: Tensor, expected: tuple[int | str, ...]) -> bool:
+    """Return whether a tensor has a shape, in which a letter stands for any size."""
+    if tensor.ndim != len(expected):
+        return False
+    for size, expected_size in zip(tensor.shape, expected, strict=True):
+        if isinstance(expected_size, int) and size != expected_size:
+            return False
+    return True
+
+
+def _wrong_target(loss: "Loss", expected: tuple[int | str, ...], got: str) -> UsageError:
+    sizes = ", ".join(str(size) for size in expected)
+    # Python writes a tuple of one with a comma.
+    shape = f"({sizes},)" if len(expected) == 1 else f"({sizes})"
+    return UsageError(
+        f"{loss.name} has {loss.supervision} supervision and needs a target, integers of shape {shape}, got {got}"
+    )
 
 
 def _holds_integers(target: Tensor) -> bool:
@@ -258,15 +282,21 @@ def _as_tensor(target: object, *, is_ragged: bool) -> Tensor | None:
     if not isinstance(rows, list):
         return None
     if is_ragged and all(isinstance(row, list) for row in rows):
-        longest = max(map(len, rows), default=0)
-        rows = [row + [-1] * (longest - len(row)) for row in rows]
+        rows = _padded(rows)
     try:
         tensor = torch.tensor(rows)
     except (TypeError, ValueError, RuntimeError):
         return None
     if is_ragged and not rows:
+        # Of a batch without bags torch makes one dimension.
         return tensor.reshape(0, 0)
     return tensor
+
+
+def _padded(rows: list[list[Any]]) -> list[list[Any]]:
+    """Return rows of one length: the shorter ones end with -1."""
+    longest = max((len(row) for row in rows), default=0)
+    return [row + [-1] * (longest - len(row)) for row in rows]
 
 
 def _as_lists(value: Any) -> Any:
@@ -301,15 +331,26 @@ def check_target_values(loss: "Loss", target: Tensor, labels: Tensor) -> None:
         raise UsageError(
             f"{loss.name}: the {kind} of bag {first_bag(is_invalid)} holds {value}, expected {expected}"
         )
+    _check_agrees_with_labels(loss, target, labels)
+
+
+def _check_agrees_with_labels(loss: "Loss", target: Tensor, labels: Tensor) -> None:
+    """Raise UsageError where a target names a class that the label set (B, C) lacks, or the other way round."""
+    kind = loss.supervision
+    num_classes = labels.shape[1]
     occurs = target > 0 if kind == "count" else _classes_in(target, num_classes)
-    # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
-    contradicts = occurs & ~labels if kind == "position" else occurs != labels
-    if bool(contradicts.any()):
-        bag, number = contradicts.nonzero()[0].tolist()
-        of_set, of_target = ("lacks", "has") if occurs[bag, number] else ("has", "lacks")
-        raise UsageError(
-            f"{loss.name}: the label set of bag {bag} {of_set} class {number}, and its {kind} {of_target} it"
-        )
+    contradicts = occurs != labels
+    if kind == "position":
+        # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
+        contradicts = occurs & ~labels
+    if not bool(contradicts.any()):
+        return
+    bag, number = contradicts.nonzero()[0].tolist()
+    if occurs[bag, number]:
+        problem = f"lacks class {number}, and its {kind} has it"
+    else:
+        problem = f"has class {number}, and its {kind} lacks it"
+    raise UsageError(f"{loss.name}: the label set of bag {bag} {problem}")
 
 
 def _classes_in(target: Tensor, num_classes: int) -> Tensor:

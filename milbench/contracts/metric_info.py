@@ -9,17 +9,22 @@ from milbench.contracts.reliability import BINS
 class Metric:
     """The description of a metric."""
 
-    label: str  # its name in tables and figures
-    definition: str  # in sentences
+    label: str
+    """Its name in tables and figures."""
+    definition: str
+    """What it is, in sentences."""
     lower_is_better: bool = True
-    percent: bool = True  # whether it is a share that is written as a percentage, 0.0052 as 0.52
+    percent: bool = True
+    """Whether it is a share, which reports write as a percentage: 0.0052 as 0.52."""
 
     @property
     def heading(self) -> str:
         """The label with its unit and an arrow in the better direction, for the head of a column."""
-        return (
-            f"{self.label}{' (%)' if self.percent else ''} {'↓' if self.lower_is_better else '↑'}"
-        )
+        heading = self.label
+        if self.percent:
+            heading += " (%)"
+        arrow = "↓" if self.lower_is_better else "↑"
+        return f"{heading} {arrow}"
 
 
 BASELINE = "pooled_trees_"
@@ -284,9 +289,10 @@ METRICS: dict[str, Metric] = {
 
 def _of_baseline(metric: Metric) -> Metric:
     """Return the description of a metric as one of the simple baseline."""
-    begin = metric.label[0].upper() + metric.label[1:]
+    # `str.capitalize` would also turn the rest into lower case, such as AUROC and F1.
+    subject = metric.label[0].upper() + metric.label[1:]
     definition = (
-        f"{begin} of extra trees (scikit-learn) on the mean, the largest and the smallest value of each feature of a "
+        f"{subject} of extra trees (scikit-learn) on the mean, the largest and the smallest value of each feature of a "
         "bag, trained on the same bags as the losses."
     )
     return replace(metric, label=f"{metric.label} of {BASELINE_NAME}", definition=definition)
@@ -300,7 +306,9 @@ def describe(name: str) -> Metric:
 
     A name that is not in `METRICS` is its own label, and lower is taken for better.
     """
+    if name in METRICS:
+        return METRICS[name]
     definition = (
         "Defined by its task; milbench has no description of it and takes lower to be better."
     )
-    return METRICS.get(name) or Metric(name.replace("_", " "), definition, percent=False)
+    return Metric(name.replace("_", " "), definition, percent=False)

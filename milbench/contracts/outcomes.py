@@ -35,8 +35,9 @@ class Outcomes:
     """A digest of the items in their order. Two cells with the same one were tested on the same items."""
 
     def __post_init__(self) -> None:
-        for name in ("sums", "weights"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
+        # The fields of a frozen dataclass cannot be assigned.
+        object.__setattr__(self, "sums", np.asarray(self.sums, np.float32))
+        object.__setattr__(self, "weights", np.asarray(self.weights, np.float32))
         problems = []
         if self.sums.ndim != 1 or not np.isfinite(self.sums).all():
             problems.append("sums")
@@ -76,15 +77,24 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
     for number, names in enumerate(groups.values()):
         first = outcomes[names[0]]
         sums = np.stack([outcomes[name].sums for name in names], axis=1)
-        # Most sums are small counts, which need a quarter of the space.
-        small = sums.clip(0, 255).astype(np.uint8)
         arrays[f"{number}/names"] = np.array(names)
-        arrays[f"{number}/sum"] = small if np.array_equal(small, sums) else sums
+        arrays[f"{number}/sum"] = _as_bytes_if_equal(sums)
         arrays[f"{number}/weight"] = first.weights
         arrays[f"{number}/items"] = np.str_(first.items)
     # NumPy adds .npz to a path that lacks it, but not to an open file.
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)
+
+
+def _as_bytes_if_equal(sums: NDArray[Any]) -> NDArray[Any]:
+    """Return sums as numbers of one byte where that loses nothing, else as they are.
+
+    Most sums are small counts, which then take a quarter of the space.
+    """
+    small = sums.clip(0, 255).astype(np.uint8)
+    if np.array_equal(small, sums):
+        return small
+    return sums
 
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:

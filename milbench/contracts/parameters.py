@@ -81,11 +81,12 @@ def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
 def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
     """Return complete parameters as a cell keeps them: without later ones that have their neutral value."""
     neutral = neutral_values(maker)
-    return {
-        name: value
-        for name, value in params.items()
-        if name not in neutral or not _is_same(value, neutral[name])
-    }
+    kept = {}
+    for name, value in params.items():
+        is_neutral = name in neutral and _is_same(value, neutral[name])
+        if not is_neutral:
+            kept[name] = value
+    return kept
 
 
 def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,18 +134,23 @@ def parsed(text: str, annotation: Any) -> Any:
         # Dates and tables are no values of parameters.
         return text
     tries = (
-        (value, True),  # a value of exactly the type
-        (text, True),  # a text, for a type of texts
-        (text, False),  # a text that is converted, such as the path 2024
+        # A value of exactly the type.
+        (value, True),
+        # A text, for a type of texts.
+        (text, True),
+        # A text that is converted, such as the path 2024.
+        (text, False),
     )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
-        for candidate, strict in tries:
+        for candidate, is_strict in tries:
             with suppress(ValidationError):
-                adapter.validate_python(candidate, strict=strict)
+                adapter.validate_python(candidate, strict=is_strict)
                 return candidate
-    # No reading suits the type. The check of all parameters will say so.
-    return text if isinstance(value, list) else value
+    # No reading suits the type. The check of all parameters will say so, and show what is returned here.
+    if isinstance(value, list):
+        return text
+    return value
 
 
 def type_of(parameter: inspect.Parameter) -> Any:
@@ -164,8 +170,11 @@ def check_values(
     """
     from pydantic import ConfigDict, PydanticUserError, create_model
 
-    defaults = {name: ... if p.default is p.empty else p.default for name, p in parameters.items()}
-    fields: dict[str, Any] = {name: (type_of(p), defaults[name]) for name, p in parameters.items()}
+    fields: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        # To pydantic, a field with the default `...` has none.
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (type_of(parameter), default)
     try:
         model = create_model(
             "Parameters", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
@@ -182,10 +191,11 @@ def check_values(
 
 def _as_stored(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as a cell stores them: numbers and lists in place of tensors and arrays."""
-    return {
-        name: value.tolist() if hasattr(value, "tolist") else value
-        for name, value in params.items()
-    }
+    stored = {}
+    for name, value in params.items():
+        is_array = hasattr(value, "tolist")
+        stored[name] = value.tolist() if is_array else value
+    return stored
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:

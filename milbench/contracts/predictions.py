@@ -212,10 +212,13 @@ def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
 
 def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
     """Yield every array of a split with its name below that of the split."""
-    for one in fields(SplitPredictions):
-        value = getattr(split, one.name)
-        if one.name not in ("ratios", "reading") and value is not None:
-            yield one.name, np.asarray(value)
+    for member in fields(SplitPredictions):
+        # These two hold arrays of their own, which follow below.
+        if member.name in ("ratios", "reading"):
+            continue
+        value = getattr(split, member.name)
+        if value is not None:
+            yield member.name, np.asarray(value)
     for metric, ratio in split.ratios.items():
         yield f"ratios/{metric}/sums", ratio.sums
         yield f"ratios/{metric}/weights", ratio.weights
@@ -271,7 +274,9 @@ def _split(arrays: dict[str, Any]) -> SplitPredictions:
 
     Arrays of other names are ignored, so that the file of a later version can be read.
     """
-    values = {one.name: arrays[one.name] for one in fields(SplitPredictions) if one.name in arrays}
+    known = [member.name for member in fields(SplitPredictions)]
+    values = {name: arrays[name] for name in known if name in arrays}
+    # NumPy has stored these plain values as arrays without dimensions.
     values["digest"] = str(values["digest"])
     for name in ("presence_is_log_odds", "is_single_instance"):
         values[name] = bool(values[name])

@@ -53,9 +53,11 @@ class Published:
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if bool(self.loss) == bool(self.method):
+        names = [name for name in (self.loss, self.method) if name]
+        if len(names) != 1:
             raise ValueError("expected the name of a loss or of a method, one of the two")
-        if self.metric in METRICS and METRICS[self.metric].percent and not 0 <= self.value <= 1:
+        is_share = self.metric in METRICS and METRICS[self.metric].percent
+        if is_share and not 0 <= self.value <= 1:
             raise ValueError(f"{self.metric} is a share between 0 and 1, got {self.value:g}")
         return self
 

@@ -80,7 +80,7 @@ class RegistryEntry(Generic[T]):
 
         A first import runs in a process of its own: a broken plug-in may hang or crash.
         """
-        # A record is made by such an import, unless the plug-in is known already.
+        # The record is made by such an import, so that to ask for it is to try.
         _ = self.record
 
     def is_current(self) -> bool:
@@ -194,9 +194,9 @@ class Classes(Registry[type[T]]):
         module_spec = importlib.util.find_spec(package)
         folders = module_spec.submodule_search_locations if module_spec else None
         names = [module.name for module in pkgutil.iter_modules(folders)]
-        built_in = [
-            self._built_in(f"{package}.{name}", name) for name in names if not name.startswith("_")
-        ]
+        # A file such as _pooling.py holds what several losses share.
+        public = [name for name in names if not name.startswith("_")]
+        built_in = [self._built_in(f"{package}.{name}", name) for name in public]
         super().__init__(kind, plural, built_in, base)
 
     def get(self, name: str) -> type[T]:
@@ -234,10 +234,11 @@ class Classes(Registry[type[T]]):
 
 def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     """Return the entries of functions of milbench itself."""
-    return [
-        RegistryEntry(name, "milbench", partial(functions.__getitem__, name), __name__)
-        for name in functions
-    ]
+    entries = []
+    for name in functions:
+        load = partial(functions.__getitem__, name)
+        entries.append(RegistryEntry(name, "milbench", load, module=__name__))
+    return entries
 
 
 @cache

@@ -31,6 +31,7 @@ def calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts."""
     total = sum(group.count for group in bins)
     distances = sum(group.count * abs(group.frequency - group.probability) for group in bins)
+    # Further digits are those of rounding in the sums.
     return round(distances / total, 12)
 
 

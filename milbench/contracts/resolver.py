@@ -49,14 +49,16 @@ def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = 
     uses. Raises UsageError if it is of another kind, or depends on values of a function.
     """
     if not _suits(registry, value):
-        function = " or a function that returns one" if registry.takes_functions else ""
-        expected = f"a name, a path or a subclass of {registry.base().__name__}{function}"
+        expected = f"a name, a path or a subclass of {registry.base().__name__}"
+        if registry.takes_functions:
+            expected += " or a function that returns one"
         raise UsageError(f"{registry.kind} = {value!r}: expected {expected}")
     if record is None:
         reference = _importable(registry, value)
         if reference:
             return reference
     if getattr(value, "__closure__", None):
+        # Only its source is copied to workers, which does not hold these values.
         raise UsageError(
             f"{value.__name__} depends on values of the function around it: make them parameters of its own"
         )
@@ -86,12 +88,10 @@ def reload_edited_plugins() -> None:
 
     Called where a user begins something, and not by the workers of a launch: they go on with the code of the plan.
     """
-    edited = [
-        (registry, entry)
-        for registry in REGISTRIES
-        for entry in registry.entries.values()
-        if not entry.is_current()
-    ]
+    edited: list[tuple[Registry[Any], RegistryEntry[Any]]] = []
+    for registry in REGISTRIES:
+        entries = registry.entries.values()
+        edited += [(registry, entry) for entry in entries if not entry.is_current()]
     # First all of them: two plug-ins that share a helper get the same new one.
     for _, entry in edited:
         forget_modules(entry.record.files)
@@ -125,14 +125,15 @@ def _importable(registry: Registry[Any], value: Any) -> str:
 
 def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> str:
     """Import a file or module, once, and register its only member, or that of a name; return the name of the entry."""
-    path = str(Path(place).resolve()) if is_file else ""
-    source = f"{path or place}:{member}".removesuffix(":")
+    # The same file may be named by several paths.
+    full_place = str(Path(place).resolve()) if is_file else place
+    source = f"{full_place}:{member}" if member else full_place
     for entry in registry.entries.values():
         if entry.source == source:
             return entry.name
     if is_file:
         _check_file(registry, Path(place))
-        target = Target(f"the {registry.kind} file {place}", file=path)
+        target = Target(f"the {registry.kind} file {place}", file=full_place)
     else:
         target = Target(f"the {registry.kind} module {place}", modules=(place,))
     record = record_for(registry.kind, source, target)
@@ -188,35 +189,50 @@ def _is_copy(twin: RegistryEntry[Any], record: ImportRecord, member: str) -> boo
 
 def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
     """Return the class or function of a name in a module; "": the only one of the registry's kind."""
-    definitions = {
+    if name:
+        return _named_member(registry, module, name, place)
+    members = _members(registry, module)
+    # A function beside a class is most likely a helper of it.
+    classes = {key: value for key, value in members.items() if inspect.isclass(value)}
+    candidates = classes or members
+    if not candidates:
+        raise _no_member(registry, _definitions(module).values(), "", place)
+    if len(candidates) > 1:
+        choices = " or ".join(f"{place}:{member}" for member in candidates)
+        raise UsageError(
+            f"{place} holds {len(candidates)} {registry.kind} entries: name one of them, {choices}"
+        )
+    (only,) = candidates.values()
+    return only
+
+
+def _named_member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
+    """Return the class or function of a name in a module, which may also be one that the module imports."""
+    if not hasattr(module, name):
+        raise unknown(f"{registry.kind} in {place}", name, _members(registry, module))
+    value = getattr(module, name)
+    if not _suits(registry, value):
+        raise _no_member(registry, _definitions(module).values(), f" {name}", place)
+    return value
+
+
+def _members(registry: Registry[Any], module: ModuleType) -> dict[str, Any]:
+    """Return the public classes or functions of the registry's kind that a module defines, by name."""
+    members = {}
+    for key, value in _definitions(module).items():
+        is_public = not key.startswith("_")
+        if is_public and _suits(registry, value) and not inspect.isabstract(value):
+            members[key] = value
+    return members
+
+
+def _definitions(module: ModuleType) -> dict[str, Any]:
+    """Return what a module defines itself, by name: what it imports is from another module."""
+    return {
         key: value
         for key, value in vars(module).items()
         if getattr(value, "__module__", "") == module.__name__
     }
-    members = [
-        key
-        for key, value in definitions.items()
-        if not key.startswith("_") and _suits(registry, value) and not inspect.isabstract(value)
-    ]
-    if name:
-        if not hasattr(module, name):
-            raise unknown(f"{registry.kind} in {place}", name, members)
-        # It may also be one that the module imports.
-        named = getattr(module, name)
-        if _suits(registry, named):
-            return named
-        raise _no_member(registry, definitions.values(), f" {name}", place)
-    # A function beside a class is most likely a helper of it.
-    classes = [key for key in members if inspect.isclass(definitions[key])]
-    members = classes or members
-    if not members:
-        raise _no_member(registry, definitions.values(), "", place)
-    if len(members) > 1:
-        choices = " or ".join(f"{place}:{member}" for member in members)
-        raise UsageError(
-            f"{place} holds {len(members)} {registry.kind} entries: name one of them, {choices}"
-        )
-    return definitions[members[0]]
 
 
 def _no_member(
@@ -231,8 +247,9 @@ def _no_member(
         place: how the user names the module.
     """
     base = registry.base()
-    function = ", or a function that returns one" if registry.takes_functions else ""
-    problem = f"expected a class that inherits milbench.{base.__name__}{function}"
+    problem = f"expected a class that inherits milbench.{base.__name__}"
+    if registry.takes_functions:
+        problem += ", or a function that returns one"
     for cls in filter(inspect.isclass, values):
         if issubclass(cls, base):
             methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
@@ -246,6 +263,7 @@ def _name(registry: Registry[Any], value: Any, context: str) -> str:
     """Return the name of a class or function: its `name`, or where it need have none its Python name with hyphens."""
     name = getattr(value, "name", None)
     if name is None and registry.takes_functions:
+        # WideMlp and wide_mlp become wide-mlp.
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", value.__name__).lower().strip("-")
     if not isinstance(name, str):
         raise UsageError(f"{context}: its class {value.__name__} has no `name`")
@@ -254,6 +272,7 @@ def _name(registry: Registry[Any], value: Any, context: str) -> str:
 
 
 def _suits(registry: Registry[Any], value: Any) -> bool:
+    """Return whether a value can be an entry: a class of the registry's kind, or a function where it takes them."""
     if inspect.isclass(value):
         return issubclass(value, registry.base())
     return inspect.isfunction(value) and registry.takes_functions

@@ -38,8 +38,7 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if supervision == "order":
         return truth.classes
     if supervision == "count":
-        one_hot = torch.nn.functional.one_hot(truth.classes.clamp(min=0), num_classes)
-        return (one_hot * (truth.classes >= 0).unsqueeze(-1)).sum(dim=1)
+        return _class_counts(truth.classes, num_classes)
     if truth.position_classes is not None:
         return truth.position_classes
     centres = network.centres_in(bags)
@@ -47,6 +46,14 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
     return classes.view(len(bags), *logits.shape[2:])
+
+
+def _class_counts(classes: Tensor, num_classes: int) -> Tensor:
+    """Return (B, C), how many instances of each class there are; classes (B, M) are -1 where a bag has fewer."""
+    is_instance = classes >= 0
+    # `one_hot` takes no -1. What padding becomes here is left out in the next step.
+    one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), num_classes)
+    return one_hot.masked_fill(~is_instance.unsqueeze(-1), 0).sum(dim=1)
 
 
 def _position_classes(
@@ -65,10 +72,12 @@ def _position_classes(
     box_classes = truth.classes[..., None, None]
 
     # The distance from the middle of a box, as a share of its sides.
-    distance = torch.maximum(
-        (ys - (top + bottom) / 2).abs() / (bottom - top).clamp(min=1e-6),
-        (xs - (left + right) / 2).abs() / (right - left).clamp(min=1e-6),
-    )
+    # Boxes without area are left out below; the clamp only keeps them from being divided by 0.
+    height = (bottom - top).clamp(min=1e-6)
+    width = (right - left).clamp(min=1e-6)
+    distance_down = (ys - (top + bottom) / 2).abs() / height
+    distance_across = (xs - (left + right) / 2).abs() / width
+    distance = torch.maximum(distance_down, distance_across)
     is_near = distance < CENTRAL
     is_nearest_position = distance == distance.amin(dim=(2, 3), keepdim=True)
     is_box = (box_classes >= 0) & (right > left) & (bottom > top)

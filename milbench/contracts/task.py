@@ -118,7 +118,10 @@ class Task(ABC):
         Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
         """
         folds = self.folds(data_dir)
-        return 0.0 if folds is None else 1 / (folds.count - 1)
+        if folds is None:
+            return 0.0
+        # Each seed tests on one part of the bags and trains on the others.
+        return 1 / (folds.count - 1)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:  # noqa: ARG002
         """Return what a reader of a plan and its report should know of the data, a line each."""

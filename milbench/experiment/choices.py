@@ -17,6 +17,7 @@ DIGEST_LENGTH = 64
 """Characters of the digest with which the revision of a plug-in ends."""
 
 to_json = json.JSONEncoder(sort_keys=True).encode
+"""Write a value as JSON with sorted keys. Ids are hashes of such texts, so that the order of keys means nothing."""
 
 
 @dataclass(frozen=True)

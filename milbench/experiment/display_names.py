@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -53,14 +53,8 @@ class _Names:
         # Thousands of cells share a few recipes.
         recipes = dict.fromkeys((_network_key(cell), cell.recipe) for cell in cells)
         self.recipes = _distinguishing((key, stored_recipe(recipe)) for key, recipe in recipes)
-        self.networks_by_task: dict[str, set[tuple[str, str]]] = {}
-        self.tables: dict[str, str] = {}
-        for cell in cells:
-            network = (cell.network.name, repr(cell.network.params))
-            self.networks_by_task.setdefault(cell.task.name, set()).add(network)
-            table = cell.task.params.get("table")
-            if table:
-                self.tables[cell.task.name] = PurePath(table).stem
+        self.networks_by_task = _networks_by_task(cells)
+        self.tables = _tables(cells)
 
     def labels(self) -> dict[str, Label]:
         """Return cell id -> its label."""
@@ -99,7 +93,27 @@ class _Names:
         return name
 
 
+def _networks_by_task(cells: Iterable[Cell]) -> dict[str, set[tuple[str, str]]]:
+    """Return the networks with their parameters that occur on each task, by its name."""
+    networks: dict[str, set[tuple[str, str]]] = {}
+    for cell in cells:
+        network = (cell.network.name, repr(cell.network.params))
+        networks.setdefault(cell.task.name, set()).add(network)
+    return networks
+
+
+def _tables(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return the name of the user's table that a task reads, by the name of the task, where it reads one."""
+    tables = {}
+    for cell in cells:
+        table = cell.task.params.get("table")
+        if table:
+            tables[cell.task.name] = PurePath(table).stem
+    return tables
+
+
 def _network_key(cell: Cell) -> tuple[str, str]:
+    """Return by what networks and recipes are told apart: two tasks may have networks of one name."""
     return cell.task.name, cell.network.name
 
 
@@ -117,15 +131,32 @@ def _needed(variants: list[Params]) -> dict[str, dict[str, str]]:
     """Return the parameters that are needed to tell variants apart, the first ones first, with their texts."""
     texts: dict[str, dict[str, str]] = {}
     told_apart = 1
-    keys = dict.fromkeys(key for params in variants for key in params)
-    for key in keys:
-        tried = [*texts, key]
-        groups = {repr([params.get(name, "absent") for name in tried]) for params in variants}
+    for key in _keys_of(variants):
+        groups = _count_groups(variants, [*texts, key])
         # A parameter that tells no further variants apart would only make names longer.
-        if len(groups) > told_apart:
-            told_apart = len(groups)
-            texts[key] = _shortened({_as_word(params[key]) for params in variants if key in params})
+        if groups > told_apart:
+            told_apart = groups
+            words = {_as_word(params[key]) for params in variants if key in params}
+            texts[key] = _shortened(words)
     return texts
+
+
+def _keys_of(variants: Iterable[Params]) -> list[str]:
+    """Return the names of all parameters of variants, each once, in the order of their first occurrence."""
+    keys: dict[str, None] = {}
+    for params in variants:
+        keys.update(dict.fromkeys(params))
+    return list(keys)
+
+
+def _count_groups(variants: Iterable[Params], keys: Sequence[str]) -> int:
+    """Return how many groups of variants some parameters tell apart."""
+    groups = set()
+    for params in variants:
+        values = [params.get(key, "absent") for key in keys]
+        # The text of the values: lists cannot be members of a set.
+        groups.add(repr(values))
+    return len(groups)
 
 
 def _as_word(value: object) -> str:
@@ -138,7 +169,10 @@ def _as_word(value: object) -> str:
 
 def _shortened(values: set[str]) -> dict[str, str]:
     """Shorten paths to their stems, unless two would be equal; return the text of each value."""
-    stems = {value: PurePath(value).stem if "/" in value else value for value in values}
+    stems = {}
+    for value in values:
+        is_path = "/" in value
+        stems[value] = PurePath(value).stem if is_path else value
     if len(set(stems.values())) == len(values):
         return stems
     return {value: value for value in values}

@@ -1,6 +1,7 @@
 """A spec with the flags of a command in it, among them the assignments `-p KEY=VALUE`."""
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -77,7 +78,7 @@ class Flags:
     @property
     def fields(self) -> Settings:
         """The fields of a spec that these flags replace."""
-        said = {
+        given = {
             "losses": self.losses,
             "tasks": self.tasks,
             "networks": self.networks,
@@ -89,7 +90,7 @@ class Flags:
             "recipe": self.recipe,
             "supervision": self.supervision,
         }
-        return {key: value for key, value in said.items() if value is not None}
+        return {key: value for key, value in given.items() if value is not None}
 
     @property
     def deciding_assignments(self) -> list[str]:
@@ -105,14 +106,18 @@ class Flags:
 
 
 def setting_key(name: str) -> str | None:
-    """Return the full key, such as "recipe.lr" for "lr", or None."""
+    """Return the full key of a setting, such as "recipe.lr" for "lr"; None where no table has it."""
     name = SYNONYMS.get(name, name)
     keys = [key for key, _, _ in describe_settings("recipe", "run", "tune")]
     for task in tasks().names():
         # A plug-in may not be importable.
         with suppress(UsageError):
-            keys += [f"task.{parameter}" for parameter in constructor_parameters(tasks().get(task))]
-    return next((key for key in keys if key.endswith(f".{name}")), None)
+            parameters = constructor_parameters(tasks().get(task))
+            keys += [f"task.{parameter}" for parameter in parameters]
+    for key in keys:
+        if key.endswith(f".{name}"):
+            return key
+    return None
 
 
 def spec_and_launch(
@@ -139,13 +144,20 @@ def spec_and_launch(
     values |= flags.fields
     execution = {key: value for key, value in flags.execution.items() if value is not None}
     values["run"] = values.get("run", {}) | execution
-    # Which networks a loss has decides which parameters of networks there are: that comes first.
-    choose_networks = [one for one in flags.assignments if _chooses_networks(one)]
-    others = [one for one in flags.assignments if not _chooses_networks(one)]
-    for assignment in choose_networks + others:
+    for assignment in _in_order(flags.assignments):
         apply_assignment(values, assignment)
     file = check_spec(values)
     return file.spec(), Launch(file.run, origin=origin, is_changed=is_changed)
+
+
+def _in_order(assignments: Sequence[str]) -> list[str]:
+    """Return assignments in the order in which they are applied.
+
+    Those that choose networks come first, since they decide which parameters of networks there are to set.
+    """
+    choosing = [one for one in assignments if _chooses_networks(one)]
+    others = [one for one in assignments if not _chooses_networks(one)]
+    return choosing + others
 
 
 def _chooses_networks(assignment: str) -> bool:
@@ -206,14 +218,15 @@ def _valid_notes(values: Settings, flags: Flags) -> list[str]:
     valid = []
     if not training and not changes_networks:
         valid = [note for note in notes if not re.search(r"\bseeds?\b", note)]
-    said = (
+    note = (
         f"Changed by flags: {'; '.join(changes)}. "
         "Notes of the spec that this may make false are left out."
     )
-    return [*valid, said]
+    return [*valid, note]
 
 
 def _changes_training(assignment: str) -> bool:
+    """Return whether an assignment sets something in a table that decides what is trained."""
     table, _, _ = assignment.partition(".")
     return table in TRAINING_TABLES
 
@@ -279,6 +292,7 @@ def _split(text: str) -> list[str]:
 
 
 def _malformed(assignment: str, table: str) -> UsageError:
+    """Return the error that an assignment has none of the forms, with the key that was most likely meant."""
     keys = [key for key, _, _ in describe_settings("recipe", "run")]
     choices = [*SETTABLE, *keys, "recipe", "loss", "task", "network"]
     suggestion = setting_key(table)
@@ -368,8 +382,8 @@ def _types_of_losses(values: Settings) -> dict[str, dict[str, Any]]:
     types = {}
     for reference in values["losses"]:
         name = resolve(losses(), reference)
-        parameters = constructor_parameters(losses().get(name))
-        types[name] = {key: type_of(parameter) for key, parameter in parameters.items()}
+        types[name] = _types_of(constructor_parameters(losses().get(name)))
+        # The networks of a loss are set like a parameter of it.
         types[name]["networks"] = str
     return types
 
@@ -378,8 +392,7 @@ def _types_of_tasks(values: Settings) -> dict[str, dict[str, Any]]:
     types = {}
     for reference in values["tasks"]:
         name = resolve(tasks(), reference)
-        parameters = constructor_parameters(tasks().get(name))
-        types[name] = {key: type_of(parameter) for key, parameter in parameters.items()}
+        types[name] = _types_of(constructor_parameters(tasks().get(name)))
     return types
 
 
@@ -396,6 +409,10 @@ def _types_of_networks(values: Settings) -> dict[str, dict[str, Any]]:
         for network in wanted:
             name = network_name(task, network)
             parameters = network_parameters(network_maker(task, name))
-            own = types.setdefault(name, {})
-            own.update({key: type_of(parameter) for key, parameter in parameters.items()})
+            types.setdefault(name, {}).update(_types_of(parameters))
     return types
+
+
+def _types_of(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Return the type of each parameter by its name."""
+    return {name: type_of(parameter) for name, parameter in parameters.items()}

@@ -86,6 +86,7 @@ def make_plan(
     losses = chosen_losses(spec)
     choices = chosen_tasks(spec)
     classes = list(dict.fromkeys(tasks().get(choice.name) for choice in choices))
+    # What can be checked without data comes first: to check data may take minutes.
     check_supervision(losses, classes, spec.supervision)
     check_metrics(spec, classes, launch.is_changed)
     check_published(spec.published)
@@ -101,12 +102,7 @@ def make_plan(
     if not precision and any(_is_auto(part) for part in parts):
         precision, note = _auto_precision(device, on_cluster=bool(launch.execution.cluster))
         notes.append(note)
-    cells: dict[str, Cell] = {}
-    for part in parts:
-        for cell in _with_precision(part, precision).cells():
-            # Two choices may come to the same cell, such as one network by its name and as the default.
-            cells[cell.id] = cell
-    planned = list(cells.values())
+    planned = _different_cells([_with_precision(part, precision) for part in parts])
     check_network_sections(spec.network, planned, classes)
     check_contrasts(spec, planned, launch.is_changed)
     return Plan(
@@ -119,6 +115,18 @@ def make_plan(
         precision=precision,
         neutral=_neutral(planned),
     )
+
+
+def _different_cells(parts: Iterable[_CellsOfTask]) -> list[Cell]:
+    """Return the cells of all tasks, each once.
+
+    Two choices may come to one cell, such as a network by its name and as the default.
+    """
+    cells: dict[str, Cell] = {}
+    for part in parts:
+        for cell in part.cells():
+            cells[cell.id] = cell
+    return list(cells.values())
 
 
 def _cells_of_task(
@@ -159,10 +167,9 @@ def _info(
     # The task knows the value without skill for its own metric alone.
     chance = task.chance if primary == task.primary else None
     of_spec = [value for value in spec.published if resolve(tasks(), value.task) == task.name]
+    known = [*task.published, *of_spec]
     params: Params = with_neutral(type(task), choice.params)
-    published = [
-        value for value in [*task.published, *of_spec] if value.belongs_to(params, choice.data)
-    ]
+    published = [value for value in known if value.belongs_to(params, choice.data)]
     return TaskInfo(
         primary=primary,
         chance=chance,
@@ -223,6 +230,7 @@ def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
     from milbench.networks.known_networks import network_maker
 
     makers: dict[str, Any] = {"recipe": Recipe}
+    # One cell of each combination says as much as all of them.
     one_of_each = {(cell.task.name, cell.loss.name, cell.network.name): cell for cell in cells}
     for cell in one_of_each.values():
         task = tasks().get(cell.task.name)

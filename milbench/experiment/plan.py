@@ -32,7 +32,7 @@ class TaskInfo:
     primary: str
     """The metric that losses are compared by, without its split."""
     chance: float | None = None
-    """The value of that metric that guessing gives, where it is known."""
+    """The value of that metric without skill, where the task knows it."""
     amount: str = ""
     """The parameter that is the number of training bags, "" for none."""
     published: list[Published] = field(default_factory=list)
@@ -149,24 +149,24 @@ class Plan:
         if self.search is None:
             return cell_labels
         searched: dict[str, Label] = {}
-        for cell, draw in self.search.draws.items():
-            searched[cell] = Label(
-                task=draw.arm.task, loss=draw.arm.loss, recipe=f"draw {draw.number + 1}"
-            )
+        for cell_id, draw in self.search.draws.items():
+            # People count from 1.
+            number = draw.number + 1
+            searched[cell_id] = Label(draw.arm.task, draw.arm.loss, recipe=f"draw {number}")
         searched |= self.search.compared
         # Which networks need a name depends on all cells, and a later launch may have added some.
         return {
-            cell: searched[cell]._replace(network=label.network)
-            for cell, label in cell_labels.items()
+            cell_id: searched[cell_id]._replace(network=label.network)
+            for cell_id, label in cell_labels.items()
         }
 
     @property
     def for_use(self) -> list[str]:
         """A line for each task without bags to test on, which says what its networks are for."""
         untested = {key for key, info in self.tasks.items() if not info.is_tested}
-        names = dict.fromkeys(
-            self.labels[cell.id].task for cell in self.cells if cell.task.key in untested
-        )
+        cells = [cell for cell in self.cells if cell.task.key in untested]
+        # A dict keeps the order of the plan.
+        names = dict.fromkeys(self.labels[cell.id].task for cell in cells)
         purpose = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
         return [f"{name}: {purpose}" for name in names]
 

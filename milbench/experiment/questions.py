@@ -84,6 +84,7 @@ class Difference(Table):
 
 
 def _check_name(name: str) -> str:
+    """Return the name of a comparison. Raises ValueError where files cannot be named after it."""
     if re.fullmatch(COMPARISON_NAME, name) and len(name) <= LONGEST_NAME:
         return name
     raise ValueError(

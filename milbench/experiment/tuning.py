@@ -40,8 +40,8 @@ class Trained:
 
     def mean(self, values: Values) -> float:
         """Return the mean of a metric over the seeds, infinite where one of them has no finite value."""
-        of_seeds = [values.get(cell.id, math.inf) for cell in self.cells]
-        mean = sum(of_seeds) / len(of_seeds)
+        value_of_each_seed = [values.get(cell.id, math.inf) for cell in self.cells]
+        mean = sum(value_of_each_seed) / len(value_of_each_seed)
         if not math.isfinite(mean):
             return math.inf
         return round(mean, DIGITS)
@@ -77,10 +77,11 @@ def search_plan(
     draw_of_cell: dict[str, Draw] = {}
     for arm, compared in _arms(base).items():
         _check_seeds(seeds, compared, base)
-        sample = compared[0]
-        space = space_of(search, sample.task.name, sample.loss.name)
+        # The cells of an arm differ by their seeds alone.
+        any_cell = compared[0]
+        space = space_of(search, any_cell.task.name, any_cell.loss.name)
         for draw in draws_of(search, space, arm):
-            drawn_cell = _changed_cell(sample, draw.settings)
+            drawn_cell = _changed_cell(any_cell, draw.settings)
             for seed in first_seeds:
                 cell = replace(drawn_cell, seed=seed)
                 # Two points of a narrow range may be equal when rounded: the first one has the cell.
@@ -150,6 +151,7 @@ def after_first_stage(spec: Spec, first_stage: Plan) -> str:
     most = search.finalists or 0
     finalists = 0
     for trained in _trained_draws(first_stage).values():
+        # An arm may have fewer draws than there may be finalists.
         finalists += min(most, len(trained))
     other_seeds = len(parse_seeds(search.seeds)) - 1
     cells = counted(finalists * other_seeds, "cell")
@@ -160,6 +162,7 @@ def after_first_stage(spec: Spec, first_stage: Plan) -> str:
 
 
 def _search_of(spec: Spec) -> Search:
+    """Return the search of a spec, which has one."""
     if spec.tune is None:
         # Callers check it.
         raise ValueError("the spec has no search")
@@ -167,6 +170,7 @@ def _search_of(spec: Spec) -> Search:
 
 
 def _record_of(plan: Plan) -> SearchRecord:
+    """Return the search of a plan, which has one."""
     if plan.search is None:
         # Callers give plans that `search_plan` has made.
         raise ValueError("the plan has no search")
@@ -225,7 +229,11 @@ def _winner(trained: list[Trained], values: Values) -> Draw:
     Where all draws failed they are equally bad, and the first one is chosen: the loss still takes part in the
     comparison.
     """
-    ranked = _best(_finalists(trained), values) or _best_with_one_seed(trained, values) or trained
+    ranked = _best(_finalists(trained), values)
+    if not ranked:
+        ranked = _best_with_one_seed(trained, values)
+    if not ranked:
+        ranked = trained
     return ranked[0].draw
 
 

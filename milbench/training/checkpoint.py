@@ -66,11 +66,14 @@ class Checkpoint:
 
     def save(self, counters: Counters) -> None:
         """Write the file, which exists only when it is whole."""
+        gpu_state = None
+        if self.device.type == "cuda":
+            gpu_state = torch.cuda.get_rng_state(self.device)
         content = {
             "counters": vars(counters),
             "states": {name: part.state_dict() for name, part in self.states.items()},
             "cpu": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            "cuda": gpu_state,
             "history": self.folder.history_digest(),
         }
         # Where a disk is full, torch would raise an error of its own kind, so it writes to memory.
@@ -93,6 +96,8 @@ class Checkpoint:
         """
         content = self._read()
         counters = Counters(**content["counters"]) if content else Counters()
+        # An epoch is written into the history before the checkpoint after it. Where the process ended in between, the
+        # history has an epoch that is computed once more.
         self.folder.cut_history(counters.epoch)
         belongs = content.get("history") == self.folder.history_digest()
         if not belongs or not self._has_best(counters.best):
@@ -112,9 +117,10 @@ class Checkpoint:
             return True
         check_readable(self.folder.best(epoch))
         try:
-            return load_predictions(self.folder.best(epoch))["best"][0] == epoch
+            stored_epoch, _ = load_predictions(self.folder.best(epoch))["best"]
         except (UsageError, KeyError):
             return False
+        return stored_epoch == epoch
 
     def _read(self) -> dict[str, Any]:
         """Return the content of the file, {} where it is not whole. Raises Unreadable where it cannot be read."""

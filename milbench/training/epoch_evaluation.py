@@ -37,6 +37,7 @@ def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
     """Return the evaluation after an epoch (from 1), without metrics where the recipe asks for none."""
     if epoch not in setup.recipe.evaluated_epochs():
         return Evaluation({})
+    # A problem of the user's own may return anything.
     evaluation: object = setup.problem.evaluate(score_function(setup, progress))
     if not isinstance(evaluation, Evaluation):
         got = type(evaluation).__name__
@@ -145,7 +146,19 @@ def _write_unless_empty(path: Path, content: Mapping[str, Any]) -> None:
 
 def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
     """Write the weights of network and loss, with what a reader who has nothing else needs to know."""
-    about = {
+    weights = {}
+    for name, tensor in setup.final_model.state_dict().items():
+        # A copy: safetensors refuses tensors that share memory.
+        weights[name] = tensor.detach().cpu().contiguous().clone()
+    # One entry, since safetensors writes several in random order.
+    metadata = {"milbench": json.dumps(_description(setup, cell))}
+    content = save_tensors(weights, metadata=metadata)
+    write_atomically(folder.weights, lambda path: path.write_bytes(content))
+
+
+def _description(setup: Setup, cell: Cell) -> dict[str, Any]:
+    """Return what the file of weights says of the network and of how it was trained."""
+    return {
         "name": str(cell),
         "cell": cell.id,
         "loss": {cell.loss.name: dict(cell.loss.params)},
@@ -155,13 +168,6 @@ def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
         "classes": list(setup.problem.format.class_names),
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }
-    weights = {
-        name: tensor.detach().cpu().contiguous().clone()
-        for name, tensor in setup.final_model.state_dict().items()
-    }
-    # One entry, since safetensors writes several in random order.
-    tensors = save_tensors(weights, metadata={"milbench": json.dumps(about)})
-    write_atomically(folder.weights, lambda path: path.write_bytes(tensors))
 
 
 def _measured_costs(setup: Setup, folder: CellFolder) -> dict[str, float]:
@@ -180,8 +186,11 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     """Write test bags with the detections of the network."""
     bags = setup.problem.gallery()
     scores = score_function(setup)(bags)
-    truth = fitting_truth(bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long)), scores)
-    ys, xs = scores.centres or (None, None)
+    truth = fitting_truth(_truth_of(bags), scores)
+    ys = None
+    xs = None
+    if scores.centres is not None:
+        ys, xs = scores.centres
     content = gallery.make(
         kind=_gallery_kind(bags, xs),
         threshold=threshold,
@@ -202,6 +211,14 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
     gallery.write(path, content)
 
 
+def _truth_of(bags: Bags) -> Truth:
+    """Return the truth of bags; without instances, where it is not known."""
+    if bags.truth is not None:
+        return bags.truth
+    no_instances = torch.empty(len(bags), 0, dtype=torch.long)
+    return Truth(no_instances)
+
+
 def _gallery_kind(bags: Bags, xs: Tensor | None) -> gallery.Kind:
     """Return what bags are: images; sequences, whose positions have places in time; or sets, whose have none."""
     if bags.instances.ndim == 4:
@@ -212,4 +229,5 @@ def _gallery_kind(bags: Bags, xs: Tensor | None) -> gallery.Kind:
 
 
 def _array(values: Tensor | None) -> NDArray[Any] | None:
+    """Return a tensor as an array, which needs no torch to read."""
     return None if values is None else values.cpu().numpy()

@@ -64,10 +64,12 @@ def train(
         progress.evaluated(metrics)
         if epoch == setup.recipe.epochs:
             return keep_results(setup, cell, folder, evaluation, counters.best)
-        # The earlier best is removed only when a checkpoint no longer needs it.
-        best = epoch if keep_if_best(folder, epoch, evaluation) else counters.best
+        best = counters.best
+        if keep_if_best(folder, epoch, evaluation):
+            best = epoch
         counters = Counters(epoch, best=best)
         checkpoint.save(counters)
+        # The predictions of the earlier best are removed only now that no checkpoint needs them.
         folder.keep_best(best)
 
 
@@ -86,7 +88,8 @@ def train_epoch(
     # The steps before the checkpoint are made already.
     for _ in range(counters.step):
         next(batches)
-    # It continues the sum of the checkpoint in the same order, so that a resumed run gives the identical sum.
+    # The sums of the losses and of the clipped gradients, on the device. They continue those of the checkpoint in the
+    # same order, so that a resumed run gives identical sums.
     total = torch.tensor(
         [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
     )
@@ -97,6 +100,7 @@ def train_epoch(
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
         total += train_step(setup, bags, step, weigh)
+        # Code of a task or a loss may fork, and its child would go on to train the same cell here.
         end_if_forked(process)
         counters.step += 1
         # Between two looks the CPU does not wait for the GPU.

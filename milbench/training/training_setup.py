@@ -261,9 +261,9 @@ def network_for(
     params = with_neutral(network_maker(task, choice.name, loss.head), choice.params)
     weights = params.get("weights")
     if isinstance(weights, str) and weights:
-        params = params | {
-            "weights": _initial_weights(choice, weights, data_dir) if initial else ""
-        }
+        # A trained network gets all of its weights anyway, and the file may be gone.
+        path = _initial_weights(choice, weights, data_dir) if initial else ""
+        params = params | {"weights": path}
     return make_network(task, bag_format, choice.name, params, cell.seed, loss.head)
 
 
@@ -309,8 +309,9 @@ def multiplications(network: Network, problem: Problem) -> int:
 
 def _typical_bag(problem: Problem) -> Bags:
     """Return a typical bag of a problem, of zeros."""
+    instances = torch.zeros(1, *problem.typical_shape)
     labels = torch.zeros(1, problem.format.num_classes, dtype=torch.bool)
-    return Bags(torch.zeros(1, *problem.typical_shape), labels)
+    return Bags(instances, labels)
 
 
 @torch.no_grad()

@@ -42,13 +42,15 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison
 
 
 def test_a_comparison_has_every_loss_and_all_its_cells(computed: tuple[Path, Comparison]) -> None:
-    frame = computed[1].results.frame
+    _, comparison = computed
+    frame = comparison.results.frame
     assert set(frame["status"]) == {"done"}
     assert set(frame["loss"]) == {"exact", "noisy-or head=sigmoid", "noisy-or head=softmax"}
 
 
 def test_a_comparison_has_a_row_a_cell_and_epoch(computed: tuple[Path, Comparison]) -> None:
-    frame = computed[1].results.frame
+    _, comparison = computed
+    frame = comparison.results.frame
     errors = frame[frame["metric"] == "test/instance_error"]
     assert not errors.duplicated(["loss", "seed", "epoch"]).any()
     losses, seeds, epochs = 3, 2, 2
@@ -58,10 +60,11 @@ def test_a_comparison_has_a_row_a_cell_and_epoch(computed: tuple[Path, Compariso
 def test_the_command_line_has_the_cells_of_a_comparison(
     computed: tuple[Path, Comparison], milbench: Milbench
 ) -> None:
+    root, _ = computed
     names = ["--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "small"]
     heads = ["-p", "loss.noisy-or.head=sigmoid,softmax"]
     recipe = ["-p", "recipe.evaluate_every=1", "-p", "recipe.epochs=2"]
-    said = milbench("run", *names, *heads, *recipe, "--root", str(computed[0])).done()
+    said = milbench("run", *names, *heads, *recipe, "--root", str(root)).done()
     assert ", 0 to run" in said
 
 
@@ -74,17 +77,30 @@ def test_a_comparison_is_opened_again_by_its_name(computed: tuple[Path, Comparis
 def test_the_only_comparison_is_opened_without_its_name(
     computed: tuple[Path, Comparison],
 ) -> None:
-    assert mb.results(computed[0]).results.plan.name == "small"
+    root, _ = computed
+    assert mb.results(root).results.plan.name == "small"
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"tasks": {"synthetic-bags": {"dimensions": 3}}}, "did you mean 'dimension'"),
-        ({"losses": 3}, "loss = 3: expected a name, several, or a mapping"),
-        ({"losses": {"noisy-or": "softmax"}}, "'softmax' are no parameters"),
-        ({"seeds": 3.5}, "seeds = 3.5 is wrong"),
-        ({"rerun": "faild"}, "rerun = 'faild' is wrong: .*; did you mean 'failed'"),
+        pytest.param(
+            {"tasks": {"synthetic-bags": {"dimensions": 3}}},
+            "did you mean 'dimension'",
+            id="misspelt parameter",
+        ),
+        pytest.param(
+            {"losses": 3}, "loss = 3: expected a name, several, or a mapping", id="no name"
+        ),
+        pytest.param(
+            {"losses": {"noisy-or": "softmax"}}, "'softmax' are no parameters", id="no parameters"
+        ),
+        pytest.param({"seeds": 3.5}, "seeds = 3.5 is wrong", id="no seeds"),
+        pytest.param(
+            {"rerun": "faild"},
+            "rerun = 'faild' is wrong: .*; did you mean 'failed'",
+            id="misspelt choice",
+        ),
     ],
 )
 def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str) -> None:
@@ -93,14 +109,20 @@ def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str)
     assert not (root / "runs").exists()
 
 
+def assert_has_diverged(comparison: Comparison) -> None:
+    (row,) = comparison.results.frame.to_dict("records")
+    assert row["status"] == "failed"
+    assert row["metric"] == ""
+    # Logits or the loss.
+    assert "training diverged: non-finite l" in row["reason"]
+
+
 def test_a_failed_cell_has_its_reason_whenever_it_runs(root: Path) -> None:
-    diverges = {"lr": 1e30, "epochs": 1, "gradient_norm": "none"}
-    for rerun in ("missing", "failed"):
-        comparison = small(root, losses="exact", seeds=0, recipe=diverges, rerun=rerun)
-        (row,) = comparison.results.frame.to_dict("records")
-        assert row["status"] == "failed"
-        assert row["metric"] == ""
-        assert "training diverged: non-finite l" in row["reason"]
+    diverging = {"lr": 1e30, "epochs": 1, "gradient_norm": "none"}
+    first = small(root, losses="exact", seeds=0, recipe=diverging)
+    assert_has_diverged(first)
+    again = small(root, losses="exact", seeds=0, recipe=diverging, rerun="failed")
+    assert_has_diverged(again)
 
 
 SCRIPT = f"""

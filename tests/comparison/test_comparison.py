@@ -14,6 +14,7 @@ from tests._helpers.report_data import ONE, constant, make_results
 
 
 def comparison(**fields: object) -> Comparison:
+    """Return a comparison of results made by hand, with other fields in them."""
     return Comparison(make_results(**fields), Path("reports"))  # type: ignore[arg-type]
 
 
@@ -68,7 +69,7 @@ def test_there_is_a_difference_for_every_pair_on_every_task(opened: Comparison) 
 
 
 def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
-    table = Comparison(make_results(tasks=ONE), Path("reports")).table()
+    table = comparison(tasks=ONE).table()
     assert list(table.columns[:2]) == ["contender", "worse_by"]
     assert "contender" in repr(table)
 
@@ -78,7 +79,8 @@ def with_a_draw() -> Comparison:
     """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
     curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
     results = constant(curves, selection="validation")
-    draw = results.frame["seed"].map({1: 0})  # missing where there is no draw
+    # Seed 1 is draw 0; where there is no draw, its number is missing.
+    draw = results.frame["seed"].map({1: 0})
     return Comparison(replace(results, frame=results.frame.assign(draw=draw)), Path("reports"))
 
 

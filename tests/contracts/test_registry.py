@@ -27,7 +27,8 @@ OWN = """
 from milbench import Loss
 
 class Own(Loss):
-    name, head = "{name}", "{head}"
+    name = "{name}"
+    head = "{head}"
 
     def {method}(self, logits, labels, mask):
         return logits.sum(dim=(1, 2))
@@ -49,18 +50,29 @@ def _fresh_registries() -> None:
     registry.tasks.cache_clear()
 
 
+LISTING = """
+import json
+import sys
+
+from milbench.contracts.registry import {kind}
+
+print(json.dumps({{"names": {kind}().names(), "modules": sorted(sys.modules)}}))
+"""
+
+
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
 def test_names_are_those_of_files_that_are_not_imported(kind: str) -> None:
-    code = (
-        f"import json, sys; from milbench.contracts.registry import {kind}; "
-        f"print(json.dumps([{kind}().names(), sorted(sys.modules)]))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names, modules = json.loads(ran.stdout)
+    # A process of its own has not imported torch yet.
+    command = [sys.executable, "-c", LISTING.format(kind=kind)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
     files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
     assert len(files) > 5
-    assert {stem.replace("_", "-") for stem in files} <= set(names)
-    assert not [name for name in modules if name.startswith((f"milbench.{kind}.", "torch"))]
+    assert {stem.replace("_", "-") for stem in files} <= set(found["names"])
+    imported = [
+        name for name in found["modules"] if name.startswith((f"milbench.{kind}.", "torch"))
+    ]
+    assert imported == []
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "a,b", "x=1", "../up", "exact ", "a|b<b>c</b>"])
@@ -118,7 +130,14 @@ def test_the_nearest_file_is_proposed_for_one_that_is_missing(tmp_path: Path) ->
         load_loss(str(tmp_path / "brokken.py"))
 
 
-@pytest.mark.parametrize("missing", ["quite-another.py", "e.py", "folder.py"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        pytest.param("quite-another.py", id="another name"),
+        pytest.param("e.py", id="a part of the name"),
+        pytest.param("folder.py", id="a folder"),
+    ],
+)
 def test_nothing_is_proposed_where_no_file_is_near(tmp_path: Path, missing: str) -> None:
     loss_file(tmp_path / "broken.py", "own")
     (tmp_path / "folder.py").mkdir()
@@ -131,8 +150,11 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         load_loss(str(tmp_path / "nowhere" / "broken.py"))
 
 
+InstallLoss = Callable[[str, str], None]
+
+
 @pytest.fixture
-def install_loss(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def install_loss(monkeypatch: pytest.MonkeyPatch) -> InstallLoss:
     """Let a package have a loss under a name: the place is MODULE:CLASS."""
 
     def install(name: str, place: str) -> None:
@@ -143,16 +165,14 @@ def install_loss(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     return install
 
 
-InstallLoss = Callable[[str, str], None]
-
-
 def test_a_loss_of_a_package_is_found(install_loss: InstallLoss) -> None:
     install_loss("elsewhere", "milbench.losses.exact:Exact")
     assert "elsewhere" in registry.losses().names()
 
 
 def test_a_package_names_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
-    install_loss("elsewhere", "milbench.losses.exact:Exact")  # which calls itself exact
+    # The class calls itself exact.
+    install_loss("elsewhere", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
         registry.losses().get("elsewhere")
 
@@ -164,6 +184,8 @@ def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
 
 
 class Thing:
+    """What has a parameter of each kind."""
+
     def __init__(
         self,
         size: Annotated[int, Field(ge=1)],
@@ -256,9 +278,13 @@ def test_a_package_ending_its_import_is_named_with_its_line(
 def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     file = tmp_path / "slow.py"
-    file.write_text(
-        f"import pathlib\npathlib.Path({str(begun)!r}).touch()\nwhile True:\n    pass\n"
-    )
+    lines = [
+        "import pathlib",
+        f"pathlib.Path({str(begun)!r}).touch()",
+        "while True:",
+        "    pass",
+    ]
+    file.write_text("\n".join(lines))
 
     def press_ctrl_c() -> None:
         while not begun.exists():

@@ -46,6 +46,7 @@ def make_bags(classes: list[list[int]], boxes: list[list[Box]] | None = None) ->
 
 
 def target(loss: Loss, bags: Bags) -> Tensor:
+    """Return the target of a loss on bags of images, by `NETWORK`."""
     result = make_target(loss, bags, NETWORK(bags.instances), NETWORK)
     assert result is not None
     return result
@@ -56,8 +57,12 @@ def position_map(classes: list[int], boxes: list[Box]) -> list[str]:
     bag = make_bags([classes], [boxes])
     result = target(Position(), bag)
     assert result.dtype == torch.int64
-    signs = {BACKGROUND: "."}
-    return ["".join(signs.get(label, str(label)) for label in row) for row in result[0].tolist()]
+    return [line_of(row) for row in result[0].tolist()]
+
+
+def line_of(row: list[int]) -> str:
+    """Return the classes of a row of positions as a text."""
+    return "".join("." if number == BACKGROUND else str(number) for number in row)
 
 
 def test_a_position_shows_a_box_whose_middle_is_near() -> None:
@@ -80,9 +85,13 @@ def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
     ]
 
 
-LEFT = [-2.0, 0.0, 6.0, 8.0]  # its middle is at 2, and it reaches to 4
-RIGHT = [2.0, 0.0, 10.0, 8.0]  # its middle is at 6, and it reaches from 4
-FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]  # its middle is at 8
+# Boxes of 8 pixels: their positions are less than 2 pixels from their middles.
+LEFT = [-2.0, 0.0, 6.0, 8.0]
+"""Its middle is at 2, and it reaches to 4."""
+RIGHT = [2.0, 0.0, 10.0, 8.0]
+"""Its middle is at 6, and it reaches from 4."""
+FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]
+"""Its middle is at 8."""
 
 
 @pytest.mark.parametrize(
@@ -151,6 +160,7 @@ def test_positions_that_are_known_are_passed_on() -> None:
 
 
 INSTANCES = [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+"""The classes in three bags, the last one empty."""
 
 
 def test_a_loss_for_label_sets_gets_no_target() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -83,16 +82,25 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     return installed
 
 
-def plan(*, recipe: dict[str, Any] | None = None, **params: Any) -> Plan:
-    values: dict[str, Any] = {"name": "t", "losses": ["growing"], "tasks": [TINY], "seeds": 0}
-    small = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
-    return make_plan(
-        make_spec({**values, "loss": {"growing": params}, "recipe": {**small, **(recipe or {})}})
-    )
+SMALL = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
+"""The recipe of a cell that is trained in a blink."""
+
+
+def planned(**values: Any) -> Plan:
+    """Return the plan of the loss `growing` on the smallest task, with other fields in its spec."""
+    spec = {"name": "t", "losses": ["growing"], "tasks": [TINY], "seeds": 0, "recipe": SMALL}
+    return make_plan(make_spec({**spec, **values}))
+
+
+def plan(**params: Any) -> Plan:
+    """Return the plan of the loss with these parameters, of which a list is an axis."""
+    return planned(loss={"growing": params})
 
 
 def one_cell(**params: Any) -> Cell:
-    return plan(**params).cells[0]
+    """Return the cell of the loss with these parameters."""
+    (cell,) = plan(**params).cells
+    return cell
 
 
 def test_the_neutral_value_keeps_the_id_of_before(install: Install) -> None:
@@ -110,8 +118,10 @@ def test_another_value_has_another_id(install: Install) -> None:
 
 def test_the_default_is_hashed_where_it_is_not_neutral(install: Install) -> None:
     install(After)
-    assert one_cell().loss.params == {"margin": 0.0, "shift": 5.0}
-    assert one_cell().id == one_cell(shift=5.0).id != one_cell(shift=0.0).id
+    default = one_cell()
+    assert default.loss.params == {"margin": 0.0, "shift": 5.0}
+    assert default.id == one_cell(shift=5.0).id
+    assert default.id != one_cell(shift=0.0).id
 
 
 def test_a_cell_of_before_is_built_with_the_neutral_value(install: Install) -> None:
@@ -148,26 +158,39 @@ def test_settings_of_a_plan_include_the_neutral_value(install: Install) -> None:
     assert [both.params(cell)["loss.shift"] for cell in both.cells] == [0.0, 1.0]
 
 
-def test_a_published_protocol_may_ask_for_the_neutral_value(install: Install) -> None:
+@pytest.mark.parametrize(
+    ("published_shift", "differences"),
+    [
+        pytest.param(0.0, [], id="the neutral value"),
+        pytest.param(1.0, ["shift 0.0 (published: 1.0)"], id="another value"),
+    ],
+)
+def test_a_published_protocol_is_compared_with_the_neutral_value(
+    install: Install, published_shift: float, differences: list[str]
+) -> None:
     install(After)
     neutral = plan(shift=0.0)
     params = [neutral.params(cell) for cell in neutral.cells]
-
-    def differing(shift: float) -> list[str]:
-        figure = Published(
-            "set_error", 0.1, "a paper", loss="growing", protocol={"loss.shift": shift}
-        )
-        return deviations(figure, params)
-
-    assert differing(0.0) == []
-    assert differing(1.0) == ["shift 0.0 (published: 1.0)"]
+    published = Published(
+        metric="set_error",
+        value=0.1,
+        source="a paper",
+        loss="growing",
+        protocol={"loss.shift": published_shift},
+    )
+    assert deviations(published, params) == differences
 
 
 def test_a_change_of_a_cell_leaves_what_it_lacks_neutral(install: Install) -> None:
     install(After)
-    choice = replace(one_cell(margin=1.0, shift=0.0).loss, params={"margin": 0.0})
+    choice = one_cell(margin=0.0, shift=0.0).loss
     assert changed_loss(choice, {"margin": 1.0}).params == {"margin": 1.0}
-    assert changed_loss(choice, {"shift": 2.0}).params["shift"] == 2.0
+
+
+def test_a_change_of_a_cell_may_set_what_it_lacks(install: Install) -> None:
+    install(After)
+    choice = one_cell(margin=0.0, shift=0.0).loss
+    assert changed_loss(choice, {"shift": 2.0}).params == {"margin": 0.0, "shift": 2.0}
 
 
 def test_a_subclass_without_the_parameter_is_not_given_it() -> None:
@@ -179,28 +202,59 @@ def test_a_misspelt_parameter_is_named() -> None:
         neutral_values(Mistaken)
 
 
-def test_true_is_not_one() -> None:
-    class Counted:
-        added: ClassVar[Any] = MappingProxyType({"times": 1})
+class Counted:
+    """What has a later parameter with the neutral value 1."""
 
-        def __init__(self, times: int | bool = 1) -> None: ...
+    added: ClassVar[Any] = MappingProxyType({"times": 1})
 
-    assert without_neutral(Counted, {"times": True}) == {"times": True}
-    assert without_neutral(Counted, {"times": 1}) == {}
+    def __init__(self, times: int | bool = 1) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [pytest.param(1, {}, id="one"), pytest.param(True, {"times": True}, id="true")],
+)
+def test_true_is_not_left_out_where_one_is_neutral(times: int, kept: dict[str, Any]) -> None:
+    assert without_neutral(Counted, {"times": times}) == kept
+
+
+def test_what_is_left_out_comes_back_with_its_neutral_value() -> None:
     assert with_neutral(Counted, {}) == {"times": 1}
 
 
-def test_a_later_field_of_the_recipe_changes_no_id(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def later_field(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take `average_last` for a later field of the recipe, whose neutral value, 0.5, is not its default."""
     install(Before)
-    # `average_last` is taken for a later field, which was neutral at 0.5.
     monkeypatch.setattr(Recipe, "added", {"average_last": 0.5})
-    neutral = plan(recipe={"average_last": 0.5}).cells[0]
-    assert "average_last" not in stored_recipe(neutral.recipe)
-    assert plan(recipe={"average_last": "none"}).cells[0].recipe.average_last is None
-    assert setup_for_cell(neutral, CPU, None).recipe.average_last == 0.5
-    changed = changed_recipe(neutral.recipe, {"lr": 0.5})
+
+
+def cell_averaging(average_last: float | str) -> Cell:
+    """Return a cell with this `average_last` in its recipe."""
+    (cell,) = planned(recipe={**SMALL, "average_last": average_last}).cells
+    return cell
+
+
+@pytest.mark.usefixtures("later_field")
+def test_a_field_of_the_recipe_is_left_out_where_neutral() -> None:
+    assert "average_last" not in stored_recipe(cell_averaging(0.5).recipe)
+
+
+@pytest.mark.usefixtures("later_field")
+def test_a_field_of_the_recipe_is_kept_where_not_neutral() -> None:
+    recipe = cell_averaging("none").recipe
+    assert recipe.average_last is None
+    assert stored_recipe(recipe)["average_last"] is None
+
+
+@pytest.mark.usefixtures("later_field")
+def test_a_cell_is_trained_with_the_neutral_value() -> None:
+    assert setup_for_cell(cell_averaging(0.5), CPU, None).recipe.average_last == 0.5
+
+
+@pytest.mark.usefixtures("later_field")
+def test_a_changed_recipe_still_leaves_out_the_neutral_value() -> None:
+    changed = changed_recipe(cell_averaging(0.5).recipe, {"lr": 0.5})
     assert changed.lr == 0.5
     assert "average_last" not in stored_recipe(changed)
 
@@ -209,43 +263,55 @@ def test_a_later_parameter_of_a_task_changes_no_id(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(Before)
-    values: dict[str, Any] = {"name": "t", "losses": ["growing"], "tasks": [TINY], "seeds": 0}
+    (before,) = planned().cells
     tiny = tasks().get(resolve(tasks(), TINY))
-    default = make_plan(make_spec(values)).cells[0]
     # `size` is taken for a later parameter, whose neutral value is not its default.
     monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
-    neutral = make_plan(make_spec({**values, "task": {"tiny": {"size": 6}}})).cells[0]
+    (after,) = planned().cells
+    assert after.id == before.id, "its default is hashed, as it was before"
+
+
+def test_a_later_parameter_of_a_task_is_filled_in(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Before)
+    tiny = tasks().get(resolve(tasks(), TINY))
+    monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
+    (neutral,) = planned(task={"tiny": {"size": 6}}).cells
     assert "size" not in neutral.task.params
-    assert make_plan(make_spec(values)).cells[0].id == default.id, "its default is hashed"
     built: Any = task_for(neutral)
     assert built.size == 6
 
 
 def small_network(inputs: int, num_classes: int, seed: int, width: int = 9) -> Network:
+    """Return a network with a hidden layer; the tests take its width for a later parameter."""
     return InstanceMLP(inputs, num_classes, seed, hidden=width)
 
 
+@pytest.mark.parametrize(
+    ("width", "stored"),
+    [
+        pytest.param(4, {}, id="neutral value"),
+        pytest.param(9, {"width": 9}, id="another value"),
+    ],
+)
 def test_a_later_parameter_of_a_network_function_is_filled_in(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    install: Install, monkeypatch: pytest.MonkeyPatch, width: int, stored: dict[str, int]
 ) -> None:
     install(Before)
     monkeypatch.setattr(small_network, "added", {"width": 4}, raising=False)
     entry: Any = RegistryEntry("small-network", "milbench", lambda: small_network, __name__)
     monkeypatch.setitem(networks().entries, "small-network", entry)
-    values: dict[str, Any] = {"name": "t", "losses": ["growing"], "tasks": [TINY], "seeds": 0}
-    values["networks"] = ["small-network"]
+    table = {"small-network": {"width": width}}
 
-    def cell(width: int) -> Cell:
-        network = {"small-network": {"width": width}}
-        return make_plan(make_spec({**values, "network": network})).cells[0]
+    (cell,) = planned(networks=["small-network"], network=table).cells
+    setup = setup_for_cell(cell, CPU, None)
+    network = network_for(cell, task_for(cell), setup.problem.format, setup.model.loss)
 
-    assert cell(4).network.params == {}
-    assert cell(9).network.params == {"width": 9}
-    for planned, width in ((cell(4), 4), (cell(9), 9)):
-        setup = setup_for_cell(planned, CPU, None)
-        network = network_for(planned, task_for(planned), setup.problem.format, setup.model.loss)
-        shapes = [tuple(weight.shape) for weight in network.parameters()]
-        assert width in {side for shape in shapes for side in shape}
+    assert cell.network.params == stored
+    # The last layer takes what the hidden one gives.
+    head = network.get_parameter("head.weight")
+    assert head.shape[1] == width
 
 
 def test_a_plan_with_later_parameters_is_json(install: Install) -> None:

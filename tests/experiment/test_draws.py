@@ -1,6 +1,8 @@
 """The draws of a search: points of ranges, seeded and nested, and the combinations of lists."""
 
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ ARM = Arm("tiny", "exact")
 
 
 def search(**values: Any) -> Search:
+    """Return the table [tune] of a spec with these values."""
     return Search.model_validate(values)
 
 
@@ -28,7 +31,7 @@ def settings(wanted: Search, task: str = "tiny", loss: str = "exact") -> list[di
 
 def rates(wanted: Search, loss: str) -> list[float]:
     """Return the rates of a loss, each once, in the order of its draws."""
-    return [*dict.fromkeys(one["recipe.lr"] for one in settings(wanted, loss=loss))]
+    return list(dict.fromkeys(one["recipe.lr"] for one in settings(wanted, loss=loss)))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
@@ -75,17 +78,32 @@ def test_eight_draws_of_a_list_begin_with_four() -> None:
     assert eight[: len(four)] == four
 
 
+def share_of_log_range(rate: float) -> float:
+    """Return how far a rate is from the low end of `LR`, 10^-4, to the high one, 10^-1, by its logarithm."""
+    return (math.log10(rate) + 4) / 3
+
+
+def share_of_linear_range(decay: float) -> float:
+    """Return how far a value is from the low end of `DECAY`, 0, to the high one, 1."""
+    return decay
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_points_fill_every_range_evenly(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("setting", "share_of"),
+    [
+        pytest.param("lr", share_of_log_range, id="log"),
+        pytest.param("decay", share_of_linear_range, id="linear"),
+    ],
+)
+def test_points_fill_every_range_evenly(
+    setting: str, share_of: Callable[[float], float], seed: int
+) -> None:
     points = points_of({"lr": LR, "decay": DECAY}, 64, seed)
+    parts = sorted(math.floor(share_of(point[setting]) * 64) for point in points)
     # Of 64 points of a Sobol sequence one lies in each of 64 equal parts of every axis; rounding
     # to four digits may carry one over an edge.
-    for shares in (
-        [(math.log10(point["lr"]) + 4) / 3 for point in points],
-        [point["decay"] for point in points],
-    ):
-        parts = sorted(math.floor(share * 64) for share in shares)
-        assert parts == pytest.approx(range(64), abs=1)
+    assert parts == pytest.approx(range(64), abs=1)
 
 
 def test_two_ranges_are_not_drawn_together() -> None:
@@ -101,15 +119,14 @@ def test_values_have_four_significant_digits() -> None:
 
 def test_lists_are_crossed_with_the_points() -> None:
     wanted = search(draws=3, recipe={"lr": LR, "head_init": ["prior", "paper"], "epochs": [2, 3]})
-    found = settings(wanted)
-    assert len(found) == 3 * 2 * 2
-    for rate in {one["recipe.lr"] for one in found}:
-        pairs = [
-            (one["recipe.head_init"], one["recipe.epochs"])
-            for one in found
-            if one["recipe.lr"] == rate
-        ]
-        assert sorted(pairs) == [("paper", 2), ("paper", 3), ("prior", 2), ("prior", 3)]
+    tried = [
+        (one["recipe.lr"], one["recipe.head_init"], one["recipe.epochs"])
+        for one in settings(wanted)
+    ]
+    three_rates = rates(wanted, "exact")
+    assert len(three_rates) == 3
+    crossed = itertools.product(three_rates, ["prior", "paper"], [2, 3])
+    assert sorted(tried) == sorted(crossed)
 
 
 def test_two_starts_and_eight_rates_are_sixteen_draws() -> None:

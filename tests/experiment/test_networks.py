@@ -1,5 +1,6 @@
 """Networks as an axis of a comparison: what they share, what tells their cells apart, and what is refused."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests._helpers.training import normed_network, small_cell, train
 
 
 def planned(*settings: str, **values: Any) -> Plan:
+    """Return the plan of two losses on the smallest task, with assignments and with other fields of the spec."""
     fields = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
     for setting in settings:
         apply_assignment(fields, setting)
@@ -99,8 +101,8 @@ def test_another_parameter_of_a_network_is_another_cell() -> None:
 @pytest.mark.parametrize(
     ("task", "key", "of_tiny"),
     [
-        pytest.param("synthetic-bags", "hidden", 16, id="of-both-tasks"),
-        pytest.param("sound-events", "stride", None, id="of-one-task"),
+        pytest.param("synthetic-bags", "hidden", 16, id="of both tasks"),
+        pytest.param("sound-events", "stride", None, id="of one task"),
     ],
 )
 def test_a_setting_reaches_networks_of_several_tasks(
@@ -148,72 +150,135 @@ def test_a_network_edited_after_planning_is_not_trained(tmp_path: Path) -> None:
         train(cell, tmp_path / "after")
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (
-            ("exact", TINY, "mpl"),
+@dataclass(frozen=True)
+class Wrong:
+    """A loss, a task and a network that do not suit one another, and the complaint that says so."""
+
+    loss: str
+    task: str
+    network: str
+    complaint: str
+    assignments: tuple[str, ...] = ()
+
+
+WRONG_NETWORKS = [
+    pytest.param(
+        Wrong(
+            "exact",
+            TINY,
+            "mpl",
             "head softmax; did you mean 'mlp'? (there are: mlp, linear, context; ",
         ),
-        (
-            ("exact", TINY, "gated-attention"),
+        id="misspelt",
+    ),
+    pytest.param(
+        Wrong(
+            "exact",
+            TINY,
+            "gated-attention",
             "'gated-attention' is no network for tiny and a loss with",
         ),
-        (
-            ("exact", "sound-events", "mlp"),
+        id="for other losses",
+    ),
+    pytest.param(
+        Wrong(
+            "exact",
+            "sound-events",
+            "mlp",
             "conv, gru, context; for losses with the head sigmoid also dsmil, gated-attention, set-",
         ),
-        (("exact", "image-bags", "gru"), "'gru' is no network for image-bags"),
-        (("exact", "image-bags", "resnet18", "-p", "network.weights=absent.pth"), "absent.pth"),
-        (
-            ("exact", "image-bags", "resnet18", "-p", "network.stride=32"),
+        id="of another task",
+    ),
+    pytest.param(
+        Wrong("exact", "image-bags", "gru", "'gru' is no network for image-bags"),
+        id="for another kind of bags",
+    ),
+    pytest.param(
+        Wrong("exact", "image-bags", "resnet18", "absent.pth", ("network.weights=absent.pth",)),
+        id="file of weights missing",
+    ),
+    pytest.param(
+        Wrong(
+            "exact",
+            "image-bags",
+            "resnet18",
             "2 classes, and the network 1 positions",
+            ("network.stride=32",),
         ),
-        (("exact", "mnist", "resnet19"), ", and torchvision's, such as resnet18; "),
-        (("cross-entropy", TINY, "default"), "tiny has no network for losses with the head class"),
-        (
-            ("cross-entropy", "cifar10", "resnet18"),
+        id="fewer positions than classes",
+    ),
+    pytest.param(
+        Wrong("exact", "mnist", "resnet19", ", and torchvision's, such as resnet18; "),
+        id="no network of torchvision",
+    ),
+    pytest.param(
+        Wrong(
+            "cross-entropy", TINY, "default", "tiny has no network for losses with the head class"
+        ),
+        id="task without a classifier",
+    ),
+    pytest.param(
+        Wrong(
+            "cross-entropy",
+            "cifar10",
+            "resnet18",
             "is no network for cifar10 and a loss with the head class",
         ),
-        (
-            ("cross-entropy", "cifar10", "context"),
+        id="torchvision's for a class of the bag",
+    ),
+    pytest.param(
+        Wrong(
+            "cross-entropy",
+            "cifar10",
+            "context",
             "'context' is no network for cifar10 and a loss with the head class",
         ),
-        (("exact", TINY, "absent.py"), "no file absent.py to load a network from"),
-        (("exact", TINY, TINY), "tiny_task.py holds 2 network entries: name one of them, "),
-        (
-            ("exact", TINY, "mlp", "-p", "network.width=3"),
-            "unknown parameter of network mlp 'width'",
+        id="context for a class of the bag",
+    ),
+    pytest.param(
+        Wrong("exact", TINY, "absent.py", "no file absent.py to load a network from"),
+        id="file missing",
+    ),
+    pytest.param(
+        Wrong("exact", TINY, TINY, "tiny_task.py holds 2 network entries: name one of them, "),
+        id="file of two networks",
+    ),
+    pytest.param(
+        Wrong(
+            "exact", TINY, "mlp", "unknown parameter of network mlp 'width'", ("network.width=3",)
         ),
-        (
-            ("exact", TINY, "mlp", "-p", "network.linear.hidden=3"),
+        id="parameter unknown",
+    ),
+    pytest.param(
+        Wrong(
+            "exact",
+            TINY,
+            "mlp",
             "unknown network of this run (-p network.linear.",
+            ("network.linear.hidden=3",),
         ),
-        (("exact", TINY, "mlp", "-p", "network.hidden=0"), "network mlp: hidden = 0 is wrong"),
-    ],
-    ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else "",
-)
+        id="parameter of a network that was not chosen",
+    ),
+    pytest.param(
+        Wrong("exact", TINY, "mlp", "network mlp: hidden = 0 is wrong", ("network.hidden=0",)),
+        id="parameter out of range",
+    ),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_NETWORKS)
 def test_a_network_that_does_not_suit_is_one_line(
-    words: tuple[str, ...], says: str, milbench: Milbench, root: Path, data_of_all: Path
+    wrong: Wrong, milbench: Milbench, root: Path, data_of_all: Path
 ) -> None:
-    loss, task, network, *more = words
-    own = [
-        word
-        for key, value in PARAMS.get(task, {}).items()
-        for word in ("-p", f"task.{key}={value}".lower())
-    ]
-    ran = milbench(
-        "run",
-        "--loss",
-        loss,
-        "--task",
-        task,
-        "--network",
-        network,
-        *more,
-        *own,
-        "--data-dir",
-        str(data_of_all),
-    )
-    assert says in ran.complaint()
+    chosen = ["--loss", wrong.loss, "--task", wrong.task, "--network", wrong.network]
+    settings = []
+    for assignment in wrong.assignments:
+        settings += ["-p", assignment]
+    for key, value in PARAMS.get(wrong.task, {}).items():
+        # TOML writes true where Python writes True.
+        settings += ["-p", f"task.{key}={value}".lower()]
+
+    ran = milbench("run", *chosen, *settings, "--data-dir", str(data_of_all))
+
+    assert wrong.complaint in ran.complaint()
     assert not list(root.glob("runs/cells/*"))

@@ -13,6 +13,7 @@ from milbench.contracts.folds import Folds
 from milbench.experiment.cell import CELL_FORMAT, FORMAT_OF_BEFORE, Cell
 from milbench.experiment.display_names import labels
 from milbench.experiment.make_plan import make_plan
+from milbench.experiment.plan import Plan
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.experiment.spec_files import make_spec
 from tests._helpers.cells import make_cell
@@ -22,45 +23,80 @@ REPORTS = Path(__file__).parents[2] / "reports"
 PUBLISHED = sorted(path.parent.name for path in REPORTS.glob("*/comparison.json.gz"))
 
 
-def cell(
-    task: dict[str, Any] | None = None, network: str = "mlp", width: int = 64, **loss: Any
-) -> Cell:
-    return make_cell(
-        network=network,
-        loss_params=loss,
-        task_params=task or {},
-        network_params={"width": width},
-    )
+def with_loss(**params: Any) -> Cell:
+    """Return a cell whose loss has these parameters."""
+    return make_cell(loss_params=params)
 
 
-@pytest.mark.parametrize(("cells", "names"), [
-    ([cell()], ["exact"]),
-    ([cell(a=1, b=2), cell(a=1, b=3)], ["exact b=2", "exact b=3"]),
-    ([cell(a=1, b=1), cell(a=2, b=2)], ["exact a=1", "exact a=2"]),
-    ([cell(w="x/one.pt"), cell(w="y/two.pt")], ["exact w=one", "exact w=two"]),
-    ([cell(w="x/one.pt"), cell(w="y/one.pt")], ["exact w=x/one.pt", "exact w=y/one.pt"]),
-])  # fmt: skip
+def with_network(name: str, width: int) -> Cell:
+    """Return a cell with a network of this width."""
+    return make_cell(network=name, network_params={"width": width})
+
+
+def on_table(table: str, task: str = "feature-bags") -> Cell:
+    """Return a cell of a task that reads a table."""
+    return make_cell(task=task, task_params={"table": table})
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        pytest.param([with_loss()], ["exact"], id="one loss"),
+        pytest.param(
+            [with_loss(a=1, b=2), with_loss(a=1, b=3)],
+            ["exact b=2", "exact b=3"],
+            id="one parameter differs",
+        ),
+        pytest.param(
+            [with_loss(a=1, b=1), with_loss(a=2, b=2)],
+            ["exact a=1", "exact a=2"],
+            id="the first of two is enough",
+        ),
+        pytest.param(
+            [with_loss(w="x/one.pt"), with_loss(w="y/two.pt")],
+            ["exact w=one", "exact w=two"],
+            id="files by their stems",
+        ),
+        pytest.param(
+            [with_loss(w="x/one.pt"), with_loss(w="y/one.pt")],
+            ["exact w=x/one.pt", "exact w=y/one.pt"],
+            id="files of one stem by their paths",
+        ),
+    ],
+)
 def test_losses_are_named_by_the_parameters_in_which_they_differ(
     cells: list[Cell], names: list[str]
 ) -> None:
-    assert [labels(cells)[planned.id].loss for planned in cells] == names
+    assert [labels(cells)[cell.id].loss for cell in cells] == names
 
 
-def test_tables_stand_in_place_of_their_task() -> None:
-    cells = [cell(task={"table": table}) for table in ("here/birds.csv", "here/bats.csv")]
-    assert [labels(cells)[one.id].task for one in cells] == ["birds", "bats"]
-    assert [found.task for found in labels(cells[:1]).values()] == ["birds"]
-    other = make_cell(task="image-bags", task_params={"table": "here/birds.csv"})
-    assert len({found.task for found in labels([cells[0], other]).values()}) == 2, (
-        "by two tasks it is not told apart"
-    )
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        pytest.param(["here/birds.csv"], ["birds"], id="one table"),
+        pytest.param(["here/birds.csv", "here/bats.csv"], ["birds", "bats"], id="two tables"),
+    ],
+)
+def test_tables_stand_in_place_of_their_task(tables: list[str], names: list[str]) -> None:
+    cells = [on_table(table) for table in tables]
+    assert [labels(cells)[cell.id].task for cell in cells] == names
+
+
+def test_a_table_of_two_tasks_does_not_name_both() -> None:
+    cells = [on_table("here/birds.csv"), on_table("here/birds.csv", task="image-bags")]
+    names = {label.task for label in labels(cells).values()}
+    assert len(names) == 2
+
+
+def test_the_only_network_of_a_task_is_not_named() -> None:
+    (label,) = labels([with_network("mlp", width=64)]).values()
+    assert label.network == ""
 
 
 def test_networks_are_named_where_a_task_has_several() -> None:
-    cells = [cell(), cell(network="dsmil", width=8), cell(network="dsmil", width=9)]
-    assert {label.network for label in labels(cells[:1]).values()} == {""}
-    label = [labels(cells)[planned.id].variant for planned in cells]
-    assert label == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
+    cells = [with_network("mlp", 64), with_network("dsmil", 8), with_network("dsmil", 9)]
+    names = [labels(cells)[cell.id].variant for cell in cells]
+    assert names == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -72,22 +108,29 @@ def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
 
 
 def test_a_cell_without_a_format_has_that_of_before() -> None:
-    record = cell().to_record()
+    cell = make_cell()
+    record = cell.to_record()
     del record["format"]
-    assert Cell.from_record(record).id == replace(cell(), format=FORMAT_OF_BEFORE).id
+    assert Cell.from_record(record).id == replace(cell, format=FORMAT_OF_BEFORE).id
 
 
 def test_another_format_is_another_cell() -> None:
-    assert cell().id != replace(cell(), format=FORMAT_OF_BEFORE).id
+    cell = make_cell()
+    assert cell.id != replace(cell, format=FORMAT_OF_BEFORE).id
+
+
+def tiny_plan(**values: Any) -> Plan:
+    """Return the plan of one cell on the smallest task, with other fields in its spec."""
+    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0, **values})
+    return make_plan(spec)
 
 
 def test_planned_cells_have_the_newest_format() -> None:
-    planned = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
-    assert {one.format for one in planned.cells} == {CELL_FORMAT}
+    assert {cell.format for cell in tiny_plan().cells} == {CELL_FORMAT}
 
 
 def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
-    new = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
+    new = tiny_plan()
     old = replace(new, cells=[replace(new.cells[0], format=FORMAT_OF_BEFORE)])
     assert new.joined(old).cells == new.cells
 
@@ -96,12 +139,11 @@ def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
     ("stored", "folds"),
     [
         pytest.param([5, 2], Folds(5, repeats=2), id="repeated"),
-        pytest.param([5, 0], Folds(5, repeats=None), id="any-number-of-repetitions"),
+        pytest.param([5, 0], Folds(5, repeats=None), id="any number of repetitions"),
     ],
 )
 def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> None:
-    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}))
-    content = json.loads(plan_to_json(plan))
+    content = json.loads(plan_to_json(tiny_plan()))
     # Plans of before had no digest.
     del content["digest"]
     (key,) = content["tasks"]
@@ -111,6 +153,5 @@ def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> N
 
 
 def test_own_notes_are_those_that_the_spec_lacks() -> None:
-    values = {"name": "t", "losses": ["exact"], "tasks": [TINY], "notes": ["A.", "A."]}
-    plan = make_plan(make_spec(values))
+    plan = tiny_plan(notes=["A.", "A."])
     assert replace(plan, notes=[*plan.notes, "B."]).own_notes == ["B."]

@@ -4,7 +4,9 @@ The choice of thresholds alone is milbench's own; tests/evaluation/test_threshol
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import milbench
-from milbench import Evaluation, UsageError
+from milbench import Comparison, Evaluation, UsageError
 from milbench.contracts.predictions import Predictions, load_predictions
 from milbench.evaluation.thresholds import choose_threshold
 from milbench.experiment.cell import Cell
@@ -56,40 +58,56 @@ def arrays_of(path: Path, epoch: str = "last") -> Arrays:
 def recomputed(arrays: Arrays) -> dict[str, float]:
     """Every metric of validation and test bags that can be computed from these arrays."""
     chosen_by = "calibration" if "calibration/presence" in arrays else "validation"
-    scores = arrays[f"{chosen_by}/presence"]
-    labels = arrays[f"{chosen_by}/labels"]
-    near = 0.0 if chosen_by == "calibration" else None
-    values = {
-        "chosen/threshold": choose_threshold(scores, labels, by="sets", near=near),
-        "chosen/label_threshold": choose_threshold(scores, labels, by="labels", near=near),
-        "chosen/bags": len(labels),
-    }
-    decoder = ""
-    if f"{chosen_by}/reading/true" in arrays:
-        wrong = {name: wrong_strings(arrays, chosen_by, name).sum() for name in DECODERS}
-        decoder = min(DECODERS, key=lambda name: wrong[name])
+    values = chosen_thresholds(arrays, chosen_by)
     for split in ("validation", "test"):
         if f"{split}/labels" not in arrays:
             continue
         of_split = of_label_sets(arrays, split, values)
         of_split |= of_instances(arrays, split)
+        of_split |= of_the_task_itself(arrays, split)
         of_split |= of_probabilities(arrays, split)
         of_split |= of_constant_answers(arrays, split)
-        if decoder:
-            of_split |= of_reading(arrays, split, decoder)
+        if f"{chosen_by}/reading/true" in arrays:
+            of_split |= of_reading(arrays, split, best_decoder(arrays, chosen_by))
         values |= {f"{split}/{name}": float(value) for name, value in of_split.items()}
-    known = {
-        name.removeprefix("known/"): float(arrays[name])
-        for name in arrays
-        if name.startswith("known/")
-    }
-    for name, value in known.items():
-        values[name] = value
-        for prefix, difference in (("bayes_", "excess_"), ("reference_", "above_reference_")):
-            if f"/{prefix}" in name:
-                own = values[name.replace(prefix, "")]
-                values[name.replace(prefix, difference)] = own - value
+    values |= known_and_differences(arrays, values)
     return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
+    """The thresholds that the bags of a split choose, and how many bags these are."""
+    scores = arrays[f"{chosen_by}/presence"]
+    labels = arrays[f"{chosen_by}/labels"]
+    near = 0.0 if chosen_by == "calibration" else None
+    return {
+        "chosen/threshold": choose_threshold(scores, labels, by="sets", near=near),
+        "chosen/label_threshold": choose_threshold(scores, labels, by="labels", near=near),
+        "chosen/bags": len(labels),
+    }
+
+
+def best_decoder(arrays: Arrays, chosen_by: str) -> str:
+    """The first of the decoders that read most strings of a split exactly."""
+    wrong = {name: wrong_strings(arrays, chosen_by, name).sum() for name in DECODERS}
+    return min(DECODERS, key=lambda name: wrong[name])
+
+
+def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str, float]:
+    """What is known of the bags alone, and how far the network's own values are above it."""
+    found = {}
+    for array in arrays:
+        if not array.startswith("known/"):
+            continue
+        name = array.removeprefix("known/")
+        value = float(arrays[array])
+        found[name] = value
+        if "/bayes_" in name:
+            own = values[name.replace("bayes_", "")]
+            found[name.replace("bayes_", "excess_")] = own - value
+        if "/reference_" in name:
+            own = values[name.replace("reference_", "")]
+            found[name.replace("reference_", "above_reference_")] = own - value
+    return found
 
 
 def of_label_sets(arrays: Arrays, split: str, chosen: dict[str, float]) -> dict[str, float]:
@@ -97,51 +115,74 @@ def of_label_sets(arrays: Arrays, split: str, chosen: dict[str, float]) -> dict[
     presence = arrays[f"{split}/presence"].astype(float)
     named = presence >= chosen["chosen/threshold"]
     named_by_labels = presence >= chosen["chosen/label_threshold"]
-    occurs = labels.any(axis=0)
-    ranked = np.flatnonzero(occurs & ~labels.all(axis=0))
-    # scikit-learn takes no infinite scores.
-    finite = np.nan_to_num(presence, neginf=-1e30, posinf=1e30)
     values = {
-        "set_error": np.mean([(a != b).any() for a, b in zip(named, labels, strict=True)]),
+        "set_error": (named != labels).any(axis=1).mean(),
         "label_error": (named != labels).mean(),
         "own_label_error": (named_by_labels != labels).mean(),
     }
+    occurs = labels.any(axis=0)
     if occurs.any():
-        for name, predicted in (("macro_f1", named), ("own_macro_f1", named_by_labels)):
-            by_class = [
-                f1_score(labels[:, c], predicted[:, c], zero_division=0)
-                for c in np.flatnonzero(occurs)
-            ]
-            values[name] = np.mean(by_class)
-    if len(ranked):
-        values["average_precision"] = np.mean(
-            [average_precision_score(labels[:, c], finite[:, c]) for c in ranked]
+        f1 = partial(f1_score, zero_division=0)
+        values["macro_f1"] = mean_over_classes(f1, labels, named, occurs)
+        values["own_macro_f1"] = mean_over_classes(f1, labels, named_by_labels, occurs)
+    # A class that is in all bags, or in none, ranks nothing.
+    is_ranked = occurs & ~labels.all(axis=0)
+    if is_ranked.any():
+        # scikit-learn takes no infinite scores.
+        finite = np.nan_to_num(presence, neginf=-1e30, posinf=1e30)
+        values["average_precision"] = mean_over_classes(
+            average_precision_score, labels, finite, is_ranked
         )
-        values["auroc"] = np.mean([roc_auc_score(labels[:, c], finite[:, c]) for c in ranked])
+        values["auroc"] = mean_over_classes(roc_auc_score, labels, finite, is_ranked)
     return values
+
+
+def mean_over_classes(
+    score: Callable[..., float],
+    labels: NDArray[Any],
+    predicted: NDArray[Any],
+    classes: Any,
+) -> float:
+    """The mean of a score over some classes.
+
+    Labels and predictions have a column for each class; `classes` (C,) bool is True where the class counts.
+    """
+    of_classes = [score(labels[:, c], predicted[:, c]) for c in np.flatnonzero(classes)]
+    return float(np.mean(of_classes))
 
 
 def of_instances(arrays: Arrays, split: str) -> dict[str, float]:
     values = {}
-    single = split if arrays[f"{split}/is_single_instance"] else f"{split}_single"
+    single = single_instance_split(arrays, split)
     if f"{single}/classes" in arrays:
         scores = arrays[f"{single}/classes"]
-        wrong = (scores.argmax(axis=1) != arrays[f"{single}/labels"].argmax(axis=1)) | (
-            scores.max(axis=1) == -np.inf
-        )
-        values["instance_error"] = wrong.mean()
+        is_other_class = scores.argmax(axis=1) != arrays[f"{single}/labels"].argmax(axis=1)
+        names_none = scores.max(axis=1) == -np.inf
+        values["instance_error"] = (is_other_class | names_none).mean()
     labels = arrays[f"{split}/labels"]
     if f"{split}/hits" in arrays and labels.any():
         values["hit_rate"] = arrays[f"{split}/hits"][labels].mean()
     if f"{split}/wrong" in arrays:
         values["posterior_error"] = arrays[f"{split}/wrong"].sum() / arrays[f"{split}/sizes"].sum()
+    return values
+
+
+def single_instance_split(arrays: Arrays, split: str) -> str:
+    """The name of the split's bags of one instance, which may be the split itself."""
+    if arrays[f"{split}/is_single_instance"]:
+        return split
+    return f"{split}_single"
+
+
+def of_the_task_itself(arrays: Arrays, split: str) -> dict[str, float]:
+    """The metrics that only its task defines, each the ratio of two sums."""
+    values = {}
     prefix = f"{split}/ratios/"
     for name in arrays:
         if name.startswith(prefix) and name.endswith("/sums"):
             metric = name.removeprefix(prefix).removesuffix("/sums")
-            values[metric] = arrays[name].sum(dtype=float) / arrays[
-                f"{prefix}{metric}/weights"
-            ].sum(dtype=float)
+            weights = arrays[f"{prefix}{metric}/weights"]
+            values[metric] = arrays[name].sum(dtype=float) / weights.sum(dtype=float)
     return values
 
 
@@ -152,12 +193,13 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
     if f"{split}/log_prob" in arrays and np.isfinite(arrays[f"{split}/log_prob"]).all():
         values["nll"] = -arrays[f"{split}/log_prob"].mean(dtype=float)
     if arrays[f"{split}/presence_is_log_odds"]:
+        # Where the exponential is too large for a float, the probability is 0.
         with np.errstate(over="ignore"):
-            values["presence_ece"] = calibration_error(
-                1 / (1 + np.exp(-presence.ravel())), labels.ravel()
-            )
+            probabilities = 1 / (1 + np.exp(-presence.ravel()))
+        values["presence_ece"] = calibration_error(probabilities, labels.ravel())
     if f"{split}/even_odds_log_prob" in arrays:
         right = ((presence >= 0) == labels).all(axis=1)
+        # A probability in float32 that rounds to 1 counts as the number below 1.
         log_prob = arrays[f"{split}/even_odds_log_prob"].astype(float).clip(max=-(2.0**-24))
         values["set_ece"] = calibration_error(np.exp(log_prob), right)
     return values
@@ -166,12 +208,15 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
 def calibration_error(probabilities: NDArray[Any], happened: NDArray[Any]) -> float:
     """The mean distance of frequency and probability over 15 bins by rank, in which equal forecasts stay together."""
     ordered = sorted(probabilities.tolist())
-    bins: dict[int, list[tuple[float, bool]]] = {}
+    expected = [0.0] * 15
+    observed = [0] * 15
     for probability, event in zip(probabilities.tolist(), happened.tolist(), strict=True):
-        bins.setdefault(15 * ordered.index(probability) // len(ordered), []).append(
-            (probability, event)
-        )
-    distances = [abs(sum(p for p, _ in part) - sum(e for _, e in part)) for part in bins.values()]
+        # The rank of the first of equal forecasts.
+        rank = ordered.index(probability)
+        place = 15 * rank // len(ordered)
+        expected[place] += probability
+        observed[place] += int(event)
+    distances = [abs(e - o) for e, o in zip(expected, observed, strict=True)]
     return sum(distances) / len(ordered)
 
 
@@ -184,11 +229,10 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
         "no_skill_set_error": (labels != arrays["training/most_common_set"]).any(axis=1).mean(),
         "no_skill_label_error": (labels != (shares > 0.5)).mean(),
     }
-    single = split if arrays[f"{split}/is_single_instance"] else f"{split}_single"
+    single = single_instance_split(arrays, split)
     if f"{single}/labels" in arrays:
-        values["no_skill_instance_error"] = (
-            1 - arrays[f"{single}/labels"][:, shares.argmax()].mean()
-        )
+        has_commonest_class = arrays[f"{single}/labels"][:, shares.argmax()]
+        values["no_skill_instance_error"] = 1 - has_commonest_class.mean()
     if f"{split}/instance_classes" in arrays:
         counts = arrays[f"{split}/instance_classes"]
         values["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
@@ -196,12 +240,11 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def wrong_strings(arrays: Arrays, split: str, decoder: str) -> NDArray[np.bool_]:
-    rows = zip(
-        arrays[f"{split}/reading/{decoder}"].tolist(),
-        arrays[f"{split}/reading/true"].tolist(),
-        strict=True,
-    )
-    return np.array([read != true for read, true in rows])
+    """(n,), whether a decoder reads another string than the true one."""
+    read = arrays[f"{split}/reading/{decoder}"]
+    true = arrays[f"{split}/reading/true"]
+    assert read.shape == true.shape
+    return np.asarray((read != true).any(axis=1))
 
 
 def of_reading(arrays: Arrays, split: str, decoder: str) -> dict[str, float]:
@@ -212,17 +255,27 @@ def of_reading(arrays: Arrays, split: str, decoder: str) -> dict[str, float]:
     values["transcription_error"] = values[f"transcription_error_{decoder}"]
     pattern = arrays[f"{split}/reading/pattern"]
     values |= {f"error_{name}": (pattern == number).mean() for number, name in enumerate(PATTERNS)}
-    precisions = []
-    true = arrays[f"{split}/reading/true"]
-    for c in sorted({*true[true >= 0].tolist()}):
-        own = np.flatnonzero(arrays[f"{split}/reading/detection_class"] == c)
-        ranked = sorted(own, key=lambda d: -arrays[f"{split}/reading/detection_mass"][d])
-        right = [bool(arrays[f"{split}/reading/detection_right"][d]) for d in ranked]
-        precision = [sum(right[: n + 1]) / (n + 1) for n in range(len(right))]
-        area = sum(max(precision[n:]) for n in range(len(right)) if right[n])
-        precisions.append(area / (true == c).sum())
-    values["box_average_precision"] = np.mean(precisions)
+    values["box_average_precision"] = box_average_precision(arrays, split)
     return values
+
+
+def box_average_precision(arrays: Arrays, split: str) -> float:
+    """The area under the interpolated precision-recall curve of detections, mean over the classes that occur."""
+    true = arrays[f"{split}/reading/true"]
+    detected = arrays[f"{split}/reading/detection_class"]
+    mass = arrays[f"{split}/reading/detection_mass"]
+    is_right = arrays[f"{split}/reading/detection_right"]
+    areas = []
+    for number in sorted(set(true[true >= 0].tolist())):
+        own = np.flatnonzero(detected == number)
+        # Of equal mass the first detection comes first.
+        ranked = own[np.argsort(-mass[own], kind="stable")]
+        right = is_right[ranked].tolist()
+        precision = [sum(right[:count]) / count for count in range(1, len(right) + 1)]
+        # At every right detection recall grows by one instance. Interpolated, the precision is the best from there on.
+        area = sum(max(precision[n:]) for n, hit in enumerate(right) if hit)
+        areas.append(area / (true == number).sum())
+    return float(np.mean(areas))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -240,10 +293,10 @@ def test_every_metric_follows_from_the_predictions(
     )
     trained = train(cell, tmp_path / "cell", data_dir=data_of_all)
     found = recomputed(arrays_of(trained.folder.predictions))
-    history = {metric: value for (epoch, metric), value in trained.history.items() if epoch == 2}
-    expected = {
-        metric: value for metric, value in history.items() if not metric.startswith("train/")
-    }
+    expected = {}
+    for (epoch, metric), value in trained.history.items():
+        if epoch == RECIPE["epochs"] and not metric.startswith("train/"):
+            expected[metric] = value
     assert sorted(found) == sorted(expected)
     for metric, value in expected.items():
         assert found[metric] == pytest.approx(value, rel=1e-5, abs=1e-6), metric
@@ -258,21 +311,22 @@ def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> Non
 
     def evaluated(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
         found = original(setup, epoch, progress)
-        assert found.predictions is not None
-        test = replace(
-            found.predictions["test"], group=np.full(len(found.predictions["test"]), epoch)
-        )
-        predictions = replace(found.predictions, splits={**found.predictions.splits, "test": test})
+        predictions = found.predictions
+        assert predictions is not None
+        test = predictions["test"]
+        marked = replace(test, group=np.full(len(test), epoch))
+        with_mark = replace(predictions, splits={**predictions.splits, "test": marked})
         metrics = found.metrics | {"validation/set_error": errors[epoch - 1]}
-        return replace(found, metrics=metrics, predictions=predictions)
+        return replace(found, metrics=metrics, predictions=with_mark)
 
     monkeypatch.setattr(training, "evaluate", evaluated)
 
 
-def group_of(predictions: Predictions) -> NDArray[Any]:
+def epoch_of(predictions: Predictions) -> int:
+    """Return the epoch that `scored_by_epoch` has written into predictions."""
     group = predictions["test"].group
     assert group is not None
-    return group
+    return int(group[0])
 
 
 SYNTHETIC: dict[str, Any] = {
@@ -281,24 +335,32 @@ SYNTHETIC: dict[str, Any] = {
 }
 
 
+THREE_EPOCHS = RECIPE | {"epochs": 3, "evaluation_bags": 20}
+
+
 @pytest.mark.parametrize(
-    ("errors", "best"),
+    ("errors", "kept"),
     [
-        pytest.param([0.5, 0.2, 0.4], 2, id="the second"),
-        pytest.param([0.2, 0.2, 0.4], 2, id="the later of equals"),
-        pytest.param([0.5, 0.4, 0.3], None, id="the last, which is kept anyway"),
+        pytest.param([0.5, 0.2, 0.4], {"last": 3, "best": 2}, id="the second"),
+        pytest.param([0.2, 0.2, 0.4], {"last": 3, "best": 2}, id="the later of equals"),
+        pytest.param([0.5, 0.4, 0.3], {"last": 3}, id="the last, which is kept anyway"),
     ],
 )
 def test_the_best_epoch_by_validation_is_kept(
-    errors: list[float], best: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    errors: list[float], kept: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored_by_epoch(monkeypatch, errors)
-    recipe = RECIPE | {"epochs": 3, "evaluation_bags": 20}
-    trained = train(small_cell(recipe=recipe, **SYNTHETIC), tmp_path / "cell")
-    kept = load_predictions(trained.folder.predictions)
-    epochs = {name: (epoch, int(group_of(found)[0])) for name, (epoch, found) in kept.items()}
-    expected = {"last": (3, 3)} | ({"best": (best, best)} if best else {})
-    assert epochs == expected
+    trained = train(small_cell(recipe=THREE_EPOCHS, **SYNTHETIC), tmp_path / "cell")
+    stored = load_predictions(trained.folder.predictions)
+    assert {name: epoch for name, (epoch, _) in stored.items()} == kept
+    assert {name: epoch_of(predictions) for name, (_, predictions) in stored.items()} == kept
+
+
+def test_a_finished_cell_keeps_no_second_file_of_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored_by_epoch(monkeypatch, [0.5, 0.2, 0.4])
+    trained = train(small_cell(recipe=THREE_EPOCHS, **SYNTHETIC), tmp_path / "cell")
     trained.folder.finish(trained.result)
     assert kept_best(trained.folder) == []
 
@@ -314,7 +376,7 @@ def killed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
         raise Stop
 
     scored_by_epoch(monkeypatch, [0.5, 0.2, 0.4])
-    cell = small_cell(recipe=RECIPE | {"epochs": 3, "evaluation_bags": 20}, **SYNTHETIC)
+    cell = small_cell(recipe=THREE_EPOCHS, **SYNTHETIC)
     with monkeypatch.context() as patch:
         patch.setattr("milbench.training.epoch_evaluation._save_gallery", stop)
         with pytest.raises(Stop):
@@ -346,7 +408,7 @@ def test_damaged_predictions_of_the_best_epoch_let_training_start_anew(
 def test_a_killed_training_leaves_the_predictions_of_the_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = small_cell(recipe=RECIPE | {"epochs": 3, "evaluation_bags": 20}, **SYNTHETIC)
+    cell = small_cell(recipe=THREE_EPOCHS, **SYNTHETIC)
     unbroken = train(cell, tmp_path / "unbroken").folder.predictions.read_bytes()
     with monkeypatch.context() as patch:
         stop_after(4, patch)
@@ -356,7 +418,7 @@ def test_a_killed_training_leaves_the_predictions_of_the_unbroken_one(
 
 
 def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None:
-    """The example of docs/predictions.md, from the file alone."""
+    # The example of docs/predictions.md.
     comparison = milbench.compare(
         "exact",
         {"synthetic-bags": {"bags_per_epoch": 64}},
@@ -374,20 +436,37 @@ def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None
     assert macro == pytest.approx(comparison.table(metric="average_precision")["mean"].item())
 
 
-def test_a_comparison_has_the_predictions_of_its_cells(tmp_path: Path) -> None:
-    comparison = milbench.compare(
-        ["exact", "one-vs-rest"],
-        {"synthetic-bags": {"bags_per_epoch": 64}},
-        seeds=[0, 1],
-        recipe=RECIPE | {"evaluation_bags": 30},
-        root=tmp_path,
-        progress=False,
-        in_process=True,
-    )
-    found = comparison.predictions("synthetic-bags")
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Return a comparison of two losses and two seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        # MLflow takes seconds to import, and the fixture that leaves it out is of one test.
+        patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
+        patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
+        return milbench.compare(
+            ["exact", "one-vs-rest"],
+            {"synthetic-bags": {"bags_per_epoch": 64}},
+            seeds=[0, 1],
+            recipe=RECIPE | {"evaluation_bags": 30},
+            root=tmp_path_factory.mktemp("compared"),
+            progress=False,
+            in_process=True,
+        )
+
+
+def test_a_comparison_has_the_predictions_of_its_cells(compared: Comparison) -> None:
+    found = compared.predictions("synthetic-bags")
     assert set(found) == {("exact", 0), ("exact", 1), ("one-vs-rest", 0), ("one-vs-rest", 1)}
-    test = found["exact", 1]["test"]
-    assert test.labels.shape == test.presence.shape == (30, 5)
-    assert found["exact", 1].class_names == ["0", "1", "2", "3", "4"]
+
+
+def test_predictions_are_those_of_the_evaluated_bags(compared: Comparison) -> None:
+    predictions = compared.predictions("synthetic-bags")["exact", 1]
+    bags, classes = 30, 5
+    assert predictions["test"].labels.shape == (bags, classes)
+    assert predictions["test"].presence.shape == (bags, classes)
+    assert predictions.class_names == ["0", "1", "2", "3", "4"]
+
+
+def test_predictions_of_a_task_that_was_not_compared_are_refused(compared: Comparison) -> None:
     with pytest.raises(UsageError, match="unknown task of this comparison"):
-        comparison.predictions("birds")
+        compared.predictions("birds")

@@ -5,7 +5,7 @@ import io
 import itertools
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -186,41 +186,58 @@ class Seen:
     """The digests of the items that each metric is of."""
 
 
+class Observer:
+    """Trains cells of two epochs, and records what each was trained from and on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._normed = normed_network(folder)
+        self._known: dict[tuple[str, str, int], Seen] = {}
+        self._seen: list[Seen] = []
+        self._train_batches = Setup.train_batches
+
+    def look(self, loss: str, network: str, seed: int) -> Seen:
+        """Return what a cell of a loss, a network and a seed has seen; it is trained once."""
+        key = (loss, network, seed)
+        if key not in self._known:
+            network_name = self._normed if network == "normed" else network
+            recipe = {"optimizer": "recording"}
+            cell = small_cell(loss, seed, networks=[network_name], recipe=recipe)
+            trained = train(cell, self._folder / cell.id)
+            seen = self._seen[-1]
+            seen.items = {name: items for name, (_, _, items) in trained.outcomes.items()}
+            self._known[key] = seen
+        return self._known[key]
+
+    def recording_optimizer(
+        self, model: torch.nn.Module, recipe: Recipe, seed: int
+    ) -> torch.optim.Optimizer:
+        """Record the weights that a training starts from; an optimiser is made before the first step."""
+        start = {name: weights.clone() for name, weights in model.state_dict().items()}
+        self._seen.append(Seen(start, batches=[]))
+        return torch.optim.SGD(model.parameters(), lr=recipe.lr)
+
+    def recorded_batches(self, setup: Setup, epoch: int) -> Iterator[Bags]:
+        """Yield the batches of an epoch, and record them."""
+        for bags in self._train_batches(setup, epoch):
+            content = bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes()
+            self._seen[-1].batches.append(content)
+            yield bags
+
+
 @pytest.fixture(scope="module")
 def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str, int], Seen]]:
     """Return a function that trains a cell of a loss, a network and a seed, and says what it saw."""
-    folder = tmp_path_factory.mktemp("seen")
-    normed = normed_network(folder)
-    known: dict[tuple[str, str, int], Seen] = {}
-    seen: list[Seen] = []
-    train_batches = Setup.train_batches
+    observer = Observer(tmp_path_factory.mktemp("seen"))
+    optimizer = RegistryEntry("recording", "here", lambda: observer.recording_optimizer, "")
 
-    def recording(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-        start = {name: weights.clone() for name, weights in model.state_dict().items()}
-        seen.append(Seen(start, []))
-        return torch.optim.SGD(model.parameters(), lr=recipe.lr)
+    def recorded_batches(setup: Setup, epoch: int) -> Iterator[Bags]:
+        return observer.recorded_batches(setup, epoch)
 
-    def recorded(setup: Setup, epoch: int) -> Iterator[Bags]:
-        for bags in train_batches(setup, epoch):
-            content = bags.instances.numpy().tobytes() + bags.labels.numpy().tobytes()
-            seen[-1].batches.append(content)
-            yield bags
-
-    def look(loss: str, network: str, seed: int) -> Seen:
-        if (loss, network, seed) not in known:
-            network_name = normed if network == "normed" else network
-            recipe = {"optimizer": "recording"}
-            cell = small_cell(loss, seed, networks=[network_name], recipe=recipe)
-            trained = train(cell, folder / cell.id)
-            seen[-1].items = {name: items for name, (_, _, items) in trained.outcomes.items()}
-            known[loss, network, seed] = seen[-1]
-        return known[loss, network, seed]
-
-    entry = RegistryEntry("recording", "here", lambda: recording, "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(optimizers().entries, "recording", entry)
-        patch.setattr(Setup, "train_batches", recorded)
-        yield look
+        patch.setitem(optimizers().entries, "recording", optimizer)
+        patch.setattr(Setup, "train_batches", recorded_batches)
+        yield observer.look
 
 
 Look = Callable[[str, str, int], Seen]
@@ -236,11 +253,11 @@ def test_every_batch_of_two_epochs_is_drawn_anew(look: Look) -> None:
 @pytest.mark.parametrize(
     ("loss", "network"),
     [
-        ("max-pooling", "mlp"),
-        ("one-vs-rest", "mlp"),
-        ("one-vs-rest", "linear"),
-        ("one-vs-rest", "gated-attention"),
-        ("one-vs-rest", "normed"),
+        pytest.param("max-pooling", "mlp", id="another loss"),
+        pytest.param("one-vs-rest", "mlp", id="a loss with detectors"),
+        pytest.param("one-vs-rest", "linear", id="another network"),
+        pytest.param("one-vs-rest", "gated-attention", id="a network of whole bags"),
+        pytest.param("one-vs-rest", "normed", id="a network that normalises over batches"),
     ],
 )
 def test_losses_and_networks_of_a_seed_see_the_same_bags(
@@ -277,28 +294,41 @@ def test_another_seed_starts_from_other_weights(look: Look) -> None:
     assert not torch.equal(of_5, of_6)
 
 
+BACKGROUND = 3
+"""The channel of the background of the smallest task, which has three classes in bags of five instances."""
+
+
 def enumerated(
     log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]
 ) -> torch.Tensor:
-    """Return -log of the summed probability of every label map that shows what the bag shows."""
-    log_probs = []
-    for label_map in itertools.product(range(4), repeat=5):
-        if shown(label_map) == shown(classes):
-            terms = [log_p[c, k] for k, c in enumerate(label_map)]
-            log_probs.append(torch.stack(terms).sum())
+    """Return -log of the summed probability of every label map that shows what the bag shows.
+
+    `log_p` (C+1, K) are the log-probabilities of each class at each position; `classes` are those of the instances.
+    """
+    label_maps = itertools.product(range(BACKGROUND + 1), repeat=5)
+    showing_the_same = [kinds for kinds in label_maps if shown(kinds) == shown(classes)]
+    log_probs = [at_classes(log_p, label_map).sum() for label_map in showing_the_same]
     return -torch.stack(log_probs).logsumexp(0)
 
 
+def at_classes(log_p: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
+    """Return (K,), the log-probability of the class that each position has."""
+    return torch.stack([log_p[number, position] for position, number in enumerate(classes)])
+
+
 def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    return enumerated(log_p, classes, lambda kinds: {*kinds} - {3})
+    """The loss of label sets: a label map shows the classes that it has, whatever their number and place."""
+    return enumerated(log_p, classes, lambda label_map: set(label_map) - {BACKGROUND})
 
 
 def count_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
+    """The loss of counts: a label map shows its classes and how often it has each."""
     return enumerated(log_p, classes, sorted)
 
 
 def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    return -torch.stack([log_p[c, k] for k, c in enumerate(classes)]).mean()
+    """The loss of positions: the mean of -log of the probability of what is there."""
+    return -at_classes(log_p, classes).mean()
 
 
 ONE_STEP_OF_SGD = {
@@ -324,8 +354,10 @@ def test_a_step_follows_the_gradient_of_the_written_out_loss(
     task = load_task(TINY, batches=1)
     problem = task.load(seed=7)
     network = make_network(task, problem.format, "mlp", {}, seed=7)
+    # The biases of a head that expects about one instance of each class in five.
+    prior = torch.tensor([-math.log(5)] * 3 + [0.0])
     with torch.no_grad():
-        network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
+        network.get_parameter("head.bias").copy_(prior)
     (bags,) = problem.train_batches(0, generator("bags", "tiny", 7, 0))
 
     # The loss is written out bag by bag from the classes of the instances.
@@ -494,6 +526,7 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
     assert rarely.folder.decoder.read_text() == evaluated_often.folder.decoder.read_text()
 
 
+# Two epochs of four steps are eight: a half of them are four, and 0.3 of them two, rounded down.
 @pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
 def test_kept_weights_are_the_mean_of_those_after_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
