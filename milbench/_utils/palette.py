@@ -91,4 +91,5 @@ def _linear(digits: str) -> float:
     share = int(digits, 16) / 255
     if share <= 0.04045:
         return share / 12.92
-    return ((share + 0.055) / 1.055) ** 2.4
+    linear: float = ((share + 0.055) / 1.055) ** 2.4
+    return linear

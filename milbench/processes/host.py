@@ -198,7 +198,7 @@ class Host:
             os.setsid()
             end_with_parent(self.process)
             adopt_orphans()
-            self._give_up_what_is_the_hosts()
+            self._drop_state_of_host()
 
             def ask_for_limit(seconds: float) -> None:
                 writer.send_bytes(LIMIT + struct.pack("d", seconds))
@@ -211,7 +211,7 @@ class Host:
         # Ending in order would run the exit handlers of the host, and wait for threads of plug-ins.
         os._exit(0)
 
-    def _give_up_what_is_the_hosts(self) -> None:
+    def _drop_state_of_host(self) -> None:
         """Restore the signal handlers in a forked process, and close its copies of the host's connections.
 
         A connection counts as closed only when no process holds an end of it any more.
