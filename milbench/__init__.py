@@ -1,8 +1,8 @@
 """Which loss learns best from the label sets of bags, and at what cost.
 
-The names listed in `__all__` are milbench's public interface: they never move. What a loss or a task in a file of its
-own needs is among them. Each is imported when it is first used, so that `import milbench` needs neither torch nor any
-other large library.
+The names in `__all__` are milbench's public interface: they never move. They include all that a loss or a task in a
+user's own file needs. Each is imported on first use, so that `import milbench` loads neither torch nor any other large
+library.
 """
 
 import importlib
@@ -102,6 +102,7 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             value = getattr(importlib.import_module(module), name)
+            # Python asks this function only for names that the module lacks, so once for each name.
             globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

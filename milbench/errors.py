@@ -1,4 +1,4 @@
-"""The exception for a user's mistake, which the command line shows as one line with exit code 2."""
+"""Mistakes of a user, which the command line reports in one line with exit code 2, and the wording of messages."""
 
 import difflib
 import errno
@@ -11,7 +11,12 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
-INTERRUPTED = 130  # exit code after a signal that stops a command, as shells have it for Ctrl-C
+INTERRUPTED = 130
+"""The exit code after a signal that stops a command, the same as shells return after Ctrl-C."""
+LONGEST = 500
+"""Characters of the message of an error that are shown."""
+DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+"""Error numbers of a disk that is full, over a quota, read-only or broken, or of a file that is too large for it."""
 
 
 class UsageError(ValueError):
@@ -21,26 +26,21 @@ class UsageError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-LONGEST = 500
-"""Characters of the message of an error that are shown."""
-
-
 def message(error: BaseException) -> str:
-    """Return the message of an error, also of one of a plug-in that fails when it is asked for."""
+    """Return the message of an error, even where a plug-in's error fails to give one."""
+    # Unlike str(error), this survives an error whose __str__ raises.
     return str(traceback.TracebackException.from_exception(error))
 
 
 def in_one_line(text: str) -> str:
-    """Return a text in one line, which is cut where it is very long: a message may hold a whole tensor."""
-    words = " ".join(text.split())
-    return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
+    """Return a text in one line, shortened if it is very long: a message may hold a whole tensor."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def disk_failure(error: BaseException | None) -> str:
-    """Return in one line how the disk has failed, "" for an error of another kind."""
-    if isinstance(error, OSError) and error.errno in (
-        errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO
-    ):  # fmt: skip
+    """Return in one line how the disk failed, "" for any other error."""
+    if isinstance(error, OSError) and error.errno in DISK_FAILURES:
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     return ""
 
@@ -48,7 +48,10 @@ def disk_failure(error: BaseException | None) -> str:
 def unknown(
     kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()
 ) -> UsageError:
-    """Return the error that `name` is no `kind`, such as "loss", with all choices, and the closest of both lists."""
+    """Return the error that there is no `kind`, such as "loss", called `name`. It lists all choices.
+
+    It also proposes the closest of the choices and of `suggestions`, which are not listed.
+    """
     choices = sorted(choices)
     similar = hint(name, [*choices, *suggestions])
     return UsageError(
@@ -57,7 +60,7 @@ def unknown(
 
 
 def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
-    """Return a value that is one of the choices. Raises UsageError, with the closest one, where it is not."""
+    """Return a value that has to be one of the choices. Raises UsageError with the closest choice if it is not."""
     choices = tuple(choices)
     if value not in choices:
         raise unknown(subject, str(value), choices)
@@ -65,43 +68,44 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 
 
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
-    """Return a finite number above 0, or a whole one from `least` on. Raises UsageError where it is not."""
-    if least is not None and (
-        not isinstance(value, Integral) or isinstance(value, bool) or value < least
-    ):
-        raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
+    """Return a value that has to be a finite number above 0; with `least`, a whole number that is not smaller.
+
+    Raises UsageError if it is not.
+    """
+    if least is not None:
+        # True and False are integers to Python.
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or value < least:
+            raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
     if not (isinstance(value, Real) and 0 < value < math.inf):
         raise UsageError(f"{subject} must be a number above 0, got {value!r}")
     return value
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that is spelled most like a name, None where none is near."""
+    """Return the choice whose spelling is closest to a name, None if none is close."""
     by_lower = {choice.lower(): choice for choice in choices}
-    return next(
-        (
-            by_lower[key]
-            for key in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-        ),
-        None,
-    )
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    if not matches:
+        return None
+    return by_lower[matches[0]]
 
 
 def hint(name: str, choices: Iterable[str]) -> str:
-    """Return the end of a message with the closest choice, "" where none is near."""
+    """Return the end of a message that proposes the closest choice, "" if none is close."""
     similar = closest(name, choices)
     return f"; did you mean {similar!r}?" if similar else ""
 
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """Turn the failed access to a file or folder that the user named into a UsageError, in a block or as a decorator.
+    """Turn a failed access to a file or folder that the user named into a UsageError, for a block or as a decorator.
 
-    Only the access belongs in the block: a ValueError or any other error of a program is a defect, to be shown with its
-    traceback.
+    Only an OSError is turned. A ValueError or any other error is a defect, which is shown with its traceback. So only
+    the access itself belongs in the block.
     """
     try:
         yield
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        raise UsageError(f"{error.strerror or error}{place}"[:500]) from error
+        raise UsageError(f"{error.strerror or error}{place}"[:LONGEST]) from error

@@ -1,7 +1,7 @@
-"""Import what computes cells, before any of them is asked for.
+"""Import everything that computes cells, before the first of them.
 
-`milbench.processes.host` imports this module once, and each cell is a fork of it. Nothing here may make PyTorch start
-threads, which would be missing in the forks: no tensor has more than one element.
+`milbench.processes.host` imports this module once, and each cell is computed by a fork of that process. Nothing here
+may make PyTorch start threads, since the forks would lack them: so no tensor here has more than one element.
 """
 
 import importlib
@@ -20,21 +20,22 @@ SLOW = (
     "sklearn.metrics",
     "platformdirs",
 )
-"""What trains, and what it imports only where a cell needs it."""
+"""Modules that train, and modules that they import only when a cell needs them."""
 
 
 def import_all() -> None:
-    """Import what trains, and the modules of all losses, tasks and networks of milbench itself."""
+    """Import the slow modules, and those of milbench's own losses, tasks and networks."""
     for module in SLOW:
         importlib.import_module(module)
     for registry in registries().values():
         for entry in registry.entries.values():
+            # A plug-in is imported in the processes of its own cells alone.
             if entry.origin == "milbench":
                 importlib.import_module(entry.module)
 
 
 def make_one_step() -> None:
-    """Make a step with one weight and count its operations: PyTorch imports some things only then."""
+    """Train one weight for a step and count its operations: PyTorch imports some modules only then."""
     weight = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.AdamW([weight])
     with FlopCounterMode(display=False):
@@ -46,6 +47,6 @@ def make_one_step() -> None:
 
 import_all()
 make_one_step()
-# Each keeps its answer, so that no cell runs git or reads about the processor again.
+# Both functions cache their answer, so that no cell runs git or reads about the processor again.
 code_version()
 processor()

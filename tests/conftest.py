@@ -1,6 +1,8 @@
+"""Fixtures of all tests: the command line in this process, a root for it, and data sets of a few bags."""
+
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +20,27 @@ from tests._helpers.small_data import small_data
 from tests._helpers.svhn_files import small_svhn
 
 torch.set_num_threads(1)
-console.width = (
-    PIPED_WIDTH  # also in the workers of pytest-xdist, which have a COLUMNS of their own
-)
+# Set here, since the workers of pytest-xdist have a COLUMNS of their own.
+console.width = PIPED_WIDTH
 # Every cell times its loss by the fewest calls, since the tests compute hundreds of cells.
 costs.LEAST_SECONDS = 0.0
-if (
-    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-):  # a shell lets what it starts in the background ignore Ctrl-C
+# A shell lets what it starts in the background ignore Ctrl-C, and the tests would pass that on.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TAKES_ROOT = ("run", "reproduce", "report", "status", "sync", "list", "export", "predict")
+"""The commands with an option `--root`."""
 
-collect_ignore = [
-    "_helpers/package"
-]  # which one test installs: imported from here, it would hide what was installed
+# One test installs this package. Imported from here, it would hide what was installed.
+collect_ignore = ["_helpers/package"]
 
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
     """Forget the losses, tasks and networks that a test loads from files, so that two tests may use the same name.
 
-    So are those that were loaded before: by a fixture that several tests share, or by the tests of the templates.
+    Those that were loaded before a test are forgotten too: by a fixture that several tests share, or by the tests of
+    the templates.
     """
     _forget_plug_ins()
     yield
@@ -46,21 +48,24 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    registries: list[Any] = [
-        losses(),
-        tasks(),
-        networks(),
-    ]  # those that there are now: a test may have made new ones
+    # A test may have made new registries, so they are asked for every time.
+    registries: list[Any] = [losses(), tasks(), networks()]
     for registry in registries:
-        known = [*registry.entries.items()]
+        entries = registry.entries.items()
         registry.entries = {
-            n: e for n, e in known if not e.source and local_object(registry, n) is None
+            name: entry for name, entry in entries if not _is_plug_in(registry, name)
         }
 
 
+def _is_plug_in(registry: Any, name: str) -> bool:
+    """Return whether an entry was loaded from a file, or is a class that a test has defined."""
+    is_from_file = bool(registry.entries[name].source)
+    return is_from_file or local_object(registry, name) is not None
+
+
 @pytest.fixture(autouse=True)
-def same_draws_in_every_order() -> None:
-    """Seed torch's own generator, from which a test may draw: its numbers depend on no test before it."""
+def same_random_values_in_every_order() -> None:
+    """Seed torch's own generator, so that the random values of a test do not depend on the tests before it."""
     torch.manual_seed(0)
 
 
@@ -81,7 +86,7 @@ def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the figures of reports empty, since drawing takes long; the mark `drawn` is of tests that look at them."""
+    """Leave the figures of reports empty, since plotting takes long. Tests that look at them have the mark `drawn`."""
     if request.node.get_closest_marker("drawn"):
         return
     from milbench.report.figures.picture import Picture
@@ -97,9 +102,9 @@ def milbench(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Ran]:
-    """Run the command line in this process, under `root`, cells in this process too, without MLflow.
+    """A function that runs the command line in this process, with cells in this process too, and returns what came out.
 
-    The mark `mirrored` is of tests that need MLflow.
+    Commands get `--root`, unless the words name one. MLflow is left out, unless a test has the mark `mirrored`.
     """
     from milbench.cli import main
 
@@ -108,17 +113,9 @@ def milbench(
     request.getfixturevalue("blank_figures")
 
     def call(*words: str) -> Ran:
-        command = words[0] if words else ""
-        computes = command in ("run", "reproduce")
-        takes_root = computes or command in (
-            "report", "status", "sync", "list", "export", "predict"
-        )  # fmt: skip
-        # In this process, where a test can patch things, unless the test is about workers.
-        here = computes and not {"--jobs", "--cluster"} & {*words}
-        more = ["-p", "run.in_process=true"] if here else []
-        more += ["-p", "run.threads=1"] if computes else []
-        where = ["--root", str(root)] if takes_root and "--root" not in words else []
-        monkeypatch.setattr(sys, "argv", ["milbench", *words, *more, *where])
+        more = _more_words(words, root)
+        monkeypatch.setattr(sys, "argv", ["milbench", *words, *more])
+        # What was printed before the command is not part of its output.
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main.main()
@@ -128,8 +125,23 @@ def milbench(
     return call
 
 
+def _more_words(words: Sequence[str], root: Path) -> list[str]:
+    """Return what is added to the words of a command: a root, one thread, and cells in this process."""
+    command = words[0] if words else ""
+    more = []
+    if command in ("run", "reproduce"):
+        # In this process a test can patch things. Those about workers have one of these options.
+        if "--jobs" not in words and "--cluster" not in words:
+            more += ["-p", "run.in_process=true"]
+        more += ["-p", "run.threads=1"]
+    if command in TAKES_ROOT and "--root" not in words:
+        more += ["--root", str(root)]
+    return more
+
+
 @pytest.fixture
 def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """A tracking server of MLflow on this machine."""
     server = MlflowServer(tmp_path_factory.mktemp("mlflow"))
     server.start()
     yield server
@@ -138,7 +150,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowSe
 
 @pytest.fixture
 def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Take files that were written just now for old ones, whose digests are remembered; return the cache folder."""
+    """Count files that were just written as old ones, whose digests are remembered. Return the cache folder."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)
     monkeypatch.setattr("milbench._utils.digests.RECENT", 0.0)
@@ -147,10 +159,11 @@ def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session")
 def data_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with small files of every data set."""
     return small_data(tmp_path_factory.mktemp("all_data"))
 
 
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with small files of SVHN alone."""
+    """A data directory with small files of SVHN only."""
     return small_svhn(tmp_path_factory.mktemp("data"))

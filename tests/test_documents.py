@@ -1,9 +1,11 @@
 """Every command and every piece of code in the documents runs, or says in a comment why it is not run here.
 
-`<!-- not run: REASON -->` above a fenced block keeps it from being run: it is parsed then, and no more. `<!-- run with:
-WORDS -->`, on one line, adds words to its `milbench run`, such as fewer epochs. `<!-- needs: MODULES -->` names modules
-that a block imports and milbench does not: where one is missing, the page's test is skipped there. A reader of the page
-sees none of them.
+A comment of one line above a fenced block changes how it is tested. Readers of the page do not see it:
+
+- `<!-- not run: REASON -->`: the block is only parsed.
+- `<!-- run with: WORDS -->`: its `milbench run` gets more words, such as fewer epochs.
+- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. Where one is missing, the rest of
+  the page is skipped.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ import random
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,66 +26,74 @@ from markdown_it import MarkdownIt
 
 from tests._helpers.command_line import REPOSITORY, Milbench
 
-PAGES = sorted(
-    [
-        *(REPOSITORY / "docs").glob("*.md"),
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
-    ]
-)
+DOCS = REPOSITORY / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"])
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 WRITES_BIRDS = "milbench data sample birds.csv"
-NOT_RUN = 22  # blocks that say why they are not run; raise it only for what no test can run
+NOT_RUN = 22
+"""How many blocks say why they are not run. Raise it only for what no test can run."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its first line in the file, from 1, and what the comment above it says."""
+    """A fenced block and what the comment above it says."""
 
+    page: str
     line: int
+    """The first line of the block in its page, counted from 1."""
     language: str
     text: str
     not_run: str = ""
+    """Why the block is not run; "" for one that is."""
     words: tuple[str, ...] = ()
+    """What is added to its `milbench run`."""
     needs: tuple[str, ...] = ()
+    """Modules without which it cannot run."""
+
+    @property
+    def place(self) -> str:
+        """Where the block is, for messages."""
+        return f"{self.page}, line {self.line}"
 
     @property
     def commands(self) -> list[list[str]]:
         """The words of each command; of a block that is not run, those of milbench alone.
 
-        A backslash continues a line, && divides it, and a comment ends it.
+        A backslash continues a line, && separates two commands, and a comment ends a line.
         """
-        lines = self.text.replace("\\\n", " ").splitlines()
-        if self.not_run:
-            lines = [line for line in lines if line.startswith("milbench ")]
-        parts = [part for line in lines for part in line.split(" && ")]
-        return [words for part in parts if (words := shlex.split(part, comments=True))]
+        commands = []
+        for line in self.text.replace("\\\n", " ").splitlines():
+            if self.not_run and not line.startswith("milbench "):
+                continue
+            for command in line.split(" && "):
+                words = shlex.split(command, comments=True)
+                if words:
+                    commands.append(words)
+        return commands
 
 
 def blocks(page: Path) -> list[Block]:
-    tokens = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
-    before = [None, *tokens]
-    return [
-        _block(token, last)
-        for last, token in zip(before, tokens, strict=False)
-        if token.type == "fence"
-    ]
+    """Return the fenced blocks of a page."""
+    found = []
+    comment = None
+    for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
+        if token.type == "fence":
+            found.append(_block(page.name, token, comment))
+        # A comment counts only directly above a block.
+        comment = COMMENT.match(token.content) if token.type == "html_block" else None
+    return found
 
 
-def _block(token: Any, before: Any) -> Block:
-    said = (
-        COMMENT.match(before.content)
-        if before is not None and before.type == "html_block"
-        else None
-    )
-    kind, rest = said.groups() if said else ("", "")
-    return Block(
-        line=token.map[0] + 1,
-        language=token.info.strip(),
-        text=token.content,
-        not_run=rest if kind == "not run" else "",
-        words=tuple(shlex.split(rest)) if kind == "run with" else (),
-        needs=tuple(rest.split(", ")) if kind == "needs" else (),
-    )
+def _block(page: str, token: Any, comment: re.Match[str] | None) -> Block:
+    block = Block(page, line=token.map[0] + 1, language=token.info.strip(), text=token.content)
+    if comment is None:
+        return block
+    kind, text = comment.groups()
+    if kind == "not run":
+        return replace(block, not_run=text)
+    if kind == "run with":
+        return replace(block, words=tuple(shlex.split(text)))
+    return replace(block, needs=tuple(text.split(", ")))
 
 
 @pytest.fixture
@@ -95,100 +105,102 @@ def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_birds(folder: Path) -> None:
-    """Write the table of bags that a page takes to be the reader's own."""
+    """Write the table of bags that a page takes to be the reader's own: three instances in each of 40 bags.
+
+    An instance of a bird has a mean of 3 in the feature of that bird. All other means are 0.
+    """
     rng = random.Random(0)
+    birds = ["wren", "nuthatch"]
+    background = len(birds)
     rows = ["bag,labels,f0,f1"]
     for bag in range(40):
-        kinds = [rng.randrange(3) for _ in range(3)]
-        labels = ";".join(
-            name for number, name in enumerate(["wren", "nuthatch"]) if number in kinds
-        )
-        rows += [
-            f"rec-{bag},{labels},{rng.gauss(3 * (k == 0), 1)},{rng.gauss(3 * (k == 1), 1)}"
-            for k in kinds
-        ]
+        kinds = [rng.randint(0, background) for _ in range(3)]
+        labels = ";".join(name for kind, name in enumerate(birds) if kind in kinds)
+        for kind in kinds:
+            means = [3 if kind == bird else 0 for bird in range(len(birds))]
+            features = [str(rng.gauss(mean, 1)) for mean in means]
+            rows.append(",".join([f"rec-{bag}", labels, *features]))
     (folder / "birds.csv").write_text("\n".join(rows), "utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
+    # The blocks of a page share their names, as the cells of a notebook do.
     names: dict[str, Any] = {"__name__": "a_page"}
-    said = ""
-    # A page that makes this table itself would find it there.
+    printed = ""
+    # A page that writes this table itself must not find it there.
     if WRITES_BIRDS not in page.read_text("utf-8"):
         write_birds(folder)
     for block in blocks(page):
-        where = f"{page.name}, line {block.line}"
         for module in block.needs:
-            pytest.importorskip(module, reason=f"{where} shows how to use a loss with it")
+            pytest.importorskip(module, reason=f"{block.place} shows how to use a loss with it")
         if block.language == "python":
-            said = run_python(block, names, where)
+            printed = run_python(block, names)
         elif block.language == "toml":
-            read_toml(block, folder, milbench, where)
+            read_toml(block, folder, milbench)
         elif block.language == "text":
-            assert_shown(block, said, where)
+            assert_shown(block, printed)
         elif block.language == "":
-            said = run_commands(block, milbench, where)
+            printed = run_commands(block, milbench)
         else:
-            pytest.fail(f"{where}: nothing runs blocks of {block.language!r}")
+            pytest.fail(f"{block.place}: nothing runs blocks of {block.language!r}")
 
 
 def test_no_more_blocks_than_known_are_not_run() -> None:
-    reasons = [
-        f"{page.name}, line {block.line}: {block.not_run}"
-        for page in PAGES
-        for block in blocks(page)
-        if block.not_run
-    ]
+    all_blocks = [block for page in PAGES for block in blocks(page)]
+    reasons = [f"{block.place}: {block.not_run}" for block in all_blocks if block.not_run]
     assert len(reasons) == NOT_RUN, "\n".join(reasons)
 
 
-def run_python(block: Block, names: dict[str, Any], where: str) -> str:
-    code = compile(block.text, where, "exec")
-    linecache.cache[where] = (
-        len(block.text),
-        None,
-        block.text.splitlines(keepends=True),
-        where,
-    )  # as a notebook does
+def run_python(block: Block, names: dict[str, Any]) -> str:
+    """Run the code of a block, or only compile it. Return what it printed."""
+    code = compile(block.text, block.place, "exec")
+    if block.not_run:
+        return ""
+    # As a notebook does, so that `inspect` finds the source of what a block defines.
+    lines = block.text.splitlines(keepends=True)
+    linecache.cache[block.place] = (len(block.text), None, lines, block.place)
     printed = io.StringIO()
-    if not block.not_run:
-        with contextlib.redirect_stdout(printed):
-            exec(code, names)
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
     return printed.getvalue()
 
 
-def read_toml(block: Block, folder: Path, milbench: Milbench, where: str) -> None:
-    found = tomllib.loads(block.text)
-    if "losses" not in found or block.not_run:
+def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
+    """Parse a block, and make the plan of one that is a spec."""
+    content = tomllib.loads(block.text)
+    is_spec = "losses" in content
+    if block.not_run or not is_spec:
         return
     (folder / "my.toml").write_text(block.text, "utf-8")
     milbench("run", "my.toml", "--dry-run").done()
 
 
-def run_commands(block: Block, milbench: Milbench, where: str) -> str:
-    """Run the commands of a block, or let the parser read them; return what the last one printed."""
-    said = ""
-    for words in block.commands:
-        if words[0] != "milbench":
-            assert block.not_run, f"{where}: no test runs {words[0]}"
-        elif block.not_run:
-            parse(words[1:], where)
-        else:
-            ran = milbench(*words[1:], *(block.words if words[1] == "run" else ()))
-            assert ran.code == 0, f"{where}: {' '.join(words)}: {ran.err}"
-            said = ran.out
-    return said
+def run_commands(block: Block, milbench: Milbench) -> str:
+    """Run the commands of a block, or let the parser read them. Return what the last one printed."""
+    printed = ""
+    for program, *words in block.commands:
+        if block.not_run:
+            if program == "milbench":
+                parse(words, block.place)
+            continue
+        assert program == "milbench", f"{block.place}: no test runs {program}"
+        more = block.words if words[0] == "run" else ()
+        ran = milbench(*words, *more)
+        assert ran.code == 0, f"{block.place}: {' '.join(words)}: {ran.err}"
+        printed = ran.out
+    return printed
 
 
 def parse(words: list[str], where: str) -> None:
-    """Let the parser of the command line read words, whose command is not called."""
+    """Let the parser of the command line read words, without calling the command."""
     from milbench.cli.main import ParserError, app
 
     command: Any = typer.main.get_command(app)
     context: Any = None
     name = "milbench"
     try:
+        # A group of commands takes its own options, and then the name of one of its commands.
         while hasattr(command, "resolve_command"):
             context = command.make_context(name, list(words[:1]), parent=context)
             name, command, _ = command.resolve_command(context, list(words))
@@ -198,27 +210,30 @@ def parse(words: list[str], where: str) -> None:
         pytest.fail(f"{where}: {' '.join(words)}: {error.format_message()}")
 
 
-def assert_shown(block: Block, said: str, where: str) -> None:
-    """Every line that a page shows is among those that the last command printed, whatever the numbers."""
-    printed = {masked(line.partition(" --root ")[0]) for line in said.splitlines()}
+def assert_shown(block: Block, printed: str) -> None:
+    """Check that every line that a page shows was printed by the last command, whatever the numbers."""
+    # The reader has no `--root`, which the tests add.
+    lines = {masked(line.partition(" --root ")[0]) for line in printed.splitlines()}
     for line in block.text.splitlines():
-        assert line.strip() == "..." or masked(line) in printed, (
-            f"{where}: nothing printed is like {line!r}:\n{said}"
-        )
+        is_omission = line.strip() == "..."
+        if not is_omission:
+            assert masked(line) in lines, (
+                f"{block.place}: nothing printed is like {line!r}:\n{printed}"
+            )
 
 
 def masked(line: str) -> str:
-    """Return a line without its numbers, and without what their widths decide."""
-    return re.sub(r"[\s━─]+", " ", re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)).strip()
+    """Return a line with N for each number, and with a space for what depends on the widths of numbers."""
+    without_numbers = re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)
+    return re.sub(r"[\s━─]+", " ", without_numbers).strip()
 
 
 def test_the_tutorial_shows_the_file_that_milbench_new_writes(
     folder: Path, milbench: Milbench
 ) -> None:
-    (shown,) = (
-        b.text for b in blocks(REPOSITORY / "docs" / "tutorial.md") if "class MeanPooling" in b.text
-    )
-    assert milbench("new", "loss", "mean-pooling").code == 0
+    texts = [block.text for block in blocks(DOCS / "tutorial.md")]
+    (shown,) = [text for text in texts if "class MeanPooling" in text]
+    milbench("new", "loss", "mean-pooling").done()
     assert shown in (folder / "mean_pooling.py").read_text("utf-8")
 
 
@@ -227,7 +242,7 @@ RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
 
 def test_the_results_page_has_the_frame_s_mean_ranks() -> None:
     ranks = mean_ranks_of_all_losses()
-    page = (REPOSITORY / "docs" / "results.md").read_text("utf-8")
+    page = (DOCS / "results.md").read_text("utf-8")
     losses = {
         "`one-vs-rest` with a set transformer": ("one-vs-rest", "set-transformer"),
         "`noisy-or (softmax)`": ("noisy-or head=softmax", ""),
@@ -240,16 +255,18 @@ def test_the_results_page_has_the_frame_s_mean_ranks() -> None:
 
 def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
     """Return by metric the mean rank of each loss and network over kinds of bags, from the published frame."""
-    frame = pd.read_csv(
-        REPOSITORY / "reports/all-losses/results.csv.gz", dtype=str, na_filter=False
-    )
-    # On birds19 no loss is shown to beat no skill; the two soundscapes are one data set.
-    frame = frame[(frame["final"] == "True") & (frame["task"] != "birds19")]
-    found = {}
+    published = REPOSITORY / "reports" / "all-losses" / "results.csv.gz"
+    frame = pd.read_csv(published, dtype=str, na_filter=False)
+    frame = frame[frame["final"] == "True"]
+    # On birds19 no loss is shown to beat no skill.
+    frame = frame[frame["task"] != "birds19"]
+    ranks_by_metric = {}
     for metric in RANKED_BY:
         rows = frame[frame["metric"] == f"test/{metric}"].astype({"value": float})
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
-        ranks = means.rank(ascending=metric.endswith("error"))
-        kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
-        found[metric] = kinds.mean()
-    return found
+        is_lower_better = metric.endswith("error")
+        ranks = means.rank(ascending=is_lower_better)
+        # Tasks that differ only in settings, as the two soundscapes do, count once: one kind of bags.
+        ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
+        ranks_by_metric[metric] = ranks_of_kinds.mean()
+    return ranks_by_metric

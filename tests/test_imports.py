@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
+from typing import TypeGuard
 
 import milbench
 
-HEAVY = (
+LARGE = {
     "torch",
     "torchvision",
     "mlflow",
@@ -21,17 +20,19 @@ HEAVY = (
     "sklearn",
     "matplotlib",
     "joblib",
-)
+}
+"""Libraries that take long to import."""
+PRINT_MODULES = "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
 
 
 def imported(code: str, **environment: str) -> set[str]:
-    code += "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
+    """Return the modules that code has imported in a process of its own."""
+    command = [sys.executable, "-c", code + PRINT_MODULES]
+    ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | environment
     )
-    assert done.returncode == 0, done.stderr
-    return {*done.stderr.split()}
+    assert ran.returncode == 0, ran.stderr
+    return {*ran.stderr.split()}
 
 
 def test_training_is_imported_without_the_compiler_of_torch() -> None:
@@ -42,35 +43,46 @@ def test_training_is_imported_without_the_compiler_of_torch() -> None:
     assert "torch._dynamo" not in found
 
 
-@pytest.mark.parametrize("words", [["status"], ["--help"]])
-def test_status_and_help_import_no_large_library(words: list[str], tmp_path: Path) -> None:
-    """On a store with a cell, whose state is read from its folder."""
-    code = f"""
+STORE_WITH_A_CELL = """
 from pathlib import Path
 from milbench.experiment.plan import Plan, TaskInfo
 from milbench.experiment.questions import Questions
 from milbench.store.folders import Root
 from tests._helpers.cells import make_cell
 
-root = Root(Path({str(tmp_path)!r})).make()
+root = Root(Path({folder!r})).make()
 cell = make_cell()
 root.save(Plan(Questions(name="mine"), [cell], {{cell.task.key: TaskInfo("set_error")}}))
 root.cell(cell.id).begin(cell, "a cell", {{}})
-
+"""
+"""Code that makes a store below {folder}, with a cell whose state is read from its folder."""
+RUN = """
 import sys
 from milbench.cli.main import app
 
-sys.argv = ["milbench", *{words + ["--root", str(tmp_path)] * (words != ["--help"])!r}]
+sys.argv = {words!r}
 code = app(standalone_mode=False)
-assert code == {1 if words == ["status"] else 0}, code
+assert code == {code}, code
 """
-    found = imported(code)
-    assert not {*HEAVY} & found
+"""Code that runs a command and checks its exit code."""
+
+
+def test_status_imports_no_large_library(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    # The cell is not done.
+    run = RUN.format(words=["milbench", "status", "--root", folder], code=1)
+    found = imported(STORE_WITH_A_CELL.format(folder=folder) + run)
+    assert not LARGE & found
     assert len(found) < 1000
 
 
-def test_completion_imports_nothing_heavy() -> None:
-    code = """
+def test_help_imports_no_large_library() -> None:
+    found = imported(RUN.format(words=["milbench", "--help"], code=0))
+    assert not LARGE & found
+    assert len(found) < 1000
+
+
+COMPLETE = """
 import contextlib, io, sys
 sys.argv = ["milbench"]
 from milbench.cli.main import main
@@ -78,28 +90,43 @@ with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(S
     main()
 assert "reproduce" in printed.getvalue()
 """
+"""Code that completes a command, as a shell asks for it by environment variables."""
+
+
+def test_completion_imports_no_large_library() -> None:
     completing = {
         "_MILBENCH_COMPLETE": "complete_bash",
         "COMP_WORDS": "milbench r",
         "COMP_CWORD": "1",
     }
-    assert not {*HEAVY} & imported(code, **completing)
+    assert not LARGE & imported(COMPLETE, **completing)
 
 
-def test_type_checkers_see_the_public_names_where_they_come_from() -> None:
-    source = importlib.util.find_spec("milbench").loader.get_source("milbench")  # type: ignore[union-attr]
-    blocks = [
-        node for node in ast.parse(source).body
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-    ]  # fmt: skip
-    imports = [node for block in blocks for node in block.body]
-    typed: dict[str, str] = {}
-    for node in imports:
+def is_for_type_checkers(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Return whether a statement is `if TYPE_CHECKING:`."""
+    if not isinstance(node, ast.If) or not isinstance(node.test, ast.Name):
+        return False
+    return node.test.id == "TYPE_CHECKING"
+
+
+def imports_for_type_checkers() -> dict[str, str]:
+    """Return the names that milbench imports for type checkers alone, each with its module."""
+    source = Path(milbench.__file__).read_text("utf-8")
+    (block,) = filter(is_for_type_checkers, ast.parse(source).body)
+    modules: dict[str, str] = {}
+    for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         assert node.module is not None
-        typed |= {alias.name: node.module for alias in node.names}
-    assert set(typed) | {"UsageError", "__version__", "load_loss", "load_task"} == set(
-        milbench.__all__
-    )
-    for name, module in typed.items():
+        for alias in node.names:
+            modules[alias.name] = node.module
+    return modules
+
+
+def test_type_checkers_see_every_public_name() -> None:
+    imported_at_once = {"UsageError", "__version__"}
+    assert imports_for_type_checkers().keys() | imported_at_once == set(milbench.__all__)
+
+
+def test_type_checkers_see_public_names_where_they_come_from() -> None:
+    for name, module in imports_for_type_checkers().items():
         assert getattr(milbench, name) is getattr(importlib.import_module(module), name)

@@ -1,8 +1,8 @@
 """Addresses that may hold a user's name, a password or a token: what of them may be shown and kept.
 
-No parser is asked which part is the password. Passwords may hold any character, and parsers disagree about `/`, `@` and
-`?` in them. All that stands before the last `@` counts as secret, and all after the first `?`, `#` or `;` behind it. So
-it is where these characters are written with a percent sign, since a library may decode them.
+No parser is asked which part is the password: passwords may hold any character, and parsers disagree about `/`, `@` and
+`?` in them. Everything before the last `@` counts as secret, and so does everything after the first `?`, `#` or `;`
+that follows. The percent-encoded forms of these characters count as well, since a library may decode them.
 """
 
 import functools
@@ -18,9 +18,9 @@ AT = r"@|%40"
 QUERY = r"[?#;]|%3F|%23|%3B"
 """How a query, a fragment or a parameter begins."""
 IN_TEXT = r"[A-Za-z][\w+.-]*://(?:(?:(?!\w://).)*(?:@|%40))?[^\s'\"<>]*"
-"""An address in a text. All up to the last `@` of a line belongs to it: a password may have spaces and quotes."""
+"""An address in a text. All up to the last `@` of a line belongs to it: a password may hold spaces and quotes."""
 ROUNDS = 200_000
-"""Rounds of the digest of an address: they make each guess of a password cost about a tenth of a second."""
+"""Rounds of the digest of an address. With so many, each guess of a password costs about a tenth of a second."""
 
 
 def without_secrets(address: str) -> str:
@@ -54,10 +54,11 @@ def page_of(address: str) -> str:
 
 
 def _parts(rest: str) -> tuple[str, str, str]:
-    """Split what follows the scheme into all up to the last `@`, the place, and the query with its first character."""
+    """Split what follows the scheme into the owner with its `@`, the place, and the query with its first character."""
     ends = [match.end() for match in re.finditer(AT, rest, re.IGNORECASE)]
     start = ends[-1] if ends else 0
-    # What stands before the place may have been a query that has an `@`. Then the rest of that query follows the place.
+    # The last `@` may belong to a query, as in host/path?user=me@home&token=abc. What follows it
+    # is then the rest of that query, whose next parameter begins with & or =.
     begins_query = f"{QUERY}|[&=]|%26|%3D" if ends else QUERY
     query = re.search(begins_query, rest[start:], re.IGNORECASE)
     stop = start + query.start() if query else len(rest)
@@ -84,7 +85,7 @@ def address_digest(address: str) -> str:
 def safe_reason(error: BaseException) -> str:
     """Say why an address with secrets could not be reached, in words of our own.
 
-    Libraries quote addresses in their messages, whole, in parts or decoded, so that no word of theirs is used.
+    Libraries quote addresses in their messages, whole, in parts or decoded. So none of their text is repeated.
     """
     for one in _error_and_causes(error):
         reason = _known_reason(one)
@@ -94,13 +95,14 @@ def safe_reason(error: BaseException) -> str:
 
 
 def _known_reason(error: BaseException) -> str:
-    """Return the reason of an error of a kind that we know, "" for others."""
+    """Return the reason behind an error of a known kind, "" for any other error."""
     if isinstance(error, socket.gaierror):
         return "the name of the host is not known"
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
+    # Dotted words only: what looks like the name of a module can hold no address.
     if isinstance(error, ImportError) and re.fullmatch(r"[\w.]+", error.name or ""):
         return f"the Python module {error.name} is not installed"
     status = re.search(r"\b(?:error code|status code:?|failed with code) ([45]\d\d)\b", str(error))

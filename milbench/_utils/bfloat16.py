@@ -1,8 +1,8 @@
-"""Whether a CPU trains quicker in bfloat16: a trial of a second or two, whose answer is kept in the cache folder.
+"""Whether a CPU trains faster in bfloat16: a trial of a second or two, whose answer is kept in the cache folder.
 
-A CPU that can multiply bfloat16 may still be slower with it: torch then spends more on converting than it saves. So one
-short trial decides. An answer is kept for each processor, version of torch and number of threads. If it cannot be read
-or written, or is not as it was written, the trial is made again.
+A CPU that can multiply bfloat16 may still be slower with it, if torch spends more time on conversions than it saves. So
+a short trial decides. One answer is kept for each processor, version of torch and number of threads. If the file of
+answers cannot be read or written, or is damaged, the trial is made again.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# The trial times PAIRS pairs, each with STEPS training steps in float32 and as many in bfloat16. The
-# shortest step of each counts. In every pair bfloat16 has to save LEAST_GAIN, a share of the time.
 PAIRS = 5
+"""How often float32 is compared with bfloat16. The latter has to win every time."""
 STEPS = 3
+"""Training steps in each precision for one comparison; the shortest one counts."""
 LEAST_GAIN = 0.2
-
-BATCH = 4  # images
-SIDE = 64  # pixels
+"""The share of the time that bfloat16 has to save to win."""
+BATCH = 4
+"""Images in a training step."""
+SIDE = 64
+"""Height and width of an image in pixels."""
 
 
 class Seconds(NamedTuple):
-    """How long the same training step took in the two precisions."""
+    """How long the same training step took in each of the two precisions."""
 
     float32: float
     bfloat16: float
 
 
 def is_bfloat16_quicker(processor: str) -> bool:
-    """Return whether a small network trains quicker in bfloat16 on this CPU, whose name is `processor`.
+    """Return whether a small network trains faster in bfloat16 on this CPU, whose name is `processor`.
 
-    The trial is made once.
+    The trial is made once; later calls return the stored answer.
     """
     import torch
 
@@ -49,13 +51,15 @@ def is_bfloat16_quicker(processor: str) -> bool:
     answer = answers.get(key)
     if isinstance(answer, bool):
         return answer
-    # The first pair that is not quicker decides, and later ones are not timed.
-    is_quicker = all(pair.bfloat16 <= (1 - LEAST_GAIN) * pair.float32 for pair in timed_pairs())
+    # `all` stops at the first pair that bfloat16 does not win, and no further pair is timed.
+    is_quicker = all(_saves_enough(pair) for pair in timed_pairs())
     answers[key] = is_quicker
-    text = json.dumps({"answers": answers, "digest": _digest(answers)}, indent=1)
-    with contextlib.suppress(OSError):
-        write_atomically(place, lambda temporary: temporary.write_text(text, "utf-8"))
+    _write(place, answers)
     return is_quicker
+
+
+def _saves_enough(pair: Seconds) -> bool:
+    return pair.bfloat16 <= (1 - LEAST_GAIN) * pair.float32
 
 
 def _place() -> Path:
@@ -65,7 +69,7 @@ def _place() -> Path:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """Return the answers that are kept. If the file is missing or damaged, there are none."""
+    """Return the stored answers, none if the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         content = json.loads(read_file(place))
         answers = content["answers"]
@@ -74,14 +78,22 @@ def _read(place: Path) -> dict[str, Any]:
     return {}
 
 
+def _write(place: Path, answers: dict[str, Any]) -> None:
+    """Store answers. Where the cache folder cannot be written to, the next process makes the trial again."""
+    text = json.dumps({"answers": answers, "digest": _digest(answers)}, indent=1)
+    with contextlib.suppress(OSError):
+        write_atomically(place, lambda temporary: temporary.write_text(text, "utf-8"))
+
+
 def _digest(answers: dict[str, Any]) -> str:
+    """Return the digest by which a damaged file of answers is recognised."""
     return hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest()
 
 
 def timed_pairs() -> Iterator[Seconds]:
-    """Yield PAIRS pairs: the shortest time of STEPS training steps in float32, and the same in bfloat16.
+    """Yield PAIRS pairs of times: that of the shortest of STEPS training steps in float32, and the same in bfloat16.
 
-    The network is small, and all-convolutional as the paper's are. The state of torch's generator stays as it is.
+    The network is small and all-convolutional, as in the paper. The state of torch's generator does not change.
     """
     import torch
     from torch import nn
@@ -100,20 +112,23 @@ def timed_pairs() -> Iterator[Seconds]:
 
     def step(*, in_bfloat16: bool) -> float:
         begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16) if in_bfloat16 else contextlib.nullcontext():
+        precision: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if in_bfloat16:
+            precision = torch.autocast("cpu", torch.bfloat16)
+        with precision:
             logits = network(images)
         logits.float().square().mean().backward()
         network.zero_grad(set_to_none=True)
         return time.perf_counter() - begin
 
-    def seconds(*, in_bfloat16: bool) -> float:
-        # The shortest of a few steps: other work on the machine lengthens some of them.
+    def shortest(*, in_bfloat16: bool) -> float:
+        # Other work on the machine makes some of the steps longer, and none shorter.
         return min(step(in_bfloat16=in_bfloat16) for _ in range(STEPS))
 
-    # The first steps make room in memory and choose how to convolve; they are not timed.
-    seconds(in_bfloat16=False)
-    seconds(in_bfloat16=True)
+    # The first steps allocate memory and select convolution algorithms. Their times do not count.
+    shortest(in_bfloat16=False)
+    shortest(in_bfloat16=True)
     for _ in range(PAIRS):
-        float32 = seconds(in_bfloat16=False)
-        bfloat16 = seconds(in_bfloat16=True)
+        float32 = shortest(in_bfloat16=False)
+        bfloat16 = shortest(in_bfloat16=True)
         yield Seconds(float32, bfloat16)

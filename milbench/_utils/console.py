@@ -1,7 +1,7 @@
 """The console that every command prints to.
 
-Names, paths, parameters and error messages come from users, files and plug-ins. Therefore no text that is printed here
-is obeyed by the terminal, and what may hold any text is printed with `markup=False`.
+Names, paths, parameters and error messages come from users, files and plug-ins, and may hold anything. So control
+characters are shown rather than sent to the terminal, and such text is printed with `markup=False`.
 """
 
 import os
@@ -16,14 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode's categories of control and format characters, lone surrogates, and separators of lines and paragraphs."""
 
 PIPED_WIDTH = 200
+"""Characters in a line of a log or pipe, unless COLUMNS says something else."""
 
 
 def plain(text: str) -> str:
-    r"""Return a text that a terminal shows and does not obey: control characters are written as escapes.
+    r"""Return a text with control characters written as escapes, so that a terminal shows and does not obey them.
 
     Newlines and tabs stay. `console` applies this to every string that it prints, but not to `rich.text.Text`.
 
@@ -31,12 +32,13 @@ def plain(text: str) -> str:
         >>> plain("done\x1b[2J\u202e")
         'done\\x1b[2J\\u202e'
     """
-    return "".join(
-        char.encode("unicode_escape").decode()
-        if unicodedata.category(char) in HIDDEN and char not in "\n\t"
-        else char
-        for char in text
-    )
+    return "".join(_plain_character(character) for character in text)
+
+
+def _plain_character(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in CONTROL_CATEGORIES:
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def silence(stream: TextIO) -> None:
@@ -46,7 +48,7 @@ def silence(stream: TextIO) -> None:
 
 
 def write_line(stream: TextIO, line: str) -> None:
-    """Write a line to a stream at once; go on in silence where its reader has gone."""
+    """Write a line to a stream and flush it. If its reader has gone, discard this and all later output."""
     try:
         stream.write(line + "\n")
         stream.flush()
@@ -55,7 +57,7 @@ def write_line(stream: TextIO, line: str) -> None:
 
 
 class PlainConsole(Console):
-    """A console that shows control characters as they are; markup is read where `print` has no `markup=False`."""
+    """A console that escapes control characters. Markup is interpreted unless `print` gets `markup=False`."""
 
     def on_broken_pipe(self) -> None:
         """Stop printing when the reader has gone, as with `| head`, and go on computing."""
@@ -63,33 +65,39 @@ class PlainConsole(Console):
         silence(sys.stdout)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text as rich shows it; every string comes through here."""
+        """Return the text as rich shows it. Rich calls this for every string that it prints."""
         return super().render_str(plain(text), **options)
 
 
 def console_width() -> int | None:
-    """Return how wide tables are: None, as the terminal is; in logs and pipes as COLUMNS says, else 200.
+    """Return the width of tables in characters, None for that of the terminal.
 
-    Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
+    In logs and pipes it is COLUMNS, by default `PIPED_WIDTH`: lines that programs read should not wrap at rich's 80
+    characters.
     """
     if sys.stdout and sys.stdout.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdigit() and int(columns) > 0 else PIPED_WIDTH
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    return PIPED_WIDTH
 
 
 console = PlainConsole(width=console_width(), emoji=False)
 
 
 def table_of(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table for the console, without columns in which every row is empty; numbers stand on the right."""
+    """Return a table for the console. Empty columns are left out, and columns of numbers are aligned on the right."""
     table = Table(title=title, title_justify="left")
-    used = [
-        column for column, _ in enumerate(headings) if not rows or any(row[column] for row in rows)
-    ]
-    for column in used:
-        numbers = all(row[column].isdigit() for row in rows)
-        table.add_column(headings[column], justify="right" if numbers else "left")
+    used = []
+    for column, heading in enumerate(headings):
+        values = [row[column] for row in rows]
+        # A table without rows keeps all headings.
+        if rows and not any(values):
+            continue
+        used.append(column)
+        has_numbers = all(value.isdigit() for value in values)
+        table.add_column(heading, justify="right" if has_numbers else "left")
     for row in rows:
         table.add_row(*(row[column] for column in used))
     return table

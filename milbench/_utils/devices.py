@@ -20,32 +20,36 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""How Linux calls the instructions that multiply bfloat16: two of x86 and that of Arm."""
+"""Linux's names of the instructions that multiply bfloat16: two of x86 and one of Arm."""
 
 
 def resolve(name: str) -> torch.device:
-    """Return the device for auto (cuda if there is one), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
+    """Return the device for auto (cuda if available), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
     import torch
 
     if name == "auto":
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # unusable_gpu says in one line what torch says in ten
+        # Torch warns in ten lines about a GPU that it cannot use; `unusable_gpu` says it in one.
+        with warnings.catch_warnings(action="ignore"):
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
         return torch.device("cpu")
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", name)
     if not match:
         raise unknown("device", name, ["auto", "cpu", "cuda", "cuda:0"])
-    if int(match[1] or 0) >= (count := torch.cuda.device_count()):
-        reason = "" if count else unusable_gpu()
-        absence = f" is not there: {count} CUDA devices here; use --device cpu or auto"
-        raise UsageError(f"device {name!r}{f': {reason}' if reason else absence}")
-    return torch.device(name)
+    number = int(match[1] or 0)
+    count = torch.cuda.device_count()
+    if number < count:
+        return torch.device(name)
+    reason = "" if count else unusable_gpu()
+    if reason:
+        raise UsageError(f"device {name!r}: {reason}")
+    raise UsageError(
+        f"device {name!r} is not there: {count} CUDA devices here; use --device cpu or auto"
+    )
 
 
 def resolve_all(name: str) -> list[str]:
-    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else that named."""
+    """Return the devices that compute cells: every GPU for cuda, and for auto if there is one; else the named one."""
     if name in ("auto", "cuda") and resolve(name).type == "cuda":
         import torch
 
@@ -54,24 +58,25 @@ def resolve_all(name: str) -> list[str]:
 
 
 class AutoPrecision(NamedTuple):
-    """What the precision `auto` is on a device."""
+    """What the precision `auto` stands for on a device."""
 
     precision: Literal["bfloat16", "float32"]
-    reason: str  # what the device does, such as "multiplies bfloat16"
+    reason: str
+    """What the device does, such as "multiplies bfloat16"."""
 
 
 def auto_precision(device: torch.device) -> AutoPrecision:
-    """Return the precision `auto` on a device, with the reason.
+    """Return what the precision `auto` stands for on a device, with the reason.
 
-    A GPU has bfloat16 where its hardware multiplies it. A CPU has it where its hardware does so too (AVX-512 BF16, AMX,
-    some ARM) and a trial shows that training is quicker by it; see `milbench._utils.bfloat16`. A CPU that emulates it
-    is several times slower than in float32, so that it needs no trial.
+    A GPU gets bfloat16 if its hardware multiplies it. A CPU gets it if its hardware multiplies it too (AVX-512 BF16,
+    AMX, some Arm) and a trial shows that training is faster with it; see `milbench._utils.bfloat16`. A CPU that only
+    emulates bfloat16 needs no trial: it is several times slower than in float32.
     """
     if not multiplies_bfloat16(device):
         return AutoPrecision("float32", "does not multiply bfloat16")
     if device.type == "cuda":
         return AutoPrecision("bfloat16", "multiplies bfloat16")
-    # Imported here, since who imports losses alone needs none of the modules that it imports.
+    # Imported here, since code that imports only losses needs none of the modules that it imports.
     from milbench._utils.bfloat16 import is_bfloat16_quicker
 
     if is_bfloat16_quicker(processor()):
@@ -80,7 +85,7 @@ def auto_precision(device: torch.device) -> AutoPrecision:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether the hardware of a device multiplies bfloat16, as far as torch or Linux tell it."""
+    """Return whether the hardware of a device multiplies bfloat16, according to torch or Linux."""
     import torch
 
     if device.type == "cuda":
@@ -93,33 +98,40 @@ def unusable_gpu() -> str:
     """Return in one line why torch cannot use the NVIDIA GPU of this machine; "" where it can, or there is none."""
     import torch
 
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
-    if hidden or torch.cuda.is_available() or not (name := _nvidia_gpu()):
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    if is_hidden or torch.cuda.is_available():
+        return ""
+    name = _nvidia_gpu()
+    if not name:
         return ""
     try:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as error:
-        reason = " ".join(str(error).split()).partition(". ")[0].removesuffix(".")
+        message = " ".join(str(error).split())
+        # The first sentence says what is wrong; further ones give general advice.
+        reason = message.partition(". ")[0].removesuffix(".")
         cannot = f"torch {torch.__version__} cannot use the GPU of this machine ({name})"
         return f"{cannot}: {reason}; docs/running.md says which PyTorch fits which driver"
     return ""
 
 
 def _nvidia_gpu() -> str:
-    """Return the name of the first NVIDIA GPU, as far as its driver tells it, "" where there is none."""
+    """Return the name of the first NVIDIA GPU according to its driver, "" if there is none."""
     with suppress(OSError, subprocess.SubprocessError):
         output = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True
         ).stdout
-        if name := re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", output):
+        name = re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", output)
+        if name:
             return name[1]
-    return "NVIDIA, of an unknown kind" if any(Path("/dev").glob("nvidia[0-9]*")) else ""
+    has_device_file = any(Path("/dev").glob("nvidia[0-9]*"))
+    return "NVIDIA, of an unknown kind" if has_device_file else ""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on `device`, without making the host wait for a GPU that is still busy with the step before.
+    """Return a tensor on `device`. The host does not wait for a GPU that is still busy with the previous step.
 
-    From the CPU to a GPU it goes through page-locked memory, which torch keeps until the copy has ended.
+    A copy from the CPU to a GPU goes through page-locked memory, which torch keeps until the copy has ended.
     """
     if tensor.device.type == "cpu" and device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -127,7 +139,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def all_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Return tensors of one type and device on `device`, as `to_device` does, by a single copy."""
+    """Return tensors of one type and device on `device`, as `to_device` does, but with a single copy for all."""
     if all(tensor.device == device for tensor in tensors):
         return list(tensors)
     import torch
@@ -147,7 +159,7 @@ def device_name(device: str) -> str:
 
 
 def processor() -> str:
-    """Return the name of the CPU, as far as the system tells it."""
+    """Return the name of the CPU according to the system."""
     model = re.search(r"^model name\s*:\s*(.*\S)", _about_processor(), re.MULTILINE)
     if model:
         return model[1]

@@ -1,10 +1,10 @@
 """Digests of files, remembered until a file changes: every plan and every cell needs those of gigabytes of data.
 
-What is remembered lies in the user's cache folder, one small file for each digest, with a digest of its own. It is
-never needed: where it cannot be read or written, or is damaged, the files are read again.
+Each digest is remembered in a small file in the user's cache folder, together with a digest of that record. Nothing
+depends on the cache: where it cannot be read or written, or is damaged, the data are read again.
 
-A file counts as unchanged while its path, size, inode and times are the same; whatever writes to it changes one of
-them. A disk that returns other bits than were written changes none, which is not noticed until the file is read again.
+A file counts as unchanged while its path, size, inode and times are the same. Whatever writes to a file changes one of
+them. A disk that returns other bits than were written changes none; this is not noticed until the file is read again.
 """
 
 import contextlib
@@ -60,18 +60,28 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
         return stored
     value = compute()
     with contextlib.suppress(OSError):
-        newest = max(max(modified, changed) for _, _, modified, changed in before)
-        is_settled = time.time_ns() - newest > RECENT * 1e9
-        if is_settled and _states(paths) == before:
-            record = {"files": before, "value": value, "digest": _record_digest(before, value)}
-            text = json.dumps(record)
-            write_atomically(place, lambda temporary: temporary.write_text(text))
+        # A file that changed while it was read may have given a digest of neither content.
+        if _are_settled(before) and _states(paths) == before:
+            _store(place, before, value)
     return value
 
 
+def _are_settled(states: list[list[int]]) -> bool:
+    """Return whether no file has changed recently, see `RECENT`."""
+    newest = max(max(modified, changed) for _, _, modified, changed in states)
+    return time.time_ns() - newest > RECENT * 1e9
+
+
+def _store(place: Path, states: list[list[int]], value: str) -> None:
+    """Remember the result for files in these states."""
+    record = {"files": states, "value": value, "digest": _record_digest(states, value)}
+    text = json.dumps(record)
+    write_atomically(place, lambda temporary: temporary.write_text(text))
+
+
 def _recall(place: Path, states: list[list[int]]) -> str | None:
-    """Return what is remembered for files in these states; None if nothing is, or it is not whole."""
-    # The file may hold anything, and reading it may raise anything.
+    """Return the result that is remembered for files in these states, None if there is none or it is damaged."""
+    # A damaged record may hold anything, so reading it may raise anything.
     with contextlib.suppress(Exception):
         stored = json.loads(read_file(place))
         value = stored["value"]
@@ -82,11 +92,11 @@ def _recall(place: Path, states: list[list[int]]) -> str | None:
 
 
 def _record_digest(states: list[list[int]], value: str) -> str:
-    """Return the digest by which a damaged record is found."""
+    """Return the digest by which a damaged record is recognised."""
     return hashlib.sha256(json.dumps([states, value]).encode()).hexdigest()
 
 
 def _states(paths: Sequence[Path]) -> list[list[int]]:
-    """Return size, inode and the times of change of each file."""
+    """Return size, inode, and the times of the last change of content and of metadata (ns) of each file."""
     stats = [path.stat() for path in paths]
     return [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]

@@ -7,7 +7,7 @@ from milbench.errors import UsageError
 
 
 def load(module: str, extra: str, purpose: str) -> Any:
-    """Import a library of an extra, which some purpose needs. Raises UsageError where it is not installed."""
+    """Import a module that an extra installs. Raises UsageError, which names the purpose, where it is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:

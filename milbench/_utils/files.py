@@ -1,7 +1,8 @@
 """Files and folders that are written completely or not at all, how they are read, and digests of folders.
 
-Whoever reads a file of a store tells three cases apart. It may be missing. Something else may be in its place, such
-as a folder or a named pipe: `WrongFile`. Or the system may refuse to read it, though it may be whole: `Unreadable`.
+A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`. Something else, such as a
+folder or a named pipe, may be in its place: `WrongFile`. Or the system may refuse to read it, though it may be whole:
+`Unreadable`.
 """
 
 import errno
@@ -21,7 +22,7 @@ from milbench._utils import locks
 from milbench.errors import UsageError
 
 MOST_TEXT = 1 << 28
-"""Bytes. No text file that milbench writes is longer; a longer one is not read."""
+"""The most bytes that are read of a text file. milbench writes no longer one."""
 
 KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -33,11 +34,11 @@ KINDS = (
 """What may be in the place of a file."""
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM)
-"""Errors of file systems on which a folder cannot be flushed, or of a folder that may be written but not read."""
+"""Error numbers where a folder cannot be flushed: its file system has no such operation, or it may not be read."""
 
 
 class WrongFile(ValueError):  # noqa: N818 it is named for what is there
-    """Something that is no file, or is much too long, is in the place of a file."""
+    """What is in the place of a file is not a file, or is much too long."""
 
 
 class Unreadable(UsageError):  # noqa: N818 it is named for the state of the file
@@ -48,7 +49,7 @@ class Unreadable(UsageError):  # noqa: N818 it is named for the state of the fil
 
 
 class LinkToNothing(Unreadable):
-    """A link leads to a place where nothing is, perhaps since a disk is not mounted."""
+    """A symbolic link points to nothing, perhaps because a disk is not mounted."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, OSError(errno.ENOENT, "it is a link to nothing"))
@@ -64,17 +65,17 @@ def kind_of(mode: int) -> str:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file for a block that reads it. Nothing waits: a named pipe or a device is not opened.
+    """Open a file for a block that reads it. A named pipe or a device is refused, since opening it could block.
 
-    Raises FileNotFoundError where nothing is there, WrongFile where something else than a file is, and Unreadable where
-    the system refuses, also in the block.
+    Raises FileNotFoundError if nothing is there, WrongFile if it is no file, and Unreadable if the system refuses,
+    also while the block reads.
     """
     try:
-        # Opening a device may already do something, so the kind is checked before.
+        # Opening a device may already do something, so the kind is checked first.
         _check_kind(path, path.stat().st_mode)
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            # Something else may have come into its place between the two steps.
+            # Something else may have taken its place between the check and the opening.
             _check_kind(path, os.fstat(descriptor).st_mode)
             yield file
     except (FileNotFoundError, NotADirectoryError):
@@ -86,14 +87,14 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _check_kind(path: Path, mode: int) -> None:
-    """Raise WrongFile unless a mode is that of a file."""
+    """Raise WrongFile unless a mode is that of a regular file."""
     kind = kind_of(mode)
     if kind:
         raise WrongFile(f"{path.name} is {kind}")
 
 
 def read_file(path: Path, *, most: int = MOST_TEXT) -> bytes:
-    """Return the content of a file; a longer one than `most` bytes is a WrongFile. See `open_file` for other errors."""
+    """Return the content of a file. Raises WrongFile if it has more than `most` bytes, and what `open_file` raises."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -102,7 +103,7 @@ def read_file(path: Path, *, most: int = MOST_TEXT) -> bytes:
 
 
 def check_readable(path: Path) -> None:
-    """Raise Unreadable where the system refuses to open a file; whether it is there and whole is not asked."""
+    """Raise Unreadable if the system refuses to open a file. It may be missing, or no file at all."""
     try:
         with open_file(path):
             pass
@@ -120,10 +121,11 @@ def expanded(path: Path, option: str) -> Path:
 
 @contextmanager
 def reading(what: object, fault: str = "cannot be read") -> Iterator[None]:
-    """Raise UsageError where the block fails to read a file: libraries have errors of their own for a damaged one."""
+    """Turn any error of a block that reads `what` into a UsageError: each library has its own for a damaged file."""
     try:
         yield
     except UsageError:
+        # It is one line already, with a better explanation.
         raise
     except Exception as error:  # noqa: BLE001
         raise UsageError(f"{what} {fault}: {error}") from None
@@ -131,7 +133,7 @@ def reading(what: object, fault: str = "cannot be read") -> Iterator[None]:
 
 @contextmanager
 def stored_arrays(kind: str, path: Path) -> Iterator[Any]:
-    """Open an .npz file of a kind, such as "gallery", for a block that reads it; UsageError where that fails."""
+    """Open an .npz file for a block. Raises UsageError with its kind, such as "gallery", if it cannot be read."""
     import numpy as np
 
     with (
@@ -143,9 +145,9 @@ def stored_arrays(kind: str, path: Path) -> Iterator[Any]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file completely or not at all: `write` fills a temporary file beside it, which then replaces it.
+    """Write a file completely or not at all: `write` fills a temporary file beside it, which is then renamed.
 
-    Its folder is created if missing. An OSError always names a file, `path` if the system names none.
+    A missing folder is created. An OSError always names a file, `path` if the system names none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -153,7 +155,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.replace(path)
     except OSError as error:
-        # The system names no file where the disk is full.
+        # When the disk is full, the system names no file.
         error.filename = error.filename or str(path)
         raise
     finally:
@@ -161,7 +163,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file that is whole, or is not there, even after the machine is lost."""
+    """Write a file completely or not at all, even if the machine loses power."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -174,7 +176,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, as far as its file system can."""
+    """Flush the names in a folder to the disk, if its file system can do that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -190,9 +192,9 @@ def flush_folder(folder: Path) -> None:
 
 
 def flush_tree(path: Path) -> None:
-    """Write a file, or all files below a folder and their names, to the disk.
+    """Flush a file, or all files below a folder with their names, to the disk.
 
-    It belongs before a rename: else the loss of the machine may leave the new name with empty files.
+    Call it before a rename. Otherwise a loss of power may leave empty files under the new name.
     """
     if path.is_dir():
         for below in path.iterdir():
@@ -205,10 +207,11 @@ def flush_tree(path: Path) -> None:
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Yield an empty hidden folder in which `parent/name` is prepared, to be moved there when it is complete.
+    """Yield an empty hidden folder in which the caller prepares `parent/name`, and moves it there when complete.
 
-    The lock of `parent`, which is created if missing, is held for the block: a second process waits, and should then
-    check whether `parent/name` exists by now. Scratch folders of killed processes are removed first, this one at last.
+    `parent` is created if missing. Its lock is held for the block: a second process waits, and should then check
+    whether `parent/name` exists by now. Scratch folders that killed processes left are removed before the block, and
+    this one after it.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"
@@ -216,7 +219,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
         # On a disk without locks another process may be using them.
         if is_alone:
             for leftover in parent.glob(f"{prefix}*"):
-                # `rmtree` would open whatever is there, and wait for ever at a named pipe.
+                # `rmtree` opens what it is given, and would wait for ever at a named pipe.
                 if leftover.is_dir():
                     shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(
@@ -226,7 +229,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """Return a SHA-256 of the paths and contents of files that match below a folder, hidden ones left out."""
+    """Return a SHA-256 of the relative paths and contents of the matching files below a folder, without hidden ones."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob(pattern)):
         is_hidden = path.name.startswith(".")
@@ -244,7 +247,7 @@ def python_files() -> list[str]:
 
 
 def file_and_member(source: str) -> tuple[str, str]:
-    """Return the path and the name in FILE.py or FILE.py:NAME; ("", "") of a source that is no file."""
+    """Split FILE.py:NAME into path and name; the name is "" for FILE.py, and both are "" for anything else."""
     match = re.fullmatch(r"(.+\.py)(?::(\w+))?", source, re.DOTALL)
     if match is None:
         return "", ""

@@ -1,6 +1,5 @@
 """Image files of any format as upright images with eight bits a channel, their sizes, and names for derived files."""
 
-import itertools
 import math
 import warnings
 from collections.abc import Iterable
@@ -12,22 +11,28 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from milbench.errors import UsageError
 
-MAX_FILE_PIXELS = (
-    100_000_000  # pixels; a file with more is refused, since it may not fit into memory
-)
+MAX_FILE_PIXELS = 100_000_000
+"""Pixels. A file with more is refused, since it may not fit into memory."""
 MAX_NETWORK_PIXELS = 1_000_000
-"""Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
-REFUSED_FORMATS = ("EPS",)  # formats that Pillow decodes by starting another program
+"""Pixels. A larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
+REFUSED_FORMATS = ("EPS",)
+"""Formats that Pillow decodes by starting another program."""
 
 
 def open_image(path: Path) -> Image.Image:
-    """Return an image as a viewer shows it: upright, L or RGB, on white, the first frame; UsageError: there is none."""
+    """Return an image as a viewer shows it: the first frame, upright, on white, in mode L or RGB.
+
+    Raises UsageError if there is no image, or it cannot be read.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, not an image")
     if not path.is_file():
-        raise UsageError(f"{path} is {'a folder, not an image' if path.is_dir() else 'not there'}")
+        raise UsageError(f"{path} is not there")
     Image.init()
     formats = [name for name in Image.ID if name not in REFUSED_FORMATS]
     try:
-        # Not by name: Pillow 13 maps a named file into memory, and garbles an uncompressed TIFF that it rotates.
+        # Pillow gets an open file, not a name: Pillow 13 maps a named file into memory, and garbles
+        # an uncompressed TIFF that it rotates.
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")
             with Image.open(file, formats=formats) as image:
@@ -40,44 +45,55 @@ def open_image(path: Path) -> Image.Image:
         raise UsageError(
             f"{path} has more than {MAX_FILE_PIXELS:,} pixels: shrink it first"
         ) from None
+    except UnidentifiedImageError:
+        raise UsageError(f"{path} cannot be read as an image: unknown or damaged format") from None
     except Exception as error:  # noqa: BLE001 the decoder of a damaged file may raise any exception
-        reason = (
-            "unknown or damaged format" if isinstance(error, UnidentifiedImageError) else str(error)
-        )
-        raise UsageError(
-            f"{path} cannot be read as an image: {reason or type(error).__name__}"
-        ) from None
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"{path} cannot be read as an image: {reason}") from None
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image in mode L or RGB.
+    """Return the image in mode L or RGB, on white where it is transparent.
 
-    Wider pixels are scaled to 0..255. White is 65,535 if they have 16 bits or, in 32 bits, the largest value is between
-    255 and 65,536; it is 1 for floats up to 1, and else the larger of 255 and the largest value.
+    Pixels of 16 or 32 bits are scaled to 0..255; see `_white_of_wide_pixels`.
     """
     if image.mode.startswith(("I", "F")):
-        finite = np.nan_to_num(np.asarray(image, np.float64), posinf=0, neginf=0)
-        peak = float(finite.max(initial=0))
-        white = 1.0 if image.mode == "F" and peak <= 1 else max(peak, 255.0)
-        if image.mode.startswith("I;16") or (image.mode == "I" and 255 < peak < 2**16):
-            white = 65535.0
-        return Image.fromarray((finite / white * 255).round().clip(0, 255).astype(np.uint8))
-    grey = image.mode in ("1", "L", "LA", "La")
+        values = np.nan_to_num(np.asarray(image, np.float64), posinf=0, neginf=0)
+        white = _white_of_wide_pixels(image.mode, float(values.max(initial=0)))
+        return Image.fromarray((values / white * 255).round().clip(0, 255).astype(np.uint8))
+    is_grey = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        solid = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", solid.size, "white"), solid)
-    return image.convert("L" if grey else "RGB")
+        transparent = image.convert("RGBA")
+        background = Image.new("RGBA", transparent.size, "white")
+        image = Image.alpha_composite(background, transparent)
+    return image.convert("L" if is_grey else "RGB")
+
+
+def _white_of_wide_pixels(mode: str, peak: float) -> float:
+    """Return the value that stands for white, by Pillow's mode of the image and its largest value.
+
+    Such formats do not say what white is, so that it has to be guessed from the largest value.
+    """
+    has_16_bits = mode.startswith("I;16")
+    # Pillow reads some files of 16 bits into pixels of 32.
+    may_have_16_bits = mode == "I" and 255 < peak < 2**16
+    if has_16_bits or may_have_16_bits:
+        return 65535.0
+    # Floats are usually from 0 to 1.
+    if mode == "F" and peak <= 1:
+        return 1.0
+    return max(peak, 255.0)
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
-    """Return the width and height, or both scaled down, each at least 1, so that their product is at most `pixels`."""
+    """Return width and height, scaled down if their product is more than `pixels`. Both stay at least 1."""
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))
-    width, height = max(int(width * factor), 1), max(int(height * factor), 1)
-    return min(width, pixels), min(
-        height, pixels
-    )  # the shorter side of a strip may be a single pixel
+    width = max(int(width * factor), 1)
+    height = max(int(height * factor), 1)
+    # The shorter side of a narrow strip was rounded up to 1, so the longer side may still be too long.
+    return min(width, pixels), min(height, pixels)
 
 
 def grey(image: Image.Image) -> NDArray[np.uint8]:
@@ -91,10 +107,16 @@ def colours(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def unique_stems(paths: Iterable[Path]) -> list[str]:
-    """Return the stem of each path, with -2, -3, ... if it is taken; the result is unique regardless of case."""
-    stems: dict[str, str] = {}  # by their names without case
+    """Return the stem of each path, with -2, -3, ... if it is taken. The result is unique regardless of case."""
+    stems: list[str] = []
+    # Some file systems do not tell names apart that differ only in case.
+    taken: set[str] = set()
     for path in paths:
-        names = itertools.chain([path.stem], (f"{path.stem}-{n}" for n in itertools.count(2)))
-        name = next(name for name in names if name.casefold() not in stems)
-        stems[name.casefold()] = name
-    return [*stems.values()]
+        stem = path.stem
+        number = 1
+        while stem.casefold() in taken:
+            number += 1
+            stem = f"{path.stem}-{number}"
+        taken.add(stem.casefold())
+        stems.append(stem)
+    return stems

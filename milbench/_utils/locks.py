@@ -11,50 +11,55 @@ from filelock import FileLock, Timeout
 from milbench.errors import UsageError
 
 NOW = 0.1
-"""Seconds after which a lock counts as held: another process that asks `is_locked` keeps it busy for less than that."""
+"""Seconds after which a lock counts as held. A process that calls `is_locked` holds it too, but for less time."""
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock for the block if it is free, without waiting for it; yield False if another process holds it.
+    """Hold a lock for the block if it is free, and yield whether it is held. It is not waited for.
 
-    The path is a file, or a folder: then a hidden file in it. It is created, and removed afterwards. Raises UsageError
-    where the file system has no locks.
+    The path is that of a lock file, or of a folder that gets a hidden lock file. The file is created, and removed
+    afterwards. Raises UsageError if the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path, NOW) as held:
         if held is None:
-            problem = (
-                "no file locks, which keep two processes apart; choose a folder on another one"
+            raise UsageError(
+                f"the file system of {path.parent} has no file locks, which keep two processes apart; "
+                "choose a folder on another one"
             )
-            raise UsageError(f"the file system of {path.parent} has {problem}")
         yield held
 
 
 def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
     try:
-        # A named pipe in the place of the file would else hold up whoever opens it.
-        number = os.open(_lock_file(path), os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # nobody has made the file
+        # O_NONBLOCK: otherwise a named pipe in the place of the file would block whoever opens it.
+        descriptor = os.open(_lock_file(path), os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        # Without a lock file there is no lock.
         return False
     try:
-        # Shared: two processes that ask at once do not meet each other.
-        flock(number, LOCK_SH | LOCK_NB)
+        # A shared lock: two processes that ask at once do not see each other's.
+        flock(descriptor, LOCK_SH | LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # the file system has no locks
+    except OSError:
+        # The file system has no locks.
         return False
     finally:
-        os.close(number)
+        os.close(descriptor)
     return False
 
 
 @contextmanager
 def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
-    """Hold a lock as `try_lock`, after so many seconds at most, -1: any; yield whether it is held, None: none exist."""
+    """Wait for a lock and hold it for the block. Yield whether it is held, None if the file system has no locks.
+
+    The path is that of `try_lock`. The timeout is in seconds; -1 waits for ever.
+    """
     file = _lock_file(path)
-    # Users may share a folder: a lock file that one of them has left must not keep the others out.
+    # Users may share a folder. A lock file that one of them has left must not shut out the others.
     file_lock = FileLock(file, mode=0o666, fallback_to_soft=False)
     held: bool | None = True
     try:
@@ -62,16 +67,16 @@ def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
     except Timeout:
         held = False
     except OSError as error:
-        if (
-            error.filename is not None
-        ):  # the file cannot be opened; errors of the lock itself name no file
+        # Errors of the lock itself name no file. If there is a name, the file could not be opened.
+        if error.filename is not None:
             raise
         held = None
     try:
         yield held
     finally:
         if held:
-            # Before the release: a waiting process finds that the file it has opened is gone, and creates a new one.
+            # Removed before the release: a waiting process notices that the file it has opened is gone, and
+            # creates a new one. Removed after it, the file could be one that another process holds by then.
             with suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()

@@ -3,16 +3,27 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# In a page these are replaced by the page's own colours, so that figures follow a dark theme.
-PAPER, INK, MUTED, LINE = "#fdfdfe", "#1c2129", "#5d6773", "#d9dee5"
-CARD, DARK_CARD = "#ffffff", "#191f27"
-"""Behind the pictures of a page, light and dark."""
-GOOD_SOFT, BAD_SOFT, WARN_SOFT = "#bfe5d2", "#f8cfd0", "#fdeec4"
-"""Behind text that says the same in words or signs."""
+# A page replaces these four by its own colours, so that figures follow a dark theme.
+PAPER = "#fdfdfe"
+INK = "#1c2129"
+MUTED = "#5d6773"
+LINE = "#d9dee5"
+
+# Behind the pictures of a page, in its light and its dark theme.
+CARD = "#ffffff"
+DARK_CARD = "#191f27"
+
+# Behind text. The text says the same in words or signs.
+GOOD_SOFT = "#bfe5d2"
+BAD_SOFT = "#f8cfd0"
+WARN_SOFT = "#fdeec4"
+# Around what is good.
 GOOD_EDGE = "#1a7f5a"
-"""Around what is good."""
-BETTER, SAME, WORSE = "#a6cdf5", "#fbeeb0", "#f0a27a"
-"""Of verdicts, blue, yellow and orange, which the common kinds of colour blindness tell apart."""
+
+# Verdicts in blue, yellow and orange, which stay distinct with the common kinds of colour blindness.
+BETTER = "#a6cdf5"
+SAME = "#fbeeb0"
+WORSE = "#f0a27a"
 
 
 class Tone(NamedTuple):
@@ -22,8 +33,8 @@ class Tone(NamedTuple):
     dark: str
 
 
-# Each has a contrast of 4.5 : 1 with its card. They were chosen to stay apart with the common
-# kinds of colour blindness, as far as so many dark colours can; markers tell the rest.
+# Each has a contrast of at least 4.5 : 1 with its card. They were chosen to stay distinct with the
+# common kinds of colour blindness, as far as so many dark colours can. Figures add markers.
 TONES = {
     "blue": Tone("#3240da", "#839ffe"),
     "red": Tone("#960800", "#f56e5b"),
@@ -43,7 +54,7 @@ TONES = {
 CLASS_COLOURS = (
     "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
 )  # fmt: skip
-"""Colours of classes in pictures, lighter since pictures are dark; the name of a class is written beside its colour."""
+"""Colours of classes over pictures, which are dark. The name of a class is written beside its colour."""
 
 
 def class_colours(count: int) -> list[Any]:
@@ -52,10 +63,10 @@ def class_colours(count: int) -> list[Any]:
 
 
 def distinct(colours: Sequence[str], count: int) -> list[Any]:
-    """Return `count` of the colours, or as many others that differ where there are too few."""
+    """Return the first `count` of the colours, or `count` other distinct colours if there are too few."""
     if count <= len(colours):
         return list(colours[:count])
-    # It takes half a second to import, and few pictures have so many classes.
+    # Imported here: it takes half a second, and few pictures have so many classes.
     import seaborn as sns
 
     return list(sns.color_palette("husl", count))
@@ -68,10 +79,17 @@ def contrast(first: str, second: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    """Return the relative luminance of a colour, from 0 (black) to 1 (white)."""
-    total = 0.0
-    for weight, start in ((0.2126, 1), (0.7152, 3), (0.0722, 5)):
-        share = int(colour[start : start + 2], 16) / 255
-        linear = share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-        total += weight * linear
-    return total
+    """Return the relative luminance of a colour as WCAG 2 defines it, from 0 (black) to 1 (white)."""
+    red = _linear(colour[1:3])
+    green = _linear(colour[3:5])
+    blue = _linear(colour[5:7])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(digits: str) -> float:
+    """Return the linear intensity, from 0 to 1, of a channel of sRGB given by two hexadecimal digits."""
+    share = int(digits, 16) / 255
+    if share <= 0.04045:
+        return share / 12.92
+    linear: float = ((share + 0.055) / 1.055) ** 2.4
+    return linear

@@ -1,4 +1,4 @@
-"""A picture on its axes, with classes laid over it in their colours and their names, in reports and predictions."""
+"""Pictures with their classes drawn over them, in colours and by name, for reports and predictions."""
 
 from typing import Any
 
@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from milbench._utils.palette import LINE, class_colours
 
-STRENGTH = 0.75  # the opacity of a class with probability 1
-RIGHT, WRONG = "#159a74", "#cf4456"
-"""The colours of what is found rightly and wrongly."""
+STRENGTH = 0.75
+"""The opacity of a class with probability 1."""
+RIGHT = "#159a74"
+"""The colour of a class that was found and is there."""
+WRONG = "#cf4456"
+"""The colour of a class that was found and is not there."""
 
 
 def literal(text: str) -> str:
-    """Return text escaped for matplotlib, for which a pair of dollars would start a formula."""
+    """Escape the dollar signs of a text, a pair of which matplotlib takes for a formula."""
     return text.replace("$", r"\$")
 
 
@@ -29,15 +32,14 @@ def plain(axes: Axes) -> None:
 
 
 def show_image(axes: Axes, image: NDArray[Any]) -> None:
-    """Show an image (N, H, W) in [0, 1]: three channels in colour, others as their mean in grey."""
-    pixels = np.clip(image.transpose(1, 2, 0) if len(image) == 3 else image.mean(axis=0), 0, 1)
-    extent = (
-        0,
-        image.shape[2],
-        image.shape[1],
-        0,
-    )  # pixel i covers [i, i + 1], as boxes and centres of positions assume
-    axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=extent)
+    """Show an image (N, H, W) in [0, 1]: in colour if it has three channels, else their mean in grey."""
+    channels, height, width = image.shape
+    pixels = image.transpose(1, 2, 0) if channels == 3 else image.mean(axis=0)
+    # Pixel i covers [i, i + 1], as boxes and centres of positions assume. Left, right, bottom, top.
+    extent = (0, width, height, 0)
+    axes.imshow(
+        np.clip(pixels, 0, 1), cmap="gray", vmin=0, vmax=1, interpolation="none", extent=extent
+    )
 
 
 def draw_classes(
@@ -47,38 +49,51 @@ def draw_classes(
     count: int,
     extent: tuple[float, float, float, float],
 ) -> None:
-    """Draw a map of `count` classes over an image, each class in its colour.
+    """Draw a map of classes over an image, each class in its colour.
 
-    `classes` (h, w) are `count` where nothing is drawn. A position is opaque in proportion to its strength, from 0 to
-    STRENGTH. The extent of the map is left, right, bottom and top in pixels.
+    `classes` (h, w) holds classes from 0 to `count` - 1, and `count` where nothing is drawn. `strengths` (h, w), from 0
+    to 1, scale the opacity of positions up to `STRENGTH`. The extent is left, right, bottom and top in pixels.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
     detected = classes < count
     rgba[detected, :3] = colours[classes[detected]]
     rgba[detected, 3] = STRENGTH * strengths[detected]
-    xlim, ylim = axes.get_xlim(), axes.get_ylim()
+    # `imshow` would set the limits to the extent of the map, which may be smaller than the image.
+    xlim = axes.get_xlim()
+    ylim = axes.get_ylim()
     axes.imshow(rgba, interpolation="none", extent=extent)
     axes.set(xlim=xlim, ylim=ylim)
 
 
 def name_at(axes: Axes, x: float, y: float, name: str) -> None:
-    """Write a name around a point in pixels, in letters that are legible on any image."""
-    axes.text(x, y, literal(name), color="white", fontsize=11, fontweight="bold", ha="center", va="center",
-              path_effects=[withStroke(linewidth=2.2, foreground="black")])  # fmt: skip
+    """Write a name centred on a point in pixels, in letters that are legible on any image."""
+    axes.text(
+        x,
+        y,
+        literal(name),
+        color="white",
+        fontsize=11,
+        fontweight="bold",
+        ha="center",
+        va="center",
+        path_effects=[withStroke(linewidth=2.2, foreground="black")],
+    )
 
 
 def extent_of(ys: NDArray[Any], xs: NDArray[Any]) -> tuple[float, float, float, float]:
     """Return left, right, bottom and top in pixels of a map, from the centres of its rows and columns."""
-    (top, bottom), (left, right) = edges(ys), edges(xs)
+    top, bottom = edges(ys)
+    left, right = edges(xs)
     return left, right, bottom, top
 
 
 def edges(centres: NDArray[Any]) -> tuple[float, float]:
-    """Return the begin of the first and the end of the last cell around evenly spaced centres."""
-    step = (
-        float(centres[-1] - centres[0]) / (len(centres) - 1)
-        if len(centres) > 1
-        else 2 * float(centres[0])
-    )
-    return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
+    """Return the start of the first and the end of the last cell around evenly spaced centres."""
+    first = float(centres[0])
+    last = float(centres[-1])
+    # A single cell begins at 0.
+    step = 2 * first
+    if len(centres) > 1:
+        step = float(centres[-1] - centres[0]) / (len(centres) - 1)
+    return first - step / 2, last + step / 2

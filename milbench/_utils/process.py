@@ -1,4 +1,4 @@
-"""What belongs to a whole process: its state, restored after code that is not milbench's own has run, and signals."""
+"""What belongs to a whole process: signals, and state that is restored after foreign code has run."""
 
 import os
 import signal
@@ -12,29 +12,29 @@ TERMINAL_SIGNALS = {signal.SIGINT, signal.SIGHUP}
 """Signals that a terminal sends to every process of a group."""
 
 STOPPING = TERMINAL_SIGNALS | {signal.SIGTERM, signal.SIGUSR1}
-"""Signals that end a command in order: of a terminal, of `kill`, and SIGUSR1, by which Slurm announces the end."""
+"""Signals that stop a command in order: from a terminal, from `kill`, and SIGUSR1, Slurm's warning of a time limit."""
 
 _is_inside = False
-"""Whether a block of `process_as_before` runs."""
+"""Whether a block of `process_as_before` is running."""
 
 _added_places: set[str] = set()
 """What the imports of plug-ins have added to `sys.path`."""
 
 
 def path_of_session() -> list[str]:
-    """Return `sys.path` without what plug-ins have added, so that no plug-in depends on what another one added."""
+    """Return `sys.path` without what plug-ins have added, so that none of them depends on another one's folders."""
     return [place for place in sys.path if place not in _added_places]
 
 
 def note_added_places(before: Collection[str]) -> None:
-    """Remember what `sys.path` has more than before as added by a plug-in."""
+    """Remember the entries of `sys.path` that were not in `before` as added by a plug-in."""
     _added_places.update(set(sys.path) - set(before))
 
 
 def end_if_forked(process: int) -> None:
-    """End this process unless its id is `process`: else somebody's code has forked, and this is the child.
+    """End this process unless its id is `process`. If it is not, foreign code has forked, and this is the child.
 
-    Whatever the parent was doing, such as a training in its folder, the child must not do it as well.
+    The child must not go on with what the parent does, such as training in its folder.
     """
     if os.getpid() != process:
         os._exit(1)
@@ -42,10 +42,10 @@ def end_if_forked(process: int) -> None:
 
 @contextmanager
 def process_as_before() -> Iterator[bool]:
-    """Restore after the block the working directory, environment variables, warnings filters and the recursion limit.
+    """Restore working directory, environment variables, warning filters and recursion limit after the block.
 
-    What the block adds to `sys.path` stays, at the end, where it hides nothing: a plug-in may import from there later.
-    Yields True for the outermost block. A block inside another one yields False and restores nothing.
+    What the block adds to `sys.path` stays, since a plug-in may import from there later. It moves to the end, where it
+    hides nothing. Yields True for the outermost block; a block inside another one yields False and restores nothing.
     """
     global _is_inside  # noqa: PLW0603 it belongs to the process, as what is restored does
     if _is_inside:
@@ -72,7 +72,7 @@ def process_as_before() -> Iterator[bool]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back the signals that stop a command for the block; processes that start in it hold them back, too."""
+    """Block the signals that stop a command for the block. Processes that start in it inherit that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield

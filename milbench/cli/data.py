@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from milbench.data.bag_checks import Finding
+    from milbench.data.table_files import TableFormat
     from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 
 app = typer.Typer(
@@ -80,10 +81,9 @@ def weights(
 
     root = expanded(data_dir or catalog.data_dir(None), "--data-dir")
     file = fetch_weights(network, root).relative_to(root)
-    use = f"run --loss exact --task image-bags -p task.table=TABLE --network {network} -p network.weights={file}"
-    options.say(
-        f"{network} is complete in {root / file}", then=("milbench", *use.split()), data=data_dir
-    )
+    step = ["milbench", "run", "--loss", "exact", "--task", "image-bags", "-p", "task.table=TABLE"]
+    step += ["--network", network, "-p", f"network.weights={file}"]
+    options.say(f"{network} is complete in {root / file}", then=step, data=data_dir)
     return 0
 
 
@@ -108,7 +108,7 @@ def table_(
         ),
     ] = None,
 ) -> int:
-    """Write a table of the images, recordings or feature files in a folder, and tell where its labels come from.
+    """Write a table of the images, recordings or feature files in a folder, and say where its labels come from.
 
     Example: milbench data table pictures
     """
@@ -148,7 +148,7 @@ def sample(
     frame = sample_table()
     with as_usage():
         write_table(frame, table)
-    # Not every name of a file may name a comparison.
+    # A file may have a name that a comparison may not have.
     name = table.stem if re.fullmatch(COMPARISON_NAME, table.stem) else "my-birds"
     compare = ["milbench", "run", "--loss", "exact,noisy-or", "-p", "loss.noisy-or.head=softmax"]
     compare += ["--task", "feature-bags", "-p", f"task.table={table}", "-p", "task.folds=10"]
@@ -184,7 +184,7 @@ def check(
     Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
     from milbench._utils.console import console
-    from milbench.data.bag_checks import Finding, check_bags, checked_splits, fatal
+    from milbench.data.bag_checks import check_bags, checked_splits, fatal
     from milbench.data.own_bags import load_bags
     from milbench.data.table_files import USUAL
 
@@ -192,18 +192,17 @@ def check(
     path = Path(reading.table)
     bags = load_bags(path, reading)
     findings = check_bags(bags, reading, splits=checked_splits(bags, reading))
-    form = reading.form
-    if form != USUAL:
-        marks = f"decimals behind {form.decimal!r}"
-        if form.thousands:
-            marks += f", thousands apart by {form.thousands!r}"
-        findings.insert(0, Finding("fact", "fields", f"separated by {form.marks(path)}, {marks}"))
+    if reading.form != USUAL:
+        findings.insert(0, _finding_about_form(reading.form, path))
     console.print(_report_of(findings, path), markup=False)
     problems = fatal(findings)
     if problems:
         raise UsageError(f"{path}: {'; '.join(problems)}")
-    step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", f"{reading.kind[:-1]}-bags"]
+
+    task = f"{reading.kind.removesuffix('s')}-bags"
+    step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", task]
     step += ["-p", "loss.noisy-or.head=softmax,sigmoid"]
+    # Without the argument, the table is among the settings.
     if table is not None:
         step += ["-p", f"task.table={path}"]
     for text in setting or ():
@@ -213,6 +212,16 @@ def check(
         step += ["-p", suggested[0]]
     options.say(then=step)
     return 0
+
+
+def _finding_about_form(form: TableFormat, path: Path) -> Finding:
+    """Return how the fields of a table are written, where that is not the usual way."""
+    from milbench.data.bag_checks import Finding
+
+    marks = f"decimals behind {form.decimal!r}"
+    if form.thousands:
+        marks += f", thousands apart by {form.thousands!r}"
+    return Finding("fact", "fields", f"separated by {form.marks(path)}, {marks}")
 
 
 def _report_of(findings: Sequence[Finding], path: Path) -> Table:
@@ -228,34 +237,37 @@ def _report_of(findings: Sequence[Finding], path: Path) -> Table:
 
 
 def _task_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Return the parameters of the task among the settings of a run. Raises UsageError for another form."""
+    """Return the parameters of the task among the settings of a run. Raises UsageError if one is malformed.
+
+    Settings of a loss, a recipe and so on are passed over, so that a user may copy them from `milbench run`.
+    """
     from milbench.experiment.flags import SETTABLE
 
     texts: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         section, *names = key.strip().split(".")
-        is_of_others = section in ("recipe", "loss", "network", "run", "tune") or key in SETTABLE
-        if equals and is_of_others:
+        is_no_task = section in ("recipe", "loss", "network", "run", "tune") or key in SETTABLE
+        if equals and is_no_task:
             continue
         if not equals or section != "task" or not names:
             raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
-        # A tab or a space may be the value.
+        # The value may be a tab or a space, as a separator is.
         texts[names[-1]] = value.strip() or value
     return texts
 
 
 def _first_value(text: str) -> str:
-    """Return the first of several values with commas between them, which milbench run compares."""
+    """Return the first of the values between commas, since `milbench run` takes several to compare."""
+    # A comma may also be the value itself, as a separator is.
     if not text.strip(", \t"):
-        # Text of commas and spaces alone is one value.
         return text
     first, _, _ = text.partition(",")
     return first
 
 
 def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
-    """Return the options of the task that reads the table, by the settings of a run."""
+    """Return the options of the task that reads a table, given by the settings of a run."""
     from milbench.contracts.parameters import check_params, constructor_parameters, parsed, type_of
 
     texts = {name: _first_value(text) for name, text in _task_settings(settings).items()}
@@ -272,42 +284,70 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
 
 
 def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
-    """Return the options of the task that reads a table: by what its rows are, a column that is given, or one it has.
+    """Return the options of the task that reads a table.
 
-    Raises UsageError where it has none of them, and another separator would show one.
+    What decides is the setting `rows`, then a column that the settings name, then a column of the table. A table
+    without any of these is taken for one of feature bags. Raises UsageError if a setting would make it readable.
     """
     from milbench.data import table_options
-    from milbench.data.marked_rows import columns_in_words
-    from milbench.data.table_files import column_names, separator_remedy, shown_names
+    from milbench.data.table_files import column_names, shown_names
 
-    kinds: dict[str, type[TableOptions]] = {
+    form_texts = {name: text for name, text in texts.items() if name in table_options.FORM}
+    form = table_options.format_of(form_texts)
+    kinds_by_rows = _kinds_by_rows()
+    if texts.get("rows") in kinds_by_rows:
+        return kinds_by_rows[texts["rows"]]
+
+    kinds_by_column = _kinds_by_column()
+    columns = column_names(path, form)
+    for known in (texts, columns):
+        for name, kind in kinds_by_column.items():
+            if name in known:
+                return kind
+
+    remedy = _rows_remedy(columns) or _separator_remedy(path, form)
+    if remedy:
+        raise UsageError(
+            f"{path} has the columns {shown_names(columns)}, expected a column bag, image or file{remedy}"
+        )
+    return kinds_by_column["bag"]
+
+
+def _kinds_by_column() -> dict[str, type[TableOptions]]:
+    """Return the options of each task by the column that names its bags."""
+    from milbench.data import table_options
+
+    return {
         "bag": table_options.FeatureOptions,
         "image": table_options.ImageOptions,
         "file": table_options.SequenceOptions,
     }
-    form_texts = {name: text for name, text in texts.items() if name in table_options.FORM}
-    form = table_options.format_of(form_texts)
-    of_rows: dict[str, type[ImageOptions | SequenceOptions]] = {
-        "boxes": table_options.ImageOptions,
-        "events": table_options.SequenceOptions,
-    }
-    if texts.get("rows") in of_rows:
-        return of_rows[texts["rows"]]
-    columns = column_names(path, form)
-    for known in (texts, columns):
-        for name, kind in kinds.items():
-            if name in known:
-                return kind
-    for rows, kind_of_rows in of_rows.items():
-        found = columns_in_words(kind_of_rows(table="", rows=rows), columns)  # type: ignore[arg-type]
+
+
+def _kinds_by_rows() -> dict[str, type[ImageOptions | SequenceOptions]]:
+    """Return the options of each task whose bags have several rows, by what `task.rows` calls the rows."""
+    from milbench.data import table_options
+
+    return {"boxes": table_options.ImageOptions, "events": table_options.SequenceOptions}
+
+
+def _rows_remedy(columns: Sequence[str]) -> str:
+    """Return the end of a message: the `task.rows` that reads a table with these columns, "" if none does."""
+    from milbench.data.marked_rows import columns_in_words
+
+    for rows, kind in _kinds_by_rows().items():
+        found = columns_in_words(kind(table="", rows=rows), columns)  # type: ignore[arg-type]
         if found:
-            raise UsageError(
-                f"{path} has the columns {shown_names(columns)}, expected a column bag, image or "
-                f"file; -p task.rows={rows} groups rows, by {found}"
-            )
-    for name in kinds:
+            return f"; -p task.rows={rows} groups rows, by {found}"
+    return ""
+
+
+def _separator_remedy(path: Path, form: TableFormat) -> str:
+    """Return the end of a message: the separator with which the table has an expected column, "" if there is none."""
+    from milbench.data.table_files import separator_remedy
+
+    for name in _kinds_by_column():
         remedy = separator_remedy(path, form, name)
         if remedy:
-            expected = "expected a column bag, image or file"
-            raise UsageError(f"{path} has the columns {shown_names(columns)}, {expected}{remedy}")
-    return kinds["bag"]
+            return remedy
+    return ""

@@ -1,4 +1,4 @@
-"""`milbench export`: what was measured in a comparison, as a table in a file."""
+"""`milbench export`: the values of a comparison, as a table in a file."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def export(
         else:
             write_atomically(out, one_type_a_column(frame).to_parquet)
 
-    options.say(*Root(root).not_plans())
-    problems = damaged(plan, Root(root).states(plan.cells))
+    place = Root(root)
+    options.say(*place.not_plans())
+    problems = damaged(plan, place.states(plan.cells))
     cells = counted(frame["cell"].nunique(), "cell")
     summary = f"wrote {len(frame):,} rows of {cells} to {out}"
     options.say(*problems, summary, then=("open", str(out)))
@@ -56,9 +57,10 @@ def export(
 
 
 def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame as Parquet can hold it: columns of lists, or of values of several types, become text.
+    """Return a frame that Parquet can hold: columns of lists, or of values of several types, become text.
 
-    Two losses may have a setting of one name, which is a number for one of them and a word for the other.
+    A column has several types where two losses have a setting of the same name, a number for one and a word for the
+    other.
     """
     columns: dict[str, pd.Series] = {}
     for name, column in frame.items():

@@ -24,9 +24,9 @@ ASK_ABOVE = 100_000_000
 def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
-    `download` is the flag of the user: yes, no, or none. A dry run fetches only with a yes; otherwise it says in a line
-    what is missing. Raises UsageError before anything is fetched: where missing data may not be fetched, and where a
-    library that reads them is not installed.
+    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`; otherwise it says in
+    a line what is missing. Raises UsageError before anything is fetched, if data are missing that may not be fetched,
+    or a library that reads them is not installed.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets
@@ -43,7 +43,7 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     if launch.dry_run and not download:
         options.say(f"{_described(missing, root)}; a dry run downloads nothing without --download")
         return
-    # Ask about all of them before the first is fetched.
+    # Ask about all of them before fetching the first, which may take long.
     for dataset in missing:
         if not _is_allowed(dataset, download):
             raise UsageError(_refusal(missing, root))
@@ -52,7 +52,7 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
 
 
 def fetch_and_report(name: str, root: Path) -> DatasetStatus:
-    """Fetch a data set; print what it is, where it is and whether it was checked. Raises UsageError if that fails."""
+    """Fetch a data set, and print what it is, where it is and how it was checked. Raises UsageError if that fails."""
     from milbench.data import catalog
 
     dataset = catalog.named(name)
@@ -66,10 +66,10 @@ def fetch_and_report(name: str, root: Path) -> DatasetStatus:
 
 
 def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
-    """Return whether a data set may be fetched, asking the user if need be.
+    """Return whether a data set may be fetched, and ask the user if need be.
 
-    The flag `download` decides. Without a flag, a small one may be fetched; a large one is asked about; without a
-    terminal nothing is.
+    The flag `download` decides. Without a flag nothing is fetched where there is no terminal. On a terminal a small
+    data set is fetched, and the user is asked about a large one.
     """
     if download is not None:
         return download
@@ -81,20 +81,23 @@ def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
 
 
 def has_terminal() -> bool:
-    """Return whether there is somebody to ask."""
+    """Return whether a user can read a question and answer it."""
     return sys.stdin.isatty() and console.is_terminal
 
 
 def _refusal(missing: list[Dataset], root: Path) -> str:
+    """Return the message that data are missing and may not be fetched, with what the user can do."""
     from milbench.data.catalog import ENVIRONMENT
 
-    place = missing[0].parts[0].path.partition("/")[0]
+    # Each data set has a folder of its own in the data folder.
+    folder = missing[0].parts[0].path.partition("/")[0]
     return (
         f"{_described(missing, root)}; add --download to get what is missing, or point --data-dir or "
-        f"{ENVIRONMENT} at a folder with {place}"
+        f"{ENVIRONMENT} at a folder with {folder}"
     )
 
 
 def _described(missing: list[Dataset], root: Path) -> str:
+    """Say where data sets are missing, and what each of them is."""
     names = ", ".join(f"{dataset.name} ({dataset.about})" for dataset in missing)
     return f"not in {root}: {names}"

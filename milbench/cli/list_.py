@@ -29,12 +29,12 @@ Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "settings",
 
 @dataclass(frozen=True)
 class _Listing:
-    """One kind of list."""
+    """How one kind of list is shown."""
 
     headings: list[str | Column]
     rows: Callable[[], Iterator[tuple[str, ...]]]
     step: str
-    """The words of `milbench` to suggest next."""
+    """The next command to suggest, without `milbench`."""
 
 
 def list_(
@@ -47,15 +47,32 @@ def list_(
 
     Example: milbench list losses
     """
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from milbench._utils.console import console
+
+    listing = _listings(Root(root))[kind]
+    table = Table(*listing.headings)
+    for *cells, origin in listing.rows():
+        # A broken entry has no details, and its origin still belongs into the last column.
+        empty = len(listing.headings) - len(cells) - 1
+        table.add_row(*cells, *[""] * empty, origin)
+    step = listing.step if table.rows else "run demo"
+    console.print(table, markup=False)
+    options.say(then=("milbench", *step.split()), root=root)
+    return 0
+
+
+def _listings(place: Root) -> dict[Kind, _Listing]:
+    """Return how each kind of list is shown. The rows are computed when they are asked for."""
+    from rich.table import Column
+
     from milbench.experiment.spec_files import describe_settings
 
-    lists: dict[str, _Listing] = {
+    return {
         "runs": _Listing(
             headings=["comparison", "cells", "done", "launched"],
-            rows=partial(_comparisons, Root(root)),
+            rows=partial(_comparisons, place),
             step="report NAME",
         ),
         "specs": _Listing(
@@ -87,25 +104,16 @@ def list_(
             step="run demo -p recipe.optimizer=NAME",
         ),
     }
-    listing = lists[kind]
-    table = Table(*listing.headings)
-    for *first, origin in listing.rows():
-        # A broken entry has no details: its origin stands in the last column all the same.
-        missing = len(listing.headings) - len(first) - 1
-        table.add_row(*first, *[""] * missing, origin)
-    step = listing.step if table.rows else "run demo"
-    console.print(table, markup=False)
-    options.say(then=("milbench", *step.split()), root=root)
-    return 0
 
 
 def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
+    """Yield name, number of cells, number of done cells and launch of each comparison of a store."""
     options.say(*place.not_plans())
     for name in place.names():
         try:
             plan = place.plan(name)
         except UsageError as error:
-            # The other comparisons are shown.
+            # The other comparisons can still be shown.
             options.say(str(error))
             continue
         done = sum(place.cell(cell.id).is_done for cell in plan.cells)
@@ -113,6 +121,7 @@ def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
 
 
 def _specs() -> Iterator[tuple[str, ...]]:
+    """Yield name, title and search of each built-in spec."""
     from milbench.experiment.spec_files import built_in_specs, read_spec
 
     for name in built_in_specs():
@@ -121,26 +130,31 @@ def _specs() -> Iterator[tuple[str, ...]]:
 
 
 def _draws(spec: Spec) -> str:
-    """Return how many draws the losses of a spec have on its tasks, "" where it has no search."""
+    """Return how many draws the losses of a spec have on its tasks, "" if it has no search."""
     from milbench.experiment.draws import count_draws, space_of
 
     if spec.tune is None:
         return ""
     spaces = [space_of(spec.tune, task, loss) for task in spec.tasks for loss in spec.losses]
     counts = [count_draws(spec.tune, space) for space in spaces]
-    fewest, most = min(counts), max(counts)
+    fewest = min(counts)
+    most = max(counts)
     number = str(most) if fewest == most else f"{fewest} to {most}"
     return f"{number} draws a loss"
 
 
 def _tasks() -> Iterator[tuple[str, ...]]:
-    return _entries(
-        tasks(), lambda task: [_defaults(constructor_parameters(task)), ", ".join(task.networks)]
-    )
+    def details(task: Any) -> list[str]:
+        return [_defaults(constructor_parameters(task)), ", ".join(task.networks)]
+
+    return _entries(tasks(), details)
 
 
 def _losses() -> Iterator[tuple[str, ...]]:
-    return _entries(losses(), lambda loss: [_defaults(constructor_parameters(loss))])
+    def details(loss: Any) -> list[str]:
+        return [_defaults(constructor_parameters(loss))]
+
+    return _entries(losses(), details)
 
 
 def _entries(
@@ -167,6 +181,7 @@ def _networks() -> Iterator[tuple[str, ...]]:
     from milbench.networks.backbone import Backbone, backbones
     from milbench.networks.known_networks import networks, suited
 
+    # Tasks may have different networks of the same name, and share networks.
     suited_tasks: dict[tuple[str, Any, str], list[str]] = {}
     for task, origin, cls in working_tasks():
         for name, maker in cls.networks.items():
@@ -177,10 +192,12 @@ def _networks() -> Iterator[tuple[str, ...]]:
     for name, maker, origin in sorted(suited_tasks, key=lambda network: network[0]):
         suits = ", ".join(suited_tasks[name, maker, origin])
         yield name, _summary(maker), _defaults(network_parameters(maker)), suits, origin
-    yield from _entries(
-        networks(),
-        lambda maker: [_defaults(network_parameters(maker)), suited(maker)],
-    )
+
+    def details(maker: Any) -> list[str]:
+        return [_defaults(network_parameters(maker)), suited(maker)]
+
+    yield from _entries(networks(), details)
+    # One row stands for all networks of torchvision, whose parameters are the same.
     names = f"resnet18, ... ({len(backbones())} of torchvision)"
     backbone = partial(Backbone, "resnet18")
     parameters = _defaults(network_parameters(backbone))

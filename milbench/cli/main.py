@@ -22,9 +22,10 @@ from milbench.cli import data, export, list_, new, options, predict, report, run
 from milbench.errors import INTERRUPTED, UsageError, disk_failure, hint
 from milbench.store.folders import Root
 
-NO_ACCESS = errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP
+NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+"""Error numbers of a path that the user has to change, or may not use."""
 ParserError: Any = typer.BadParameter.__base__
-"""What typer's parser raises; it has no public name, and its module depends on the version of typer."""
+"""What typer's parser raises. The class has no public name, and its module depends on the version of typer."""
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -51,14 +52,13 @@ app.add_typer(data.app, name="data")
 
 
 class _Ended(Exception):  # noqa: N818 it is named for what has happened
-    """Holds what a command has raised, as its cause, and carries it past typer."""
+    """Carries what a command has raised, as its cause, past typer."""
 
 
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command whose EOFError or KeyboardInterrupt reaches `main`.
 
-    Typer takes both for Ctrl-C. But an EOFError comes from a file that ends too early, and a plug-in may raise
-    anything.
+    Typer takes both for Ctrl-C. But an EOFError may come from a truncated file, and a plug-in may raise either.
     """
 
     @wraps(command)
@@ -72,7 +72,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for listed in (*app.registered_commands, *data.app.registered_commands):
-    # The example comes after the options.
+    # The last paragraph of a docstring is an example, which `--help` shows below the options.
     listed.help, _, listed.epilog = (inspect.getdoc(listed.callback) or "").rpartition("\n\n")
     if listed.callback is not None:
         listed.callback = _guarded(listed.callback)
@@ -107,6 +107,7 @@ def main() -> NoReturn:
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
+        # The reader has all that it wants, as with `| head`.
         code = 0
     except OSError as error:
         failure = disk_failure(error)
@@ -124,28 +125,30 @@ def _run() -> Any:
     try:
         with _interruptible(signals):
             for word in sys.argv[1:]:
-                # Python puts bytes of other codes in this range.
+                # Python maps bytes that are not UTF-8 to this range of characters.
                 if re.search("[\ud800-\udfff]", word):
                     raise UsageError(f"{word} is not UTF-8: expected names and paths in UTF-8")
             return app(standalone_mode=False)
     except _Ended as ended:
         cause = ended.__cause__
         if isinstance(cause, EOFError):
-            # A defect, as every other error that nobody expects.
+            # Nobody expects it, so it is a defect like any other.
             raise cause from None
-        return INTERRUPTED if signals else _refuse(_without_signal(cause))
+        if signals:
+            return INTERRUPTED
+        return _refuse(_without_signal(cause))
 
 
 def _open_streams() -> None:
-    """Discard output to streams that were closed at the start, as by `>&-`, and escape what an encoding lacks.
+    """Send streams that the user closed, as by `>&-`, to the null device, and escape what an encoding lacks.
 
-    A file that is opened later would get the number of a closed stream, and workers would write to it.
+    Otherwise a file that is opened later would get the descriptor of a closed stream, and workers would print into it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # What is opened takes the first number that is free: this one.
+            # The system gives out the lowest free descriptor, which is this one.
             opened = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(opened, True)
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -159,7 +162,7 @@ def _open_streams() -> None:
 
 
 def _without_signal(error: BaseException | None) -> str:
-    """Say where a KeyboardInterrupt was raised that no signal has caused."""
+    """Return the message about a KeyboardInterrupt that no signal has caused, with the place where it was raised."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
     place = ""
     if frames:
@@ -169,26 +172,26 @@ def _without_signal(error: BaseException | None) -> str:
 
 @contextmanager
 def _interruptible(signals: list[int]) -> Iterator[None]:
-    """End every command on SIGTERM, or when the terminal is closed, as on Ctrl-C, with a line that says so.
+    """End a command by KeyboardInterrupt, and a line that says so, on any signal of `STOPPING`.
 
-    The signals that came are added to `signals`. Commands that compute cells replace this by handlers of their own
-    while they do.
+    Among them are Ctrl-C, SIGTERM and the end of the terminal. Signals that came are added to `signals`. Commands that
+    compute cells have handlers of their own while they do so.
     """
 
     def interrupt(number: int, _: Any) -> NoReturn:
         signals.append(number)
-        # A shell may say more than once that the terminal is closed.
+        # A shell may announce more than once that the terminal is closed.
         if handlers.pop(signal.SIGHUP, None) is not None:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if sys.__stderr__:
-            # The terminal may be closed. Unlike print, os.write is safe in a handler.
+            # The terminal may be closed. Unlike print, os.write is safe in a signal handler.
             with suppress(OSError):
                 os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")
         raise KeyboardInterrupt
 
     handlers = {}
     for number in STOPPING:
-        # Who started this command may have asked it to ignore a signal, as nohup does.
+        # The command may have been started to ignore a signal, as by nohup.
         if signal.getsignal(number) != signal.SIG_IGN:
             handlers[number] = signal.signal(number, interrupt)
     try:
@@ -212,17 +215,23 @@ def top(
     except OSError:
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
-        has_comparisons = bool(Root(options.HERE).names())
-        tour = TOUR[1:] if has_comparisons else TOUR
-        options.say("Try next:", style="bold")
-        for words, purpose in tour:
-            options.say(f"  milbench {words}", style="cyan")
-            options.say(f"      {purpose}")
-        options.say("Every command: milbench --help")
+        _show_tour()
+
+
+def _show_tour() -> None:
+    """Print the commands to try first."""
+    has_comparisons = bool(Root(options.HERE).names())
+    tour = TOUR[1:] if has_comparisons else TOUR
+    options.say("Try next:", style="bold")
+    for words, purpose in tour:
+        options.say(f"  milbench {words}", style="cyan")
+        options.say(f"      {purpose}")
+    options.say("Every command: milbench --help")
 
 
 def _with_suggestion(message: str) -> str:
-    """Return an error of the parser with what helps: the closest valid choice, or the `-p` that sets such an option."""
+    """Return a message of the parser with what helps: the closest valid choice, or the `-p` that sets the option."""
+    # Pydantic, which checks settings, begins some messages with this.
     message = message.replace("Value error, ", "")
     option = re.match(r"No such option: --([\w-]+)", message)
     if option:
@@ -237,7 +246,7 @@ def _with_suggestion(message: str) -> str:
 
 
 def _without_option(message: str, name: str) -> str:
-    """Return an error about an option that does not exist, with what the user may have meant."""
+    """Return the message about an option that does not exist, with what the user may have meant."""
     has_suggestion = "Possible" in message
     if sys.argv[1].startswith("-") and not has_suggestion:
         return f"{message}; options follow the command, such as milbench run --{name}"

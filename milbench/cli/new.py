@@ -1,4 +1,4 @@
-"""`milbench new`: the file of a loss, a task or a network of one's own, and its test, which run as they are."""
+"""`milbench new`: write the file of a new loss, task or network, and its test. Both run as they are."""
 
 import keyword
 import re
@@ -22,7 +22,7 @@ TRIALS = {
     "task": "milbench run --loss exact,max-pooling --task {} --dry-run",
     "network": "milbench run --loss exact --task extended-digits --network default,{} --dry-run",
 }
-"""The run that tries a file out, by its kind."""
+"""The command that tries the new file, by its kind. The file takes the place of {}."""
 
 
 def new(
@@ -46,15 +46,7 @@ def new(
     file = Path(f"{_stem(name)}.py")
     tests = Path(f"test_{_stem(name)}.py")
     with as_usage():
-        for path in (file, tests):
-            if path.exists():
-                raise UsageError(
-                    f"{path} is there already and stays as it is; choose another name or remove it"
-                )
-        if _is_name_of_python(file.stem):
-            raise UsageError(
-                f"{file} would hide the Python module {file.stem!r}; choose another name"
-            )
+        _check_files(file, tests)
         _write(file, _renamed(code, kind, name))
         _write(tests, _renamed(test_code, kind, name))
     options.say(
@@ -63,8 +55,19 @@ def new(
     return 0
 
 
+def _check_files(file: Path, tests: Path) -> None:
+    """Raise UsageError if a file exists already, or would hide a module of Python."""
+    for path in (file, tests):
+        if path.exists():
+            raise UsageError(
+                f"{path} is there already and stays as it is; choose another name or remove it"
+            )
+    if _is_name_of_python(file.stem):
+        raise UsageError(f"{file} would hide the Python module {file.stem!r}; choose another name")
+
+
 def _check_class_name(name: str, kind: Kind, code: str) -> None:
-    """Raise UsageError where the class would have a name of Python, or one that the template uses already."""
+    """Raise UsageError if the name of the class is a keyword, or one that the template uses for something else."""
     class_name = _class_name(name)
     rest = code.replace(_class_name(f"my-{kind}"), "")
     if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", rest):
@@ -74,7 +77,7 @@ def _check_class_name(name: str, kind: Kind, code: str) -> None:
 
 
 def _renamed(template: str, kind: Kind, name: str) -> str:
-    """Return a template with a name in place of its own, in all spellings: my-loss, my_loss and MyLoss."""
+    """Return a template with another name in all spellings, such as my-loss, my_loss and MyLoss."""
     own_name = f"my-{kind}"
     text = template
     for spelling in (str, _stem, _class_name):
@@ -87,36 +90,42 @@ def _write(path: Path, text: str) -> None:
 
 
 def _origins(kind: Kind) -> dict[str, str]:
-    """Return the origin of each loss, task or network by its name."""
+    """Return where each known loss, task or network comes from, by its name."""
     from milbench.contracts.registry import losses, tasks
 
-    if kind != "network":
-        registry: Any = losses() if kind == "loss" else tasks()
-        return {name: entry.origin for name, entry in registry.entries.items() if not entry.is_file}
+    if kind == "loss":
+        return _origins_in(losses())
+    if kind == "task":
+        return _origins_in(tasks())
     from milbench.cli.list_ import working_tasks
     from milbench.networks.backbone import backbones
     from milbench.networks.known_networks import networks
 
-    task_networks = {
-        name: f"the task {task}" for task, _, cls in working_tasks() for name in cls.networks
-    }
-    general = {
-        name: entry.origin for name, entry in networks().entries.items() if not entry.is_file
-    }
-    return task_networks | general | dict.fromkeys(backbones(), "torchvision")
+    origins: dict[str, str] = {}
+    for task, _, cls in working_tasks():
+        for name in cls.networks:
+            origins[name] = f"the task {task}"
+    return origins | _origins_in(networks()) | dict.fromkeys(backbones(), "torchvision")
+
+
+def _origins_in(registry: Any) -> dict[str, str]:
+    """Return the origins in a registry. The name of a user's file is not taken: another file may have it too."""
+    return {name: entry.origin for name, entry in registry.entries.items() if not entry.is_file}
 
 
 def _is_name_of_python(stem: str) -> bool:
     """Return whether a file of this name, such as random.py, would hide a module, or could not be imported."""
     if keyword.iskeyword(stem) or stem in sys.stdlib_module_names:
         return True
-    # A plug-in that was loaded before does not count: a file beside it hides nothing here.
+    # Without the folders of plug-ins that this process has loaded: a new file hides no module there.
     return PathFinder.find_spec(stem, path_of_session()) is not None
 
 
 def _stem(name: str) -> str:
+    """Return the name of the file, such as my_loss for my-loss."""
     return name.replace("-", "_")
 
 
 def _class_name(name: str) -> str:
+    """Return the name of the class, such as MyLoss for my-loss."""
     return "".join(part.capitalize() for part in name.split("-"))

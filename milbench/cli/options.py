@@ -85,7 +85,7 @@ HERE = Path()
 def command_line() -> str:
     """Return the command as the user typed it, quoted for a shell, without `--root`.
 
-    Published reports show it, and where its results lay on one machine helps nobody to run it on another.
+    Published reports show the command. The folder of results on one machine would be of no use on another.
     """
     words = ["milbench"]
     arguments = iter(sys.argv[1:])
@@ -99,7 +99,7 @@ def command_line() -> str:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Split a list at commas. A text without names becomes one empty name, which is then refused as unknown."""
+    """Split a text at commas. One without names gives a single empty name, which is refused as unknown later."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -113,7 +113,7 @@ def say(
     root: Path = HERE,
     data: Path | None = None,
 ) -> None:
-    """Print lines, however long, as they are, then the suggested next command, on the same folders."""
+    """Print lines unwrapped, then `then` as the suggested next command, with the same `--root` and `--data-dir`."""
     for line in lines:
         _print(line, style)
     if then:
@@ -134,13 +134,13 @@ def _print(line: str, style: str = "") -> None:
 def step_after(plan: Plan) -> Sequence[str]:
     """Return the command to suggest after cells are done.
 
-    It runs the rest of a search, writes the report, or uses networks that were not tested.
+    That runs the rest of a search, writes the report, or, where there were no test bags, uses the trained networks.
     """
     if plan.is_searching:
         return "milbench", "run", plan.name
     if any(info.is_tested for info in plan.tasks.values()):
         return "milbench", "report", plan.name
-    # All seeds of the first variant: their predictions are averaged.
+    # All seeds of the first variant, since predictions are averaged over seeds.
     variant = plan.cells[0].variant_key
     ids = [cell.id for cell in plan.cells if cell.variant_key == variant]
     return "milbench", "predict", "FILES", "--cell", ",".join(ids)

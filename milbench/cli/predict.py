@@ -85,31 +85,14 @@ def predict(
     from milbench.contracts.task import Task
 
     models = _load(cell.split(","), root, device)
-    first = models[0]
-    if type(first.task).read_bags is Task.read_bags:
-        if len(models) > 1:
-            raise UsageError(
-                f"predictions of several cells are averaged for bags: {first.task.name} has pictures"
-            )
-        if type(first.task).instances_from is Task.instances_from:
-            raise UsageError(
-                f"{first.task.name} reads neither pictures nor other bags; its class needs a method read_bags"
-            )
-        options_of_pictures = _PictureOptions(decoder, scale, positions, sensitivity, invert)
-        _read_pictures(first, images, out, options_of_pictures)
-        return 0
-    picture_options = {
-        "--decoder": decoder,
-        "--scale": scale != 1,
-        "--sensitivity": sensitivity,
-        "--invert": invert,
-    }
-    for option, value in picture_options.items():
-        if value:
-            raise UsageError(
-                f"{option} is for pictures: {images[0]} holds bags, of which a table is written"
-            )
-    _write_predicted_bags(models, images, out, positions=positions)
+    chosen = _PictureOptions(decoder, scale, positions, sensitivity, invert)
+    # A task that reads bags from files has a `read_bags` of its own. Others read pictures.
+    if type(models[0].task).read_bags is Task.read_bags:
+        _check_pictures(models)
+        _read_pictures(models[0], images, out, chosen)
+    else:
+        _refuse_picture_options(chosen, images)
+        _write_predicted_bags(models, images, out, positions=positions)
     return 0
 
 
@@ -122,6 +105,36 @@ class _PictureOptions:
     positions: bool
     sensitivity: bool
     invert: bool
+
+
+def _check_pictures(models: Sequence[Trained]) -> None:
+    """Raise UsageError unless there is a single cell, whose task reads pictures."""
+    from milbench.contracts.task import Task
+
+    task = models[0].task
+    if len(models) > 1:
+        raise UsageError(
+            f"predictions of several cells are averaged for bags: {task.name} has pictures"
+        )
+    if type(task).instances_from is Task.instances_from:
+        raise UsageError(
+            f"{task.name} reads neither pictures nor other bags; its class needs a method read_bags"
+        )
+
+
+def _refuse_picture_options(chosen: _PictureOptions, paths: Sequence[Path]) -> None:
+    """Raise UsageError if an option for pictures is given with bags of another kind."""
+    is_given = {
+        "--decoder": chosen.decoder is not None,
+        "--scale": chosen.scale != 1,
+        "--sensitivity": chosen.sensitivity,
+        "--invert": chosen.invert,
+    }
+    for option, given in is_given.items():
+        if given:
+            raise UsageError(
+                f"{option} is for pictures: {paths[0]} holds bags, of which a table is written"
+            )
 
 
 def _read_pictures(
@@ -154,7 +167,7 @@ def _read_pictures(
 def _read_picture(
     model: Trained, path: Path, start: Path, chosen: _PictureOptions
 ) -> tuple[str, str, str, str]:
-    """Write the files of a picture, whose paths have this start. Return its size, text, label set and probability."""
+    """Write the files of a picture, whose paths begin with `start`. Return size, text, label set and probability."""
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
     from milbench.inference.predict_picture import (
         as_json,
@@ -166,7 +179,7 @@ def _read_picture(
     image = _prepared(model, path, chosen)
     resized, reading = read_picture(model, image, chosen.scale, chosen.decoder)
     about = as_json(model, path, image.size, resized.size, reading, positions=chosen.positions)
-    # The probabilities of all positions are many numbers, so that they stand in one line.
+    # The probabilities of all positions are many numbers, which would fill a line each.
     indent = None if chosen.positions else 1
     text = json.dumps(about, indent=indent) + "\n"
     figures = {".png": prediction_figure(model, resized, reading)}
@@ -221,7 +234,7 @@ def _write_predicted_bags(
     for model in models:
         lines += notes(model)
     lines.append(written)
-    # Last, since only now it is known that all bags can be read.
+    # The pictures come last, since only now it is known that all bags can be read.
     if positions:
         lines.append(_draw_bags(models, paths, maps))
     options.say(*lines, then=("open", str(table)))
@@ -237,14 +250,14 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
 
 
 def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> str:
-    """Draw where the classes are in each bag as NAME.png; say where the pictures are, or why there are none."""
+    """Draw where the classes are in each bag, as NAME.png. Say where the pictures are, or why there are none."""
     from milbench._utils.images import unique_stems
     from milbench.inference.bag_pictures import draw
 
     names: list[Path] = []
     for predictions in _predictions(models, paths):
         names += [Path(name) for name in predictions.batch.names]
-        # Names of earlier batches count too, so that no picture replaces another.
+        # Names of earlier batches count too, so that no picture overwrites another one.
         stems = unique_stems(names)[-len(predictions.labels) :]
         for bag, stem in enumerate(stems):
             page = draw(predictions, bag)
@@ -257,7 +270,7 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
 
 
 def _why_no_picture(task: Task) -> str:
-    """Say why bags without places were not drawn."""
+    """Say that bags were not drawn since their instances have no coordinates, and how the user can name them."""
     text = "drew no pictures: the table does not say where the instances are in the plane"
     if task.name == "feature-bags":
         text += "; with -p task.coords='x;y', milbench run reads it from the columns x and y"
@@ -272,6 +285,7 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
     title = f"{models[0].name}, cell {models[0].cell.id}"
     if len(models) > 1:
         seeds = ", ".join(str(model.cell.seed) for model in models)
+        # The name of a model ends with its seed.
         title = f"{models[0].name.rpartition(', seed')[0]}, the average of seeds {seeds}"
     first = predictions[[kind, "labels", "probability"]].head(SHOWN)
     rows = []
@@ -285,13 +299,13 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
 
 
 def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
-    """Return the trained cells of references. Raises UsageError where they differ in more than their seeds."""
+    """Return the trained cells that references name. Raises UsageError if they differ in more than their seeds."""
     from milbench._utils.devices import resolve
     from milbench.inference.trained import load_trained
 
     target = resolve(device)
     found = [Root(root).find(reference) for reference in references]
-    # Two references may be those of one cell.
+    # Two references may name the same cell.
     folders = {folder.id: folder for folder in found}
     models = [load_trained(folder, target) for folder in folders.values()]
     first = models[0].cell
@@ -305,13 +319,14 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
 
 
 def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
-    """Return an image, or its negative. Raises UsageError where it cannot be read, by this network or at all."""
+    """Return an image, inverted if the user wants that. Raises UsageError if the network or Pillow cannot read it."""
     from PIL import ImageOps
 
     from milbench._utils.images import open_image
     from milbench.inference.predict_picture import size_at
 
     image = open_image(path)
+    # A task refuses images of the wrong kind, whatever their size.
     model.task.instances_from(image.resize((1, 1)))
     try:
         size_at(model, image.size, chosen.scale)
@@ -321,6 +336,7 @@ def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
 
 
 def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
+    """Raise UsageError if one of the outputs is an input."""
     taken = {path.resolve() for path in inputs}
     for place in outputs:
         if place.resolve() in taken:
@@ -328,6 +344,8 @@ def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Pat
 
 
 def _save(path: Path, figure: Figure) -> None:
+    """Write a figure as a PNG file."""
+
     def write(temporary: Path) -> None:
         figure.savefig(temporary, format="png", bbox_inches="tight")
 

@@ -56,9 +56,9 @@ def report(
 def write_report(
     names: Sequence[str], root: Path, *, gallery: bool = True, publish: bool = False
 ) -> Path:
-    """Write the report of a comparison, or of several side by side, and print its sentence. Return its page.
+    """Write the report of one comparison, or of several side by side, and print its sentence. Return its page.
 
-    Without names, it is that of the comparison launched last.
+    Without names, it is the report of the comparison launched last.
     """
     from milbench.report.combine import combine
     from milbench.report.published_reports import save
@@ -95,7 +95,7 @@ def render_published(published: Path, root: Path, *, gallery: bool = True) -> Pa
 
 
 def _copy_kept_pictures(published: Path, out: Path) -> None:
-    """Copy the pictures that cannot be drawn again from what is published."""
+    """Copy the pictures that cannot be drawn again from the published files."""
     from milbench.report.render import KEPT, PICTURES
 
     pictures = out / PICTURES
@@ -106,17 +106,19 @@ def _copy_kept_pictures(published: Path, out: Path) -> None:
 
 
 def _write_page(results: Results, out: Path, *, gallery: bool) -> Path:
+    """Write a report into a folder, and its remarks to standard error. Return its page."""
     from milbench._utils.console import plain, write_line
     from milbench.report.render import render
 
     def tell(line: str) -> None:
-        # On stderr, so that what the command prints on stdout stays the answer alone.
+        # On standard error, so that standard output holds nothing but the answer.
         write_line(sys.stderr, plain(line))
 
     return render(results, out, gallery=gallery, tell=tell)
 
 
 def _say_sentence(results: Results, page: Path) -> None:
+    """Print the sentence of a report, and how to open its page."""
     from milbench.report.render import sentence
 
     options.say(sentence(results), style="bold", then=("open", str(page)))

@@ -144,7 +144,7 @@ def reproduce(
             rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(spec, launch)
-    # A report is useful even if some cells failed.
+    # A report is useful even if some cells have failed.
     if code != INTERRUPTED and not dry_run:
         options.say(*_beside_published(spec.name, root))
         write_report([spec.name], root, gallery=gallery)
@@ -152,7 +152,7 @@ def reproduce(
 
 
 def _beside_published(name: str, root: Path) -> list[str]:
-    """Return what came out of a comparison beside the published numbers, a line a loss."""
+    """Return the results of a comparison beside the published numbers, a line for each loss."""
     from milbench.report.literature import outcome_lines
     from milbench.report.study import Study
     from milbench.store.folders import results

@@ -73,7 +73,7 @@ def _summary(states: Mapping[str, State], interrupted: Mapping[str, str]) -> str
 
 
 def _interruptions(states: Mapping[str, State], root: Root) -> dict[str, str]:
-    """Return where the training of interrupted cells stopped, by their ids."""
+    """Return where training stopped, such as "epoch 3 of 5", by the ids of interrupted cells."""
     interrupted = {}
     for cell_id, state in states.items():
         if state.status != "missing" or state.is_damaged:
@@ -87,7 +87,7 @@ def _interruptions(states: Mapping[str, State], root: Root) -> dict[str, str]:
 def _table(
     plan: Plan, states: Mapping[str, State], interrupted: Mapping[str, str], root: Root | None
 ) -> Table:
-    """Return a table with a row for each cell and its progress or error; given a root, also with its test errors."""
+    """Return a table with a row for each cell, and its progress or error. Given a root, it has test errors as well."""
     from milbench._utils.console import table_of
     from milbench.running.display import describe_progress, errors
 
@@ -105,16 +105,17 @@ def _table(
     rows = []
     for cell in plan.cells:
         state = states[cell.id]
-        # Of each metric the last value stays.
-        last = {}
+        last_metrics: dict[str, float] = {}
         if root and state.status != "unreadable":
-            last = {name: value for _, name, value in root.cell(cell.id).history()}
+            history = root.cell(cell.id).history()
+            # In the order of epochs, so that the last value of each metric stays.
+            last_metrics = {name: value for _, name, value in history}
         status: str = state.status
         detail = describe_progress(state.progress) if state.progress else state.reason
         if cell.id in interrupted:
             status = INTERRUPTED
             detail = f"at {interrupted[cell.id]}"
-        test_errors = errors(plan, cell, last) if last else ""
+        test_errors = errors(plan, cell, last_metrics) if last_metrics else ""
         labels = [readable(name) for name in plan.labels[cell.id]]
         rows.append((*labels, str(cell.seed), cell.id, status, test_errors, detail))
     return table_of(f"{plan.name}, launched {plan.launched}", headings, rows)

@@ -1,4 +1,4 @@
-"""`milbench sync`: copy to MLflow what it lacks of a comparison."""
+"""`milbench sync`: copy to MLflow the results of a comparison that it lacks."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,7 @@ def sync(
         raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
     names = place.names() if everything else []
     if not names:
-        # Of a store without comparisons this is an error, also with --all.
+        # The comparison named or launched last. A store without comparisons is an error, also with --all.
         names = [place.plan(name).name]
 
     options.say(*place.not_plans())
@@ -51,13 +51,16 @@ def sync(
 
 
 def command_for_pages(place: Root) -> list[str]:
-    """Return the command that shows MLflow's own pages on a store, until Ctrl-C."""
+    """Return the command that serves MLflow's own pages about a store."""
     from sqlalchemy.engine import URL
 
+    database = place.database
+    artifacts = place.artifacts
     here = Path.cwd()
-    is_below = place.path.is_relative_to(here)
-    database = place.database.relative_to(here) if is_below else place.database
-    artifacts = place.artifacts.relative_to(here) if is_below else place.artifacts
+    # Relative paths make a shorter command.
+    if place.path.is_relative_to(here):
+        database = database.relative_to(here)
+        artifacts = artifacts.relative_to(here)
     address = URL.create("sqlite", database=str(database)).render_as_string()
     store = ["--backend-store-uri", address]
     return ["mlflow", "ui", *store, "--artifacts-destination", str(artifacts)]

@@ -164,12 +164,12 @@ def _values(reference: str, file: Path | Traversable, preset: str | None) -> Set
 
 
 def _parsed(reference: str, file: Path | Traversable) -> Settings:
-    # Editors of Windows begin a file with this character.
-    text = file.read_text("utf-8").removeprefix("\ufeff")
     try:
+        # Editors of Windows begin a file with this character.
+        text = file.read_text("utf-8").removeprefix("\ufeff")
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Not TOML; or a number of 5,000 digits, or tables in tables without end.
+        # Not UTF-8; not TOML; or a number of 5,000 digits, or tables in tables without end.
         raise UsageError(f"{reference} is not TOML: {error}") from None
 
 

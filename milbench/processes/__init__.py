@@ -1,1 +1,1 @@
-"""Fresh processes: each call of a function has one of its own, so that nothing it does reaches another call."""
+"""Fresh processes: each call of a function gets its own, so that nothing it does affects another call."""

@@ -28,28 +28,28 @@ from milbench.processes.system import describe_end
 T = TypeVar("T")
 
 CAN_FORK = sys.platform == "linux"
-"""Whether a process that has imported PyTorch may be forked. On macOS its libraries do not survive that."""
+"""Whether a process that has imported PyTorch may be forked. On macOS its libraries do not work after a fork."""
 
 PROGRAM = "milbench.processes"
-"""What `python -m` starts, see `milbench/processes/__main__.py`."""
+"""The package that `python -m` runs, see `milbench/processes/__main__.py`."""
 
 PATIENCE = 10.0
-"""Seconds to wait for a host that is asked to end, or has closed its connection."""
+"""Seconds to wait for a host to end, once it was asked to or has closed its connection."""
 
 
 class ProcessDied(Exception):  # noqa: N818 it is named for what has happened
-    """Raised where the process of a call ended without a result; its text says how, as "it ended with exit code 7"."""
+    """Raised when the process of a call ends without a result. Its text says how: "it ended with exit code 7"."""
 
 
 class TookTooLong(ProcessDied):
-    """Raised where the process of a call was killed because its time was over."""
+    """Raised when the process of a call is killed at its time limit."""
 
 
 class FreshProcesses(Executor):
     """An executor that computes each call in a fresh process, in which numerical libraries have `threads` threads.
 
-    All calls that were submitted are computed at the same time. A future raises what its function raised, or
-    ProcessDied. Cloudpickle sends functions, arguments and results, also those that a notebook or a script defines.
+    All submitted calls run at the same time. A future raises what its function raised, or ProcessDied. Functions,
+    arguments and results are sent by cloudpickle, so a notebook or a script may define them.
     """
 
     def __init__(self, threads: int = 1, *, can_fork: bool = CAN_FORK) -> None:
@@ -63,33 +63,33 @@ class FreshProcesses(Executor):
         content = cloudpickle.dumps((function, arguments))
         with self._lock:
             self._hosts = [host for host in self._hosts if not host.has_ended]
-            # One host forks a process for every call. Without forks each call has a host of its own.
+            # One host forks a process for every call. Without forks each call needs a host of its own.
             if not self._hosts or not self._can_fork:
                 self._hosts.append(_HostProcess(self._threads, self._can_fork))
             return self._hosts[-1].call(content)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002
-        """End the processes, also those that still compute. The arguments are those of every executor."""
+        """End the processes, even those that still compute. `Executor` prescribes the arguments; they are ignored."""
         with self._lock:
             while self._hosts:
                 self._hosts.pop().close()
 
 
 class _HostProcess:
-    """A host process as its launcher sees it, and the calls that it has not answered."""
+    """A host process, as seen by its launcher, and the calls that it has not answered yet."""
 
     def __init__(self, threads: int, can_fork: bool) -> None:
         self._unanswered: dict[int, Future[Any]] = {}
-        """Ticket of a call -> its future."""
+        """Ticket of a call -> its future. Both the reader thread and callers remove entries; `pop` is atomic."""
         self._last_ticket = 0
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
-        # Messages are about the process of a call. A host has started it, or is itself that process.
+        # In messages "it" is the process of a call. With forks that is a child of the host, else the host itself.
         self._name = "the process that started it" if can_fork else "it"
         self._connection, end_of_host = Pipe()
         environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
         how = "host" if can_fork else "once"
         command = [sys.executable, "-m", PROGRAM, how, str(end_of_host.fileno())]
-        # A session of its own: what a terminal sends to this process does not reach the host.
+        # In a session of its own the host does not get the signals of a terminal, such as Ctrl-C.
         with uninterrupted():
             self._process = subprocess.Popen(
                 command,
@@ -107,7 +107,7 @@ class _HostProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no answer will come from it."""
+        """Whether no more answers will come from it."""
         return not self._reader.is_alive()
 
     def call(self, content: bytes) -> Future[Any]:
@@ -120,15 +120,15 @@ class _HostProcess:
         try:
             self._connection.send(Call(ticket, Surroundings.current(), content))
         except OSError:
-            # The host has ended. The thread that reads its answers may have said so already.
+            # The host has ended. The reader thread may have failed this call already.
             if self._unanswered.pop(ticket, None) is not None:
                 future.set_exception(ProcessDied(self._describe_death()))
         return future
 
     def close(self) -> None:
-        """End the host, which then ends what it has forked."""
+        """End the host, which then kills what it has forked."""
         atexit.unregister(self.close)
-        # Closing alone would not wake the reader, which waits for an answer.
+        # Closing the connection would not wake the reader, which waits for an answer. Shutting it down does.
         with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
             ending.shutdown(socket.SHUT_RDWR)
         with uninterrupted():
@@ -142,7 +142,7 @@ class _HostProcess:
         self._stderr.close()
 
     def _hand_out_answers(self) -> None:
-        """Give answers to their futures until the host has ended. A thread of its own does nothing else."""
+        """Pass answers to their futures until the host has ended. This is all that the reader thread does."""
         while True:
             try:
                 answer: Answer = self._connection.recv()
@@ -160,7 +160,7 @@ class _HostProcess:
             self._unanswered.pop(ticket).set_exception(ProcessDied(death))
 
     def _describe_death(self) -> str:
-        """Say how the host ended, with the last line that it wrote to stderr."""
+        """Say how the host ended, with the last line that it wrote to standard error."""
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -176,7 +176,7 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
     try:
         has_returned, value = cloudpickle.loads(pickled)
     except BaseException as error:
-        # This thread has to go on, whatever unpickling runs.
+        # Unpickling may run any code, and this thread has to survive it.
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         future.set_exception(RuntimeError(f"a result cannot be read: {reason}"))
         return
@@ -188,14 +188,14 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
 
 @cache
 def shared_processes(threads: int = 1) -> FreshProcesses:
-    """Return the fresh processes with a number of threads, which are the same wherever this program asks for them."""
+    """Return this program's one executor of processes with a number of threads."""
     return FreshProcesses(threads)
 
 
 def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None = None) -> T:
     """Call a function in a fresh process and return its result, or raise what it raised.
 
-    Raises ProcessDied where the process ends without a result, TookTooLong where it has none after `limit` seconds.
+    Raises ProcessDied if the process ends without a result, TookTooLong if it has none after `limit` seconds.
     """
     future: Future[T] = shared_processes().submit(_limited, limit, function, arguments)
     try:
@@ -205,7 +205,7 @@ def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None 
 
 
 def _limited(limit: float | None, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Call a function in this process, which is killed after the limit."""
+    """Call a function in this process, which is killed at the limit."""
     if limit is not None:
         announce_limit(limit)
     return function(*arguments)

@@ -3,15 +3,15 @@
     python -m milbench.processes host FD
 
 The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is computed by a fork
-of the host, which takes some hundredths of a second where a new interpreter would import PyTorch for seconds. The host
-itself runs nothing but imports. It touches no GPU, and lets neither Python nor PyTorch start threads: a fork would lack
-them.
+of the host. That takes some hundredths of a second, while a new interpreter would spend seconds on importing PyTorch.
+The host itself runs nothing but imports. It touches no GPU, and lets neither Python nor PyTorch start threads, since a
+fork would lack them.
 
-Three rules leave nothing behind:
+Three rules make sure that no process is left behind:
 
-- a forked process leads a process group, which is killed when the process has ended, or its time is over;
+- a forked process leads a process group, which is killed when the process has ended or reached its time limit;
 - the kernel kills a forked process when the host ends;
-- the host ends when the socket is closed, as it is when the launcher has ended, however that happened.
+- the host ends when the socket is closed, which happens when the launcher ends for whatever reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from milbench.processes.system import (
 )
 
 PRELOADED = "milbench.preload"
-"""The module that imports what calls need; a cell that imported it by itself would take seconds longer."""
+"""The module that imports what calls need. Importing it in each call would take seconds."""
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -51,19 +51,20 @@ THREADS = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-"""The environment variables that tell numerical libraries how many threads to have, when they are loaded."""
+"""The environment variables from which numerical libraries take their number of threads when they are loaded."""
 
 SET_FOR_THE_HOST = (*THREADS, "PYTHONUNBUFFERED")
-"""The environment variables with which the launcher starts the host; they hold for every call."""
+"""The environment variables that the launcher sets for the host. They apply to every call."""
 
 RESULT = b"R"
+"""The first byte of a message from a forked process that holds the outcome of its call."""
 LIMIT = b"L"
-"""The first byte of a message from a forked process: it has computed its outcome, or limits its time from now on."""
+"""The first byte of a message from a forked process that asks to be killed after some seconds."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a call finds as it is in the launcher."""
+    """What a call finds the same as in the launcher: working folder, environment and import path."""
 
     folder: str
     environment: dict[str, str]
@@ -72,12 +73,12 @@ class Surroundings:
 
     @classmethod
     def current(cls) -> Surroundings:
-        """Return those of this process."""
-        # A call finds the folders of its own plug-ins alone: others may have a module of the same name.
+        """Return the surroundings of this process."""
+        # A call adds the folders of its own plug-ins. Those of others may hold a module of the same name.
         return cls(str(Path.cwd()), dict(os.environ), path_of_session())
 
     def restore(self) -> None:
-        """Make them those of this process, except for the variables that the host was started with."""
+        """Give this process these surroundings. It keeps the variables with which the host was started."""
         os.chdir(self.folder)
         own = {name: os.environ[name] for name in SET_FOR_THE_HOST if name in os.environ}
         os.environ.clear()
@@ -90,7 +91,7 @@ class Call:
     """A call that the launcher asks for."""
 
     ticket: int
-    """The number by which the launcher knows the answer."""
+    """The number by which the launcher recognises the answer."""
     surroundings: Surroundings
     content: bytes
     """Pickled: the function and its arguments."""
@@ -106,7 +107,7 @@ class Answer:
     death: str
     """How the process ended, such as "it ended with exit code 7"."""
     is_late: bool
-    """Whether the process was killed because its time was over."""
+    """Whether the process was killed at its time limit."""
 
 
 @dataclass
@@ -116,13 +117,13 @@ class _Forked:
     process: int
     ticket: int
     connection: Connection | None
-    """What the process sends through; None once the process has closed it."""
+    """Receives what the process sends; None once the process has closed its end."""
     outcome: bytes | None = None
-    """As in `Answer`; None as long as it has sent none."""
+    """As in `Answer`; None until the process has sent it."""
     deadline: float | None = None
-    """When its time is over, by time.monotonic(); None where it has no limit."""
+    """When its time is over, by time.monotonic(); None without a limit."""
     is_late: bool = False
-    """Whether it was killed because its time was over."""
+    """Whether it was killed at its time limit."""
 
 
 class Host:
@@ -133,16 +134,16 @@ class Host:
         self.process = os.getpid()
         self.running: dict[int, _Forked] = {}
         """Process id -> the process."""
-        # The kernel writes a byte into this socket whenever a child has ended.
-        self.ended, ended_writer = socket.socketpair()
+        # Python writes a byte into this socket whenever a child has ended, which wakes `serve`.
+        self.ended, self.ended_writer = socket.socketpair()
         self.ended.setblocking(False)
-        ended_writer.setblocking(False)
-        self.ended_writer = ended_writer
+        self.ended_writer.setblocking(False)
+        # It does so only for a signal that has a handler.
         signal.signal(signal.SIGCHLD, _ignore)
-        signal.set_wakeup_fd(ended_writer.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.ended_writer.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Answer calls until the launcher closes the connection; then kill every process that still computes."""
+        """Answer calls until the launcher closes the connection. Then kill every process that still computes."""
         try:
             while True:
                 connections = self._open_connections()
@@ -151,13 +152,14 @@ class Host:
                     if ready is self.launcher:
                         self._fork(self.launcher.recv())
                     elif ready is self.ended:
+                        # The bytes say nothing more: `_reap` asks the kernel which children have ended.
                         self.ended.recv(4096)
                 for forked in self.running.values():
                     self._receive(forked)
                 self._reap()
                 self._kill_late()
         except (EOFError, ConnectionError):
-            # The launcher has closed the connection, or has ended.
+            # The launcher has closed the connection or has ended.
             return
         finally:
             for process in self.running:
@@ -171,7 +173,7 @@ class Host:
         return [connection for connection in connections if connection is not None]
 
     def _seconds_to_deadline(self) -> float | None:
-        """Return the seconds until the next deadline, None where there is none."""
+        """Return the seconds until the next deadline, None if there is none."""
         deadlines = [
             forked.deadline
             for forked in self.running.values()
@@ -196,15 +198,7 @@ class Host:
             os.setsid()
             end_with_parent(self.process)
             adopt_orphans()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
-            # No other process may hold an end of these connections open.
-            self.launcher.close()
-            self.ended.close()
-            self.ended_writer.close()
-            for connection in self._open_connections():
-                connection.close()
+            self._drop_state_of_host()
 
             def ask_for_limit(seconds: float) -> None:
                 writer.send_bytes(LIMIT + struct.pack("d", seconds))
@@ -214,10 +208,25 @@ class Host:
             _flush()
         except BaseException:
             os._exit(1)
+        # Ending in order would run the exit handlers of the host, and wait for threads of plug-ins.
         os._exit(0)
 
+    def _drop_state_of_host(self) -> None:
+        """Restore the signal handlers in a forked process, and close its copies of the host's connections.
+
+        A connection counts as closed only when no process holds an end of it any more.
+        """
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        self.launcher.close()
+        self.ended.close()
+        self.ended_writer.close()
+        for connection in self._open_connections():
+            connection.close()
+
     def _receive(self, forked: _Forked) -> None:
-        """Take what a process has sent so far."""
+        """Read what a process has sent so far."""
         if forked.connection is None:
             return
         try:
@@ -229,7 +238,7 @@ class Host:
                     (seconds,) = struct.unpack("d", content[1:])
                     forked.deadline = time.monotonic() + seconds
         except (EOFError, OSError):
-            # It has ended, or somebody's code has closed what was open.
+            # The process has ended, or a plug-in in it has closed the connection.
             forked.connection.close()
             forked.connection = None
 
@@ -237,7 +246,7 @@ class Host:
         """Answer the calls whose processes have ended."""
         process = _ended_child()
         while process is not None:
-            # Before the process is reaped: until then no other one can get its number.
+            # Before the process is reaped: after that another process may get its number.
             kill_group(process)
             _, status = os.waitpid(process, 0)
             forked = self.running.pop(process, None)
@@ -256,7 +265,7 @@ class Host:
         self.launcher.send(answer)
 
     def _kill_strays(self) -> None:
-        """Kill children that compute no call: what processes that have ended left, in groups of their own."""
+        """Kill children that compute no call: processes that calls have started in groups of their own, and left."""
         while True:
             strays = [child for child in children() if child not in self.running]
             if not strays:
@@ -267,7 +276,7 @@ class Host:
                 os.waitpid(stray, 0)
 
     def _kill_late(self) -> None:
-        """Kill the processes whose time is over."""
+        """Kill the processes that have reached their time limit."""
         now = time.monotonic()
         for forked in self.running.values():
             if forked.deadline is not None and now >= forked.deadline:
@@ -276,13 +285,13 @@ class Host:
 
 
 _ask_for_limit: Callable[[float], None] | None = None
-"""Has this process killed after some seconds; None where it computes no call."""
+"""Asks for this process to be killed after some seconds; None if it computes no call."""
 
 
 def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     """Compute a call in this process and return its pickled outcome, see `Answer`.
 
-    `ask_for_limit` has the process killed after some seconds, see `announce_limit`.
+    `announce_limit` calls `ask_for_limit`, which sees to it that the process is killed after some seconds.
     """
     global _ask_for_limit  # noqa: PLW0603 a process computes one call
     _ask_for_limit = ask_for_limit
@@ -295,7 +304,7 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     try:
         pickled: bytes = cloudpickle.dumps(outcome)
         if not outcome[0]:
-            # Many classes of errors can be written, and not be read.
+            # Many classes of errors can be pickled and then not be unpickled. Better to fail here than in the launcher.
             cloudpickle.loads(pickled)
     except Exception as error:
         problem = RuntimeError(f"{_shown(outcome)} cannot be sent: {error}")
@@ -304,21 +313,22 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
 
 
 def _shown(outcome: tuple[bool, Any]) -> str:
-    """Return the type of a result, and the message of an error."""
+    """Return the type of a result, or the type and the message of an error."""
     has_returned, value = outcome
     kind = type(value).__name__
     return kind if has_returned else f"{kind}: {message(value)}".removesuffix(": ")
 
 
 def announce_limit(seconds: float) -> None:
-    """Have this process killed if it has not ended in so many seconds from now; do nothing if it computes no call."""
+    """Have this process killed if it has not ended `seconds` from now. Do nothing if it computes no call."""
     if _ask_for_limit is not None:
         _ask_for_limit(seconds)
 
 
 def _ended_child() -> int | None:
-    """Return a child that has ended and is not reaped yet, None where there is none."""
+    """Return a child that has ended and is not reaped yet, None if there is none."""
     try:
+        # WNOWAIT leaves the child as it is, to be reaped later.
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
@@ -326,26 +336,26 @@ def _ended_child() -> int | None:
 
 
 def _pipe() -> tuple[Connection, Connection]:
-    """Return the two ends of a pipe, to read from and to write to."""
+    """Return the two ends of a pipe: one to read from, one to write to."""
     reader, writer = os.pipe()
     return Connection(reader, writable=False), Connection(writer, readable=False)
 
 
 def _flush() -> None:
-    """Write what was printed and is still in memory: `os._exit` would lose it."""
+    """Write out what was printed and is still buffered, since `os._exit` would lose it."""
     for stream in (sys.stdout, sys.stderr):
-        # A plug-in may have put anything in its place.
+        # A plug-in may have replaced a stream by anything.
         flush: Callable[[], Any] | None = getattr(stream, "flush", None)
         if flush is not None:
             flush()
 
 
 def _ignore(*_: Any) -> None:
-    """Do nothing: the wakeup socket tells that a child has ended."""
+    """Do nothing: the wakeup socket announces that a child has ended."""
 
 
 def _stop(*_: Any) -> NoReturn:
-    """End the host in order, so that it kills what it has forked."""
+    """End the host by an exception, so that it kills what it has forked."""
     raise SystemExit(1)
 
 
@@ -355,5 +365,5 @@ def serve_by_forks(launcher: Connection) -> NoReturn:
     adopt_orphans()
     importlib.import_module(PRELOADED)
     Host(launcher).serve()
-    # Nothing is open any more. Taking PyTorch down in order would take a second.
+    # Nothing needs to be closed any more, and an orderly exit would spend a second on PyTorch.
     os._exit(0)

@@ -2,8 +2,8 @@
 
     python -m milbench.processes once FD
 
-It is slower than a host that forks, since each call imports PyTorch. It keeps the same rules as far as any system can:
-the process leads a group, which it kills when it ends, when its time is over, or when the launcher has ended.
+It is slower than a host that forks, since each call imports PyTorch. It leaves nothing behind either, as far as the
+system allows: the process leads a group, which it kills when it ends, at its time limit, or when the launcher ends.
 """
 
 import os
@@ -35,7 +35,7 @@ def serve_once(launcher: Connection) -> NoReturn:
 
 
 def _end_with(launcher: Connection) -> None:
-    """Wait until the launcher closes the connection, as it does when it ends, and end this process then."""
+    """End this process when the launcher closes the connection, as it does when it ends."""
     try:
         launcher.recv()
     except (EOFError, OSError):
@@ -43,6 +43,7 @@ def _end_with(launcher: Connection) -> None:
 
 
 def _end() -> NoReturn:
-    """Kill the group of this process, which is this process and what it has started."""
+    """Kill the group of this process: itself and what it has started."""
     os.killpg(0, signal.SIGKILL)
+    # Never reached, which type checkers do not know.
     raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""What `python -m milbench.processes` does: answer the calls of the launcher that has started this process."""
+"""What `python -m milbench.processes` does: answer the calls of the launcher that started this process."""
 
 import signal
 import sys
@@ -9,11 +9,12 @@ from milbench.processes.once import serve_once
 
 
 def main() -> None:
-    """Serve as the words of the command say: `host FD`, or `once FD`."""
+    """Answer many calls after `host FD`, a single one after `once FD`. FD is the launcher's socket."""
     how, descriptor = sys.argv[1:]
-    # The launcher blocks signals while it starts this process, which has inherited that.
+    # The launcher blocks signals while it starts this process, which inherits that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))
     launcher = Connection(int(descriptor))
     if how == "once":
         serve_once(launcher)
-    serve_by_forks(launcher)
+    else:
+        serve_by_forks(launcher)

@@ -1,18 +1,19 @@
-"""What Linux offers about processes and their children that Python's standard library does not."""
+"""What Linux offers for processes and their children that Python's standard library lacks."""
 
 import ctypes
 import os
 import signal
 from pathlib import Path
 
+# From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this process as soon as its parent has ended, whatever this process does then."""
+    """Let the kernel kill this process as soon as its parent has ended, whatever this process is doing."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent may have ended before the kernel was told.
+    # The parent may have ended before that call, which then comes too late.
     if os.getppid() != parent:
         os._exit(1)
 
@@ -23,15 +24,15 @@ def adopt_orphans() -> None:
 
 
 def children() -> list[int]:
-    """Return the process ids of the children of this process, which has one thread."""
+    """Return the process ids of the children of this process, which must have a single thread."""
     process = os.getpid()
-    return [
-        int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    ]
+    # Linux lists children by the thread that has started them. The first thread has the id of its process.
+    numbers = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(number) for number in numbers]
 
 
 def kill_group(process: int) -> None:
-    """Kill a process and all others of the group that it leads, as far as there are any."""
+    """Kill a process and every other process of the group that it leads."""
     try:
         os.killpg(process, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -40,7 +41,7 @@ def kill_group(process: int) -> None:
 
 
 def describe_end(exit_code: int) -> str:
-    """Say how a process ended, such as "ended with exit code 7". A negative code is the signal that killed it."""
+    """Say how a process ended, such as "ended with exit code 7". A code below 0 is minus the signal that killed it."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     try:
@@ -51,6 +52,7 @@ def describe_end(exit_code: int) -> str:
 
 
 def _prctl(option: int, value: int) -> None:
+    # None stands for what this process has loaded, the C library among it.
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()

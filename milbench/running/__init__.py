@@ -1,1 +1,1 @@
-"""Many cells: a launch, the processes that compute them, and what is shown meanwhile."""
+"""Many cells: a launch, the processes that compute them, and the display of their progress."""

@@ -1,4 +1,4 @@
-"""Run cells in fresh processes of this machine or of a dask cluster; a process that dies fails one cell alone."""
+"""Run cells in fresh processes, on this machine or on a dask cluster. A process that dies fails its own cell alone."""
 
 import math
 import os
@@ -27,7 +27,7 @@ class End(Generic[A, T]):
 
     argument: A
     outcome: T | ProcessDied
-    """What the function returned, or how the process died without a result."""
+    """The result of the function, or how the process died without one."""
 
 
 CellEnd = End[Job, tuple[str, State]]
@@ -42,11 +42,11 @@ def run_cells(
 ) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
-    A cell whose process dies is tried once more after the others, alone, from its checkpoint: it may have died because
-    several needed more memory than there is. A cluster is the address of a dask scheduler, or "local:N". Raises
-    UsageError where there is none, or processes die before they begin.
+    A cell whose process dies is tried once more, from its checkpoint, when all others have ended. It then runs alone,
+    since several cells may have needed more memory than there is. `cluster` is the address of a dask scheduler, or
+    "local:N". Raises UsageError if there is no such cluster, or processes die before they begin with a cell.
     """
-    # All jobs of a launch are executed alike.
+    # The jobs of a launch share one `execution`, so the first one speaks for all.
     if jobs and jobs[0].execution.in_process:
         yield from map(run_cell, jobs)
         return
@@ -70,9 +70,9 @@ def run_cells(
 
 
 def _deserves_another_try(end: CellEnd) -> bool:
-    """Return whether a process died, and neither because the cell took too long nor with an error on record.
+    """Return whether a process died for a reason that may not come again: no time limit, and no recorded error.
 
-    Raises UsageError where it died before it began with the cell: others would, too.
+    Raises UsageError if it died before it began with the cell, since every other process would die too.
     """
     death = end.outcome
     if not isinstance(death, ProcessDied):
@@ -86,7 +86,7 @@ def _deserves_another_try(end: CellEnd) -> bool:
 
 
 def _cell_and_state(end: CellEnd) -> tuple[str, State]:
-    """Return the id and the state of a cell; where its process died, record that first."""
+    """Return the id and the state of a cell. If its process died, record that first."""
     if isinstance(end.outcome, ProcessDied):
         return record_death(end.argument, end.outcome)
     return end.outcome
@@ -95,9 +95,9 @@ def _cell_and_state(end: CellEnd) -> tuple[str, State]:
 def apply(
     function: Callable[[A], T], arguments: Sequence[A], processes: FreshProcesses, at_once: int
 ) -> Iterator[End[A, T]]:
-    """Apply a function to each argument in a fresh process, so many at once, and yield how each process ended.
+    """Apply a function to each argument in a fresh process, `at_once` at a time, and yield how each process ended.
 
-    Where the caller stops early, the processes that still compute are ended.
+    If the caller stops early, the processes that still compute are ended.
     """
     waiting = deque(arguments)
     running: dict[Future[T], A] = {}
@@ -114,6 +114,7 @@ def apply(
 
 
 def _end_of(argument: A, future: Future[T]) -> End[A, T]:
+    """Return how a call ended. Raises what its function raised."""
     try:
         return End(argument, future.result())
     except ProcessDied as death:
@@ -121,13 +122,13 @@ def _end_of(argument: A, future: Future[T]) -> End[A, T]:
 
 
 def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
-    """Run cells on a dask cluster, each in a fresh process that its worker starts.
+    """Run cells on a dask cluster, each in a fresh process that a worker of the cluster starts.
 
-    Raises ClusterLost where the scheduler does not answer any more.
+    Raises ClusterLost if the scheduler does not answer any more.
     """
     from distributed import KilledWorker, as_completed
 
-    # dask caches pure functions, so that a retry would get the first result.
+    # pure=False: dask would give a second try of a cell the result of the first.
     job_of = {client.submit(call_fresh, run_cell, job, pure=False): job for job in jobs}
     for future in as_completed(job_of, loop=client.loop):
         job = job_of[future]
@@ -136,7 +137,7 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
         except KilledWorker:
             yield End(job, ProcessDied("each worker of the cluster that computed it died"))
         except Exception:
-            # The futures of a lost scheduler raise errors of many types.
+            # After the loss of the scheduler its futures raise errors of many types.
             if client.status != "running":
                 raise ClusterLost from None
             raise
@@ -148,14 +149,14 @@ class Capacity:
 
     cells_at_once: int
     cells_per_gpu: int
-    """How many at most share a GPU."""
+    """How many may share a GPU."""
 
 
 def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
-    """Return how many cells of a launch are computed at a time: as many as the user asked for by `--jobs`.
+    """Return how many of so many cells are computed at a time: `asked`, the user's `--jobs`, where it is given.
 
-    By default one cell runs on each GPU. Without a GPU as many run as there are cores: cells make better use of cores
-    than the threads of one cell do.
+    By default one cell runs on each GPU. Without a GPU one runs on each core: several cells use cores better than the
+    threads of one cell.
     """
     if list(devices) == ["cpu"]:
         cores = os.cpu_count() or 1
@@ -166,7 +167,7 @@ def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
 
 
 def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
-    """Return every n-th of the cells, from the i-th on, for the part "i/n" (i from 1 to n); all of them for None.
+    """Return every n-th cell from the i-th on, for the part "i/n" with i from 1 to n. None stands for all cells.
 
     Examples:
         >>> shard("abcdefg", "2/3")
@@ -176,6 +177,7 @@ def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
         return list(cells)
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
     if match is None:
+        # What the user typed may be very long.
         raise UsageError(f"--shard {part[:40]}: expected i/n, such as 1/10")
     index = int(match[1])
     count = int(match[2])

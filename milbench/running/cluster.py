@@ -1,4 +1,4 @@
-"""Compute cells on a dask cluster."""
+"""Connections to a dask cluster, which computes cells."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
 
 
 def check_cluster(address: str) -> None:
-    """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
+    """Raise UsageError if dask is not installed, or the address is neither that of a scheduler nor local:N."""
     extras.load("distributed", "dask", "--cluster")
     local = re.fullmatch(r"local:(.*)", address)
     if local:
@@ -28,7 +28,8 @@ def check_cluster(address: str) -> None:
                 f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
             )
     elif not re.fullmatch(r"(\w+://)?[^/\s@?]+:\d+/?", address):
-        # A password would have no use there, and the command is kept in the plan.
+        # The pattern allows no `@`: a scheduler takes no password, and the command, which is stored in the plan,
+        # must not hold one.
         shown = without_secrets(address)
         raise UsageError(
             f"--cluster {shown}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
@@ -39,8 +40,7 @@ def check_cluster(address: str) -> None:
 def connected(address: str) -> Iterator[Any]:
     """Connect to a dask cluster for the block and yield its client.
 
-    "local:N" starts N workers on this machine and ends them with the block. Raises UsageError where no scheduler
-    answers.
+    "local:N" starts N workers on this machine, which end with the block. Raises UsageError if no scheduler answers.
     """
     from distributed import Client, LocalCluster
 
@@ -48,6 +48,7 @@ def connected(address: str) -> Iterator[Any]:
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
+            # The workers inherit that signals are blocked: Ctrl-C is for this process, which then ends them.
             with uninterrupted():
                 cluster = LocalCluster(
                     n_workers=int(number), threads_per_worker=1, dashboard_address=None
@@ -61,7 +62,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _silence_dask() -> None:
-    """Keep dask from logging the loss of workers: the states of cells tell what came of it."""
+    """Keep dask from logging lost workers: the states of the cells show what came of it."""
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -29,22 +29,24 @@ from milbench.store.cell_folder import State
 from milbench.store.folders import Root
 
 FOLLOW_INTERVAL = 0.5
-"""Seconds between two readings of the progress of the cells."""
+"""Seconds between two readings of the cells' progress."""
 LINE_INTERVALS = (5.0, 60.0, 300.0)
-"""Seconds until the first, the second and every further line about the progress where there are no bars."""
+"""Seconds until the first, the second and every further line of progress, where there are no bars."""
 LEAST_SHARE = 0.2
-"""The share of a running cell that must be done before its speed counts: its first steps are slow."""
+"""The share of a running cell that must be done before its speed counts, since its first steps are slow."""
 LONG_CELL = 120.0
+"""Seconds of training after which `LEAST_SHARE_OF_LONG` is enough."""
 LEAST_SHARE_OF_LONG = 0.02
-"""The share that is enough where it took `LONG_CELL` seconds."""
+"""The share that must be done of a cell that has trained for `LONG_CELL` seconds."""
 BAR_WIDTH = 15
+"""The width of a bar in characters."""
 
 
 class OneLine(ProgressColumn):
-    """A field of a bar, on one line; on a narrow terminal its end is cut off, so that bar and times stay whole."""
+    """A text beside a bar. On a narrow terminal its end is cut off, so that bar and times stay whole."""
 
     def __init__(self, field: str) -> None:
-        # Only columns that may wrap are made narrower.
+        # Rich makes only those columns narrower that may wrap.
         super().__init__(table_column=Column(no_wrap=False))
         self.field = field
 
@@ -56,7 +58,7 @@ class OneLine(ProgressColumn):
 
 
 class Display:
-    """Shows a launch: tables, lines, and bars on a terminal; if `quiet`, only failures, on standard error."""
+    """Shows a launch: tables, lines, and bars on a terminal. If `quiet`, only failures, on standard error."""
 
     def __init__(
         self,
@@ -76,11 +78,13 @@ class Display:
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
         self.bars: dict[str, Any] = {}
-        # By cell id: when it was first seen at work, and the share of it that was done before this launch.
+        # Cell id -> when the cell was first seen running, by time.monotonic().
         self.first_seen: dict[str, float] = {}
+        # Cell id -> the share of the cell that was done before this launch.
         self.starts: dict[str, float] = {}
+        # Seconds that the cells took that are done.
         self.seconds_of_done = 0.0
-        # In cells: one that was half done before this launch counts 0.5.
+        # How many cells that is. One that was half done before this launch counts 0.5.
         self.work_of_done = 0.0
         columns = (
             SpinnerColumn(table_column=Column(no_wrap=True)),
@@ -89,25 +93,20 @@ class Display:
             OneLine("state"),
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
         )
-        hidden = not self.console.is_terminal
-        self.progress = Progress(*columns, console=self.console, transient=True, disable=hidden)
+        has_no_bars = not self.console.is_terminal
+        self.progress = Progress(
+            *columns, console=self.console, transient=True, disable=has_no_bars
+        )
 
     def print_plan(self, notes: Sequence[str]) -> None:
-        """Print the plan: a row for each task, loss, network and recipe, and notes below."""
-        groups: dict[tuple[str, ...], list[Cell]] = {}
+        """Print the plan: a row for each combination of task, loss, network and recipe, and notes below."""
+        cells_by_label: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.plan.cells:
-            groups.setdefault(self.plan.labels[cell.id], []).append(cell)
+            cells_by_label.setdefault(self.plan.labels[cell.id], []).append(cell)
         rows = []
-        for key, cells in groups.items():
-            skipped = [cell for cell in cells if cell.id not in self.to_run]
-            undone = [cell for cell in skipped if self.states[cell.id].status != "done"]
-            listed = ", ".join(
-                f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone
-            )
-            done = len(skipped) - len(undone)
-            to_run = len(cells) - len(skipped)
-            counts = (str(len(cells)), str(done), str(to_run))
-            rows.append((*map(readable, key), *counts, listed))
+        for label, cells in cells_by_label.items():
+            names = [readable(name) for name in label]
+            rows.append((*names, *self._counts(cells)))
         title = (
             f"{self.plan.name}: {counted(len(self.plan.cells), 'cell')}, {len(self.to_run)} to run"
         )
@@ -115,6 +114,15 @@ class Display:
         self.console.print(table_of(title, headings, rows), markup=False)
         for note in (*self.plan.for_use, *notes):
             self.print_line(note)
+
+    def _counts(self, cells: Sequence[Cell]) -> tuple[str, str, str, str]:
+        """Return how many cells there are, are done and will run, and the states of the others with their seeds."""
+        skipped = [cell for cell in cells if cell.id not in self.to_run]
+        undone = [cell for cell in skipped if self.states[cell.id].status != "done"]
+        states_of_undone = [f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone]
+        done = len(skipped) - len(undone)
+        to_run = len(cells) - len(skipped)
+        return str(len(cells)), str(done), str(to_run), ", ".join(states_of_undone)
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -145,8 +153,9 @@ class Display:
             detail = state.reason
             if self.quiet:
                 write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {detail}"))
-        said = plain(f"{self.plan.label(cell)}: {detail}")
-        line = Text.assemble((f"{state.status:10}", colour), said)
+        # `Text` does not pass through `PlainConsole.render_str`, which escapes control characters.
+        described = plain(f"{self.plan.label(cell)}: {detail}")
+        line = Text.assemble((f"{state.status:10}", colour), described)
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
 
@@ -155,7 +164,7 @@ class Display:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _follow(self, stop: threading.Event) -> None:
-        """Show the progress again and again until the event: by bars on a terminal, else by rare lines."""
+        """Show the progress again and again until `stop` is set: bars on a terminal, else a line now and then."""
         intervals = list(LINE_INTERVALS)
         due = time.monotonic() + intervals[0]
         while not stop.wait(FOLLOW_INTERVAL):
@@ -164,35 +173,41 @@ class Display:
             if self.console.is_terminal:
                 self._show(running)
             elif time.monotonic() > due:
-                # The last interval is that of all further lines.
+                # The last interval is used for all further lines.
                 intervals = intervals[1:] or intervals
                 due = time.monotonic() + intervals[0]
                 self._print_progress(running)
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return the progress of the cells of this launch that are running."""
-        states = self.root.states(
+        open_cells = [
             cell for cell_id, cell in self.to_run.items() if cell_id not in self.ended_cells
-        )
+        ]
+        states = self.root.states(open_cells)
         return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
 
     def observe(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Note when cells were first seen, and how much of each was done before this launch."""
         for cell_id, progress in running.items():
             self.first_seen.setdefault(cell_id, time.monotonic())
-            # A cell without an epoch still reads data.
+            # A cell that reads its data has no epoch yet.
             if "epoch" in progress:
                 self.starts.setdefault(cell_id, progress.get("at", 0.0))
 
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
-        """Estimate the time left from the cells so far, "" while that is unknown; all cells count alike."""
+        """Estimate the time left, "" while that is unknown. Every cell is taken to be as long as the others.
+
+        The basis is the speed in cells a second: of the cells that are done, and of those that run for long enough.
+        """
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
         seconds = self.seconds_of_done
         worked = self.work_of_done
         shares = {cell_id: share_done(progress) for cell_id, progress in running.items()}
         for cell_id, progress in running.items():
+            # What was done before this launch took none of the seconds of this launch.
             share = shares[cell_id] - self.starts.get(cell_id, shares[cell_id])
+            # "begun" is written by another process, so it is a time of the system clock.
             trained_for = time.time() - progress.get("begun", time.time())
             if _is_telling(share, trained_for):
                 seconds += trained_for
@@ -201,10 +216,11 @@ class Display:
             return ""
         left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
         at_a_time = max(1, len(running))
-        return f"about {duration(seconds / worked * left / at_a_time)} left"
+        seconds_of_cell = seconds / worked
+        return f"about {duration(seconds_of_cell * left / at_a_time)} left"
 
     def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
-        """Draw one bar for each cell that is being computed."""
+        """Draw a bar for each cell that is running, and the time left beside the bar of all cells."""
         self.progress.update(self.total, state=self.time_left(running))
         for cell_id in set(self.bars) - set(running):
             self.progress.remove_task(self.bars.pop(cell_id))
@@ -218,7 +234,7 @@ class Display:
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
 
     def _name_of_bar(self, cell: Cell) -> str:
-        """Return the label of a cell; without the task where there is only one, since a bar has little room."""
+        """Return the label of a cell. If there is a single task, it is left out, since a bar has little room."""
         label = self.plan.label(cell)
         if len(self.plan.tasks) > 1:
             return label
@@ -227,32 +243,38 @@ class Display:
     def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Print in one line how many cells have ended, which are running, and the time left."""
         ended = f"{len(self.ended_cells)} of {counted(len(self.to_run), 'cell')}"
-        # Two cells are examples enough.
-        examples = [
-            f"{self.plan.label(self.to_run[cell_id])}: {describe_progress(progress)}"
-            for cell_id, progress in islice(running.items(), 2)
-        ]
+        examples = []
+        # Two running cells are enough for one line.
+        for cell_id, progress in islice(running.items(), 2):
+            label = self.plan.label(self.to_run[cell_id])
+            examples.append(f"{label}: {describe_progress(progress)}")
         parts = [ended, self.time_left(running), "; ".join(examples)]
         line = ", ".join(part for part in parts if part)
         self.progress.print(plain(f"        {line}"), highlight=False, soft_wrap=True)
 
 
 def _is_telling(share: float, seconds: float) -> bool:
-    """Return whether a cell has trained enough to tell how long it takes."""
-    return share >= LEAST_SHARE or (seconds >= LONG_CELL and share >= LEAST_SHARE_OF_LONG)
+    """Return whether a cell has trained enough, a share in so many seconds, to tell how long it takes."""
+    if seconds >= LONG_CELL:
+        return share >= LEAST_SHARE_OF_LONG
+    return share >= LEAST_SHARE
 
 
 def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
-    """Return a cell's primary metric and set error on test bags as text; those not measured are left out."""
+    """Return a cell's primary metric and set error on test bags as text. What was not measured is left out."""
+    # The primary metric may be the set error, which is then named once.
     names = dict.fromkeys([plan.info(cell).primary, "set_error"])
-    values = {name: metrics[f"test/{name}"] for name in names if f"test/{name}" in metrics}
-    return ", ".join(
-        f"{describe(name).label} {value_text(name, value)}" for name, value in values.items()
-    )
+    texts = []
+    for name in names:
+        value = metrics.get(f"test/{name}")
+        if value is not None:
+            texts.append(f"{describe(name).label} {value_text(name, value)}")
+    return ", ".join(texts)
 
 
 def share_done(progress: Mapping[str, Any]) -> float:
     """Return how much of a cell's training is done, from 0 to 1."""
+    # "epoch" is the one in progress, counted from 1.
     epochs_done = max(progress.get("epoch", 1) - 1, 0)
     steps = progress.get("steps")
     if steps:
@@ -262,7 +284,7 @@ def share_done(progress: Mapping[str, Any]) -> float:
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
-    """Describe the progress of a cell."""
+    """Return the progress of a cell in words, such as "epoch 2 of 5, 10 of 40 steps, loss 0.3"."""
     if "epoch" not in progress:
         return str(progress.get("doing", ""))
     doing = progress["doing"]
@@ -276,7 +298,7 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in the largest unit of which it has at least two."""
+    """Return a duration as text, in the largest unit of which it has at least two."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -284,5 +306,7 @@ def duration(seconds: float) -> str:
 
 
 def value_text(name: str, value: float) -> str:
-    """Format a value of a metric, a share in percent."""
-    return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"
+    """Return the value of a metric as text. A share is given in percent."""
+    if describe(name).percent:
+        return f"{100 * value:.2f} %"
+    return f"{value:.4g}"

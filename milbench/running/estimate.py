@@ -20,18 +20,19 @@ from milbench.running.display import duration, value_text
 from milbench.store.folders import Root
 
 MEASURED_STEPS = 3
-"""How many training steps of a variant are measured."""
+"""How many training steps are timed for each variant."""
 BUDGET = 20.0
-"""Seconds after which no further variant is measured."""
+"""Seconds after which no further variant is timed."""
 
 
 def published(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
+    # The places of each line, in the order of the plan and each once: the keys of a dict.
     places_by_line: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         for figure in plan.info(cell).published:
-            # The number of a method that milbench lacks stands beside all losses, that of a loss beside its cells.
+            # A figure of a method that milbench lacks stands beside all losses, one of a loss beside its cells.
             is_of_loss = figure.loss in (cell.loss.name, label.loss)
             if not figure.method and not is_of_loss:
                 continue
@@ -41,14 +42,14 @@ def published(plan: Plan) -> list[str]:
 
 
 def _place(figure: Published, cell: Cell, label: Label) -> str:
-    """Return the task that a figure was measured on, or its data where those of the cell are others."""
+    """Return the task that a figure was measured on, or its data if the cell has other data."""
     if figure.loss and not cell.task.data.startswith(figure.data):
         return f"other data ({figure.data.strip(' ,')})"
     return label.task
 
 
 def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
-    """Return the text of a published figure, and whether it was measured with other settings than a cell."""
+    """Return the text of a published figure. It says so if a cell's parameters differ from those of the figure."""
     value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}"
     if figure.deviation is not None:
         value += f" ± {value_text(figure.metric, figure.deviation)}"
@@ -67,8 +68,9 @@ def outlook(
 ) -> list[str]:
     """Describe the recipes of a plan, with their steps, and estimate how long its cells take.
 
-    The estimate is the time of finished cells of the same loss, task and recipe; else it is extrapolated from a few
-    training steps, and from a batch for the evaluations. Raises UsageError where a launch would, too.
+    A cell is estimated to take as long as finished cells of its variant (task, loss, network and recipe). If there are
+    none, the time is extrapolated from a few training steps, and from a batch for the evaluations. Raises UsageError
+    where a launch would do so too.
     """
     finished = _seconds_of_finished_cells(plan, root)
     measured = _measure_variants(plan, to_run, finished.keys(), threads, execution)
@@ -77,6 +79,7 @@ def outlook(
     seconds = finished | measured.seconds
     if not to_run or not seconds:
         return lines
+    # Stands in for variants that could not be measured.
     typical = mean(seconds.values())
     seconds_of_all = sum(seconds.get(plan.labels[cell.id], typical) for cell in to_run)
     total = seconds_of_all / max(cells_at_once, 1)
@@ -99,25 +102,25 @@ def _seconds_of_finished_cells(plan: Plan, root: Root) -> dict[Label, float]:
 
 
 class _Recipe(NamedTuple):
-    """What a line tells of the recipe on a task; cells that differ in their learning rate alone share a line."""
+    """What a line says about the recipe on a task. Cells that differ only in their learning rate share a line."""
 
     task: str
     optimizer: str
     schedule: str
     epochs: int
     steps_per_epoch: int | None
-    """At most so many; None: as many as the task has."""
+    """The most steps in an epoch; None for as many as the task has."""
     precision: str
 
 
 @dataclass
 class _Measured:
-    """What a dry run has measured of the variants of a plan: loss, task, network and recipe."""
+    """What a dry run has measured of the variants of a plan: task, loss, network and recipe."""
 
     seconds: dict[Label, float] = field(default_factory=dict)
-    """How long a cell takes."""
+    """How long a cell of a variant takes."""
     details: dict[_Recipe, str] = field(default_factory=dict)
-    """How many steps there are by a recipe, and how long evaluations take."""
+    """The end of the line of a recipe: how many steps there are, and how long evaluations take."""
     obstacles: dict[Label, str] = field(default_factory=dict)
     """Why a variant was not measured."""
 
@@ -128,8 +131,9 @@ def _recipe_lines(plan: Plan, measured: _Measured) -> list[str]:
     for cell in plan.cells:
         rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe.lr)
     lines = []
-    for recipe, of_recipe in rates.items():
-        lines.append(_recipe_line(recipe, of_recipe) + measured.details.get(recipe, ""))
+    for recipe, rates_of_recipe in rates.items():
+        line = _recipe_line(recipe, rates_of_recipe)
+        lines.append(line + measured.details.get(recipe, ""))
     return lines
 
 
@@ -147,14 +151,15 @@ def _recipe_line(recipe: _Recipe, rates: set[float]) -> str:
 
 
 def _recipe(plan: Plan, cell: Cell) -> _Recipe:
-    """Return what a line tells of the task and the recipe of a cell."""
+    """Return what a line says about the task and the recipe of a cell."""
+    recipe = cell.recipe
     return _Recipe(
         task=plan.labels[cell.id].task,
-        optimizer=cell.recipe.optimizer,
-        schedule=cell.recipe.schedule,
-        epochs=cell.recipe.epochs,
-        steps_per_epoch=cell.recipe.steps_per_epoch,
-        precision=cell.recipe.precision,
+        optimizer=recipe.optimizer,
+        schedule=recipe.schedule,
+        epochs=recipe.epochs,
+        steps_per_epoch=recipe.steps_per_epoch,
+        precision=recipe.precision,
     )
 
 
@@ -165,7 +170,7 @@ def _measure_variants(
     threads: int,
     execution: Execution,
 ) -> _Measured:
-    """Measure a cell of every variant that is not known yet, as many as the time allows."""
+    """Measure a cell of every variant that is not known yet, as many as `BUDGET` allows."""
     measured = _Measured()
     begun = time.monotonic()
     for cell in to_run:
@@ -182,7 +187,7 @@ def _measure_variants(
 def _measure_variant(
     plan: Plan, cell: Cell, measured: _Measured, threads: int, execution: Execution
 ) -> None:
-    """Measure a cell, or note why that cannot be done."""
+    """Measure a cell and add the result to `measured`, or the reason why that is impossible."""
     from milbench.running.data_needs import missing_for
     from milbench.training.training_setup import task_for
 
@@ -197,7 +202,8 @@ def _measure_variant(
             steps, training, evaluation = _measure(cell, threads, execution)
     except UsageError as error:
         raise UsageError(f"{cell.loss} on {cell.task}: {error}") from error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 of a plug-in, which fails only its own cells
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        # An error of a plug-in fails only its own cells, so a launch would go on.
         text = f"{plan.label(cell)} fails at once: {type(error).__name__}: {message(error)}"
         measured.obstacles[variant] = " ".join(text.split())
         return
@@ -209,7 +215,10 @@ def _measure_variant(
 
 
 def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float, float]:
-    """Return the steps of an epoch, and the seconds of all steps and of all evaluations, 0 if unknown."""
+    """Return the steps of an epoch, the seconds of all training steps and those of all evaluations of a cell.
+
+    The last is 0 if the problem does not say how many bags an evaluation has.
+    """
     import torch
 
     from milbench.running.worker import set_torch_defaults
@@ -229,13 +238,13 @@ def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float
     seconds_of_bags = [_seconds(score, bags) / len(bags) for bags in batches]
     evaluations = len(setup.recipe.evaluated_epochs())
     evaluated_bags = evaluations * setup.problem.evaluation_size
-    # The least of a few times is the one that other work has disturbed least.
+    # Other work on the machine can only lengthen a step, so the shortest time is the truest.
     training = setup.all_steps * min(seconds_of_steps)
     return setup.steps, training, evaluated_bags * min(seconds_of_bags)
 
 
 def _seconds(compute: Callable[..., object], *arguments: object) -> float:
-    """Return how long a function takes."""
+    """Return how many seconds a call of a function takes."""
     begun = time.perf_counter()
     compute(*arguments)
     return time.perf_counter() - begun

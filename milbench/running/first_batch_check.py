@@ -38,27 +38,27 @@ from milbench.training.training_setup import (
 )
 
 SUM_TOLERANCE = 1e-3
-"""How far from 1 the probabilities of a position may add up in single precision."""
+"""How far the sum of a position's probabilities may be from 1, in single precision."""
 MANY_POSITIONS = 1024
-"""More positions than these make self-attention slow enough to say so."""
+"""With more positions than these, self-attention is slow enough for a warning."""
 LIMIT = 120.0
-"""Seconds after which a check is given up."""
+"""Seconds after which the process of a check is killed."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check has found."""
+    """What the check of a loss on a task has found."""
 
     error: str = ""
-    """Why the launch cannot go on, in a line; "" where it can."""
+    """Why the launch cannot go on, in one line; "" if it can."""
     warnings: list[str] = field(default_factory=list)
 
 
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
     """Try every loss on the first batch of every task, in fresh processes; return the warnings.
 
-    Raises UsageError where a loss does not suit a task, or does not return what a loss must, or a network fails. Any
-    other error of a loss or a task, even one that ends the process, is left to the cells: those fail, the others go on.
+    Raises UsageError if a loss does not suit a task, or does not return what a loss must, or a network fails. Any other
+    error of a loss or a task, even one that ends the process, is left to the cells: they fail, and the others go on.
     """
     distinct = _distinct(jobs)
     result_of: dict[str, CheckResult] = {}
@@ -67,37 +67,35 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
             result_of[job.cell.id] = check(job)
     else:
         for end in apply(_check_group, _groups(distinct), processes, at_once):
-            # Where the process died, the cells will show why.
+            # If the process died, there is no result here, and the cells will show why.
             if not isinstance(end.outcome, ProcessDied):
                 result_of |= end.outcome
-    # In the order of the plan, in which messages are easier to read.
+    # In the order of the plan, not in that in which the processes ended.
     results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
     warnings: list[str] = []
     for result in results:
         if result.error:
             raise UsageError(result.error)
         warnings += result.warnings
-    # What a network costs on a task is the same for each of several losses.
+    # Each once: losses that share a network on a task share the warning about its cost.
     return list(dict.fromkeys(warnings))
 
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:
-    """Return one job of those that differ in nothing but the seed, fold or recipe."""
+    """Return one of the jobs that differ only in seed, fold or recipe, for each loss, network and task."""
     by_settings: dict[str, Job] = {}
     for job in jobs:
         loss = job.cell.loss
         network = job.cell.network
-        settings = to_json(
-            [loss.name, loss.params, network.name, network.params, job.cell.task.key]
-        )
-        by_settings[settings] = job
+        settings = [loss.name, loss.params, network.name, network.params, job.cell.task.key]
+        by_settings[to_json(settings)] = job
     return list(by_settings.values())
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Return the jobs that one process checks: those of a task, which it prepares once.
+    """Return groups of jobs, each of which one process checks: those of a task, which is then loaded once.
 
-    A plug-in has a process of its own, so that nothing it does there makes another check fail.
+    A job with a plug-in has a process of its own, so that nothing the plug-in does makes another check fail.
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
@@ -108,7 +106,7 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def _check_group(jobs: Sequence[Job]) -> dict[str, CheckResult]:
-    """Check jobs in this process, which is killed where that takes too long; return the results by cell id."""
+    """Check jobs in this process, which is killed if one of them takes too long. Return the results by cell id."""
     results: dict[str, CheckResult] = {}
     for job in jobs:
         announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
@@ -117,7 +115,7 @@ def _check_group(jobs: Sequence[Job]) -> dict[str, CheckResult]:
 
 
 def check(job: Job) -> CheckResult:
-    """Check the loss of a cell on the first batch of its task."""
+    """Check the loss and the network of a cell on the first batch of its task."""
     cell = job.cell
     subject = f"{cell.loss} with network {cell.network} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
@@ -130,14 +128,14 @@ def check(job: Job) -> CheckResult:
         if isinstance(error, KeyboardInterrupt) and job.execution.in_process:
             # The user has pressed Ctrl-C.
             raise
-        # Left to the cells, which record it.
+        # The cell will raise the same error, and record it.
         return CheckResult()
 
 
 def _try_first_batch(job: Job, subject: str) -> list[str]:
-    """Return warnings about the loss of a cell, the subject of the check, and about the cost of its network.
+    """Return warnings about the loss of a cell and about the cost of its network. `subject` names what is checked.
 
-    Raises UsageError where training cannot use the loss or the network.
+    Raises UsageError if training cannot use the loss or the network.
     """
     cell = job.cell
     register_plugins(job)
@@ -154,7 +152,7 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )
     check_max_labels(problem, bags)
-    # The classes are counted in this batch alone, which shows as well whether the loss can be computed.
+    # Training counts the classes of all bags. To see whether the loss can be computed, one batch is enough.
     counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
     loss = unbuilt_loss(cell).build(
         problem.format.num_classes,
@@ -172,7 +170,7 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
     except UsageError:
         raise
     except Exception as error:
-        # A network that fails on the first batch fails in every cell.
+        # Unlike an error of a loss, this one ends the launch: the network would fail in every cell.
         raise UsageError(f"the network fails: {describe_error(error, job)}") from error
     _check_positions(bags, logits)
     no_gradient = _check_training(loss, network, bags, logits)
@@ -190,7 +188,7 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
 
 
 def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:
-    """Return the positions in a typical bag. Raises UsageError, which lists the networks that suit."""
+    """Return how many positions a typical bag has. The UsageError of an unsuitable network lists suitable ones."""
     try:
         return typical_positions(network, problem)
     except UsageError as error:
@@ -199,7 +197,7 @@ def _typical_positions(network: Network, task: Task, problem: Problem, loss: Los
 
 
 def _check_positions(bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError where a bag has more classes than positions that could show them."""
+    """Raise UsageError if a bag has more classes than positions, since a position shows one class."""
     classes = int(bags.labels.sum(dim=1).max())
     positions = logits.shape[2:].numel()
     if classes > positions:
@@ -211,7 +209,7 @@ def _check_positions(bags: Bags, logits: Tensor) -> None:
 
 
 def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
-    """Say what self-attention costs among the positions of a typical bag, "" where these are few."""
+    """Say what self-attention costs in a typical bag, "" if there is none, or the bag has few positions."""
     if not isinstance(network, BagNetwork) or positions <= MANY_POSITIONS:
         return ""
     attention = network.self_attention
@@ -219,25 +217,26 @@ def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
         return ""
     bags = problem.batch_bags
     pairs = bags * positions**2
-    # A pair of positions costs one product of queries and keys, and one of weights and values.
-    layer = f"{2 * pairs * attention.width / 1e9:,.3g} billion multiplications"
+    # For each pair: the product of its query and key, then that of its weight and value.
+    multiplications_of_layer = 2 * pairs * attention.width
     encoder = ""
     if network.encoder is not None:
-        whole = bags * multiplications(network.encoder, problem)
-        encoder = f" (all of its encoder: {whole / 1e9:,.3g} billion)"
-    # A fused kernel keeps no weight of a pair; psgd needs derivatives that it lacks.
-    weights = f"{4 * pairs * attention.heads / 1e6:,.0f} MB"
+        multiplications_of_encoder = bags * multiplications(network.encoder, problem)
+        encoder = f" (all of its encoder: {multiplications_of_encoder / 1e9:,.3g} billion)"
+    # A weight in single precision has 4 bytes. Torch's fused attention does not store the weights, but has no
+    # second derivatives, which psgd needs.
+    bytes_of_weights = 4 * pairs * attention.heads
     return (
-        f"attends among {positions:,} positions: {layer} a layer for a batch of {bags}{encoder}, "
-        f"and at least {weights} of memory where torch cannot fuse them, as for the optimiser psgd; both grow "
-        "with the square of the positions"
+        f"attends among {positions:,} positions: {multiplications_of_layer / 1e9:,.3g} billion multiplications "
+        f"a layer for a batch of {bags}{encoder}, and at least {bytes_of_weights / 1e6:,.0f} MB of memory where torch "
+        "cannot fuse them, as for the optimiser psgd; both grow with the square of the positions"
     )
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
-    """Return a warning where the first batch teaches nothing, "" elsewhere.
+    """Return a warning if the first batch teaches nothing, else "".
 
-    Raises UsageError where the loss or its gradient is not finite, or there is no gradient.
+    Raises UsageError if the loss or its gradient is not finite, or there is no gradient.
     """
     method = "target_loss" if loss.takes_target else "bag_loss"
     target = make_target(loss, bags, logits, network)
@@ -251,24 +250,24 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
             loss, method, "values with a gradient", "values that do not depend on the logits"
         )
     _check_all_finite(loss, method, "values with a finite gradient", gradient)
-    # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
-    if bags.labels.any() and not bags.labels.all() and not gradient.any():
+    # If all label sets are empty, or all have every class, a gradient of 0 may be right.
+    has_some_labels = bags.labels.any() and not bags.labels.all()
+    if has_some_labels and not gradient.any():
         return f"{method} has a gradient of 0 for all of the {len(bags)} bags before training"
     return ""
 
 
 def _check_all_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
-    """Raise UsageError, which counts the bags, where a value is not finite."""
-    bad = ~torch.isfinite(values)
-    if bad.any():
-        bags = int(bad.reshape(len(bad), -1).any(dim=1).sum())
-        raise fault(
-            loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags"
-        )
+    """Raise UsageError if a value (B, ...) is not finite. It says in how many bags."""
+    is_bad = ~torch.isfinite(values)
+    if is_bad.any():
+        bad_bags = int(is_bad.reshape(len(values), -1).any(dim=1).sum())
+        example = values[is_bad][0].item()
+        raise fault(loss, method, expected, f"{example} for {bad_bags} of {len(values)} bags")
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError where scores cannot be compared, or a posterior is no probability."""
+    """Raise UsageError if scores cannot be compared, or the posterior of a position is no distribution."""
     scores = score(loss, logits, bags.mask, check_values=True)
     compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
     for method, values in compared.items():
@@ -276,18 +275,12 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
             raise fault(loss, method, "values that can be compared", "nan")
     probs = scores.instances
     if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
-        raise fault(
-            loss,
-            "posterior",
-            "probabilities",
-            f"values from {probs.min():.3g} to {probs.max():.3g}",
-        )
+        found = f"values from {probs.min():.3g} to {probs.max():.3g}"
+        raise fault(loss, "posterior", "probabilities", found)
     sums = probs.sum(dim=1)
     if (sums - 1).abs().max() > SUM_TOLERANCE:
-        span = f"{sums.min():.3g} to {sums.max():.3g}"
-        raise fault(
-            loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}"
-        )
+        found = f"sums from {sums.min():.3g} to {sums.max():.3g}"
+        raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", found)
 
 
 @lru_cache(maxsize=1)
@@ -299,9 +292,10 @@ def _first_batch(
     task_revision: str,  # noqa: ARG001
     data_version: str,  # noqa: ARG001
 ) -> tuple[Task, Problem, Bags]:
-    """Return a task, its problem and the first batch, which are kept for the next call.
+    """Return a task, its problem and the first batch, which are kept for the next job on the same task.
 
-    Revision and version are part of the cache key only: with others the data are loaded anew.
+    `task_revision` and `data_version` are only part of the cache key: after a change of either, the data are loaded
+    again.
     """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     problem = task.load(data_dir, seed)

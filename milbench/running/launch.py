@@ -1,4 +1,4 @@
-"""Run a comparison: from a spec to the folders of its cells, with the search of settings that it asks for."""
+"""Run a comparison: from a spec to the folders of its cells, including the search for settings if it has one."""
 
 from __future__ import annotations
 
@@ -41,17 +41,18 @@ RERUN = {
 
 
 def run_comparison(spec: Spec, launch: Launch) -> int:
-    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of a root.
+    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of the launch.
 
-    What follows a stage of a search depends on all of its cells, so the launch ends with the first stage that has
-    unfinished ones. The same command goes on from any point, since it finds out from the cells which are finished.
+    The next stage of a search depends on all cells of the one before. So the launch ends after the first stage that has
+    unfinished cells, such as those of other shards. The same command goes on from any point, since the folders of the
+    cells tell which are finished.
 
-    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError where the
-    spec is wrong, before any cell is run, and where no draw of a search has a metric to choose by.
+    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError before any
+    cell is run if the spec is wrong, and later if no draw of a search has a metric to choose by.
     """
     from milbench.experiment.stages import Stages
 
-    # PyTorch then asks Linux for pages of 2 MB: slides load 1.5 times faster.
+    # With this, PyTorch asks Linux for memory pages of 2 MB, which makes slides load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     stages = Stages(spec, launch)
     runner = _Runner(spec.name, launch)
@@ -72,7 +73,7 @@ class _Schedule:
     cells: list[Cell]
     """Those of the stage that are in the shard of this launch."""
     to_run: list[Cell]
-    """Those of them that are still to be computed."""
+    """Those among `cells` that are still to be computed."""
     states: dict[str, State]
     """Cell id -> its state, of all cells of the plan."""
     capacity: Capacity
@@ -127,7 +128,7 @@ class _Runner:
         return self.devices[0]
 
     def _search_values(self, plan: Plan) -> dict[str, float]:
-        """Return cell id -> the metric that a search chooses by, for the cells that are done and have it."""
+        """Return the metric that a search chooses by, by cell id, for the cells that are done and have it."""
         if plan.search is None:
             return {}
         values: dict[str, float] = {}
@@ -152,7 +153,10 @@ class _Runner:
         return all(state.status in ("done", "failed") for state in states)
 
     def _earlier_plan(self) -> Plan | None:
-        """Return the plan of earlier launches with this name and origin, None if there are none."""
+        """Return the plan of earlier launches of this comparison, None if there are none.
+
+        Another spec or other flags under the same name make another comparison.
+        """
         self.root.check_place(self.name)
         if self.name not in self.root.names():
             return None
@@ -160,7 +164,7 @@ class _Runner:
         return earlier if earlier.origin == self.launch.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
-        """Join the plan with that of other launches with its name and origin, write it and return it."""
+        """Join the plan with that of other launches of this comparison, write the result and return it."""
         self.root.make()
         plan = replace(
             plan,
@@ -168,7 +172,7 @@ class _Runner:
             launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with locks.lock(self.root.runs / f"{plan.name}.lock"):
-            # A process that was killed while it wrote the plan has left a temporary file.
+            # A process that was killed while it wrote the plan may have left a temporary file.
             for leftover in self.root.runs.glob(f".{plan.name}.json.*"):
                 leftover.unlink(missing_ok=True)
             earlier = self._earlier_plan()
@@ -206,17 +210,17 @@ class _Runner:
 
         cores = os.cpu_count() or 1
         if self.execution.cluster is None:
-            # All cells count, also finished ones, so that a resumed cell keeps its number of threads.
+            # Finished cells count too, so that a resumed cell keeps its number of threads.
             count = len(stage.plan.cells)
             of_launch = capacity(self.devices, count, self.execution.jobs)
             threads = self.execution.threads or max(1, cores // of_launch.cells_at_once)
         else:
-            # The cluster decides how many cells it computes at a time. The check before them runs on this machine.
+            # The cluster decides how many cells run at a time. This capacity is for the first check, which runs here.
             of_launch = Capacity(cells_at_once=cores, cells_per_gpu=1)
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(stage.plan.cells)
-        # The digest of large weights takes long, and is computed for the cells of this shard alone.
+        # Only for this shard: to check stored weights, their digest is computed, which takes long if they are large.
         states |= self.root.states(cells, weights=True)
         statuses_to_run = RERUN[self.execution.rerun]
         return _Schedule(
@@ -229,13 +233,14 @@ class _Runner:
         )
 
     def _display(self, schedule: _Schedule) -> Display:
+        """Return the display for a stage."""
         from milbench.running.display import Display
 
         plan = schedule.stage.plan
         return Display(plan, schedule.states, schedule.to_run, self.root, quiet=self.launch.quiet)
 
     def _warnings(self, schedule: _Schedule) -> list[str]:
-        """Return lines about late imports, a GPU that cannot be used, and cells that are damaged or unreadable."""
+        """Return warnings about late imports, an unusable GPU, and damaged or unreadable cells."""
         cells = schedule.stage.plan.cells
         warnings = late_import_notes(cells, self.root.imported_later(cells))
         if self.unusable_gpu and schedule.to_run:
@@ -300,19 +305,17 @@ class _Runner:
     def _tidy(self, schedule: _Schedule) -> None:
         """Tidy the folders of the cells.
 
-        A failed cell that is not run again keeps its error, and nothing is done with an unreadable one.
+        A failed cell that is not run again keeps its error, and an unreadable one is left alone.
         """
         ids_to_run = {cell.id for cell in schedule.to_run}
         for cell in schedule.cells:
-            has_failed_or_is_unreadable = schedule.states[cell.id].status in (
-                "failed",
-                "unreadable",
-            )
-            is_left_alone = has_failed_or_is_unreadable and cell.id not in ids_to_run
-            if not is_left_alone:
-                self.root.cell(cell.id).tidy()
+            status = schedule.states[cell.id].status
+            if status in ("failed", "unreadable") and cell.id not in ids_to_run:
+                continue
+            self.root.cell(cell.id).tidy()
 
     def _job(self, schedule: _Schedule, cell: Cell) -> Job:
+        """Return what a process needs to compute a cell."""
         from milbench.running.worker import Job
 
         plan = schedule.stage.plan
@@ -341,7 +344,7 @@ class _Runner:
         if self.execution.rerun == "all":
             for job in jobs:
                 job.folder.remove()
-        # MLflow also gets what earlier launches of this plan have finished.
+        # MLflow also gets the cells that earlier launches of this plan have finished.
         mirror = Mirror(self.root, stage.plan, log_models=self.execution.log_models)
         mirror.start()
         code = 0
@@ -349,8 +352,9 @@ class _Runner:
         try:
             cells_at_once = schedule.capacity.cells_at_once
             ends = run_cells(jobs, processes, cells_at_once, self.execution.cluster)
-            with closing(ends) as finished_cells:
-                for cell_id, state in finished_cells:
+            # Closing the generator ends the processes that still compute.
+            with closing(ends):
+                for cell_id, state in ends:
                     display.print_end(cell_id, state)
         except KeyboardInterrupt:
             code = INTERRUPTED
@@ -361,7 +365,7 @@ class _Runner:
         warning = mirror.finish()
         if warning:
             display.print_line(warning)
-        # Only the cells of this shard count: other launches report theirs.
+        # Only the cells of this shard count, since other launches report on theirs.
         statuses = Counter(state.status for state in self.root.states(schedule.cells).values())
         display.print_line(_describe_end(statuses, stopped, stage.end, self.execution.rerun))
         if code == 0 and statuses["done"] < len(schedule.cells):
@@ -370,7 +374,7 @@ class _Runner:
 
 
 def _check_execution(execution: Execution) -> None:
-    """Raise UsageError where settings exclude each other, or the cluster cannot be used."""
+    """Raise UsageError if settings exclude each other, or the cluster cannot be used."""
     from milbench.running.cluster import check_cluster
 
     if execution.in_process and (execution.timeout or execution.cluster):
@@ -387,9 +391,9 @@ def _check_execution(execution: Execution) -> None:
 
 
 def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return kind and class (or function) of the plug-ins of a cell that a notebook or a script defines.
+    """Return the kind and the class (or function) of each plug-in of a cell that a notebook or a script defines.
 
-    They are sent to the workers, which cannot import them.
+    They are sent to the workers by value, since those cannot import them.
     """
     from milbench.networks.known_networks import registries
 
@@ -402,12 +406,12 @@ def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
 
 
 def _records(cell: Cell) -> dict[str, ImportRecord]:
-    """Return the records of the plug-ins of a cell, by their kinds: loss, task or network."""
+    """Return the import records of the plug-ins of a cell by their kinds: loss, task or network."""
     from milbench.networks.known_networks import registries
 
     records: dict[str, ImportRecord] = {}
     for kind, registry in registries().items():
-        # A network that belongs to a task has no entry.
+        # A network that belongs to a task has no entry, and comes with the record of the task.
         entry = registry.entries.get(cell.choices[kind].name)
         if entry and entry.origin != "milbench":
             records[kind] = entry.record
@@ -415,7 +419,7 @@ def _records(cell: Cell) -> dict[str, ImportRecord]:
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
-    """Say in one line how the launch ended. A finished stage of a search has its own words, `search_end`."""
+    """Say in one line how the launch ended, for a finished stage of a search by `search_end`."""
     total = sum(statuses.values())
     done = statuses["done"]
     if stopped:
@@ -436,6 +440,7 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str,
         for status, word in words.items()
         if statuses[status]
     ]
-    has_failed = statuses["failed"] and rerun == "missing" and not search_end
-    again = "to try again, add --rerun failed" if has_failed else "the same command continues"
+    # A search goes on without the draws that failed.
+    can_try_again = statuses["failed"] and rerun == "missing" and not search_end
+    again = "to try again, add --rerun failed" if can_try_again else "the same command continues"
     return f"{', '.join(parts)}; {again}"

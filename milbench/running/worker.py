@@ -1,4 +1,4 @@
-"""The worker: computes one cell in this process, under the lock of its folder."""
+"""The worker: computes one cell in this process, and holds the lock of its folder meanwhile."""
 
 import faulthandler
 import os
@@ -35,7 +35,7 @@ LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
 """The distributions whose versions are recorded."""
 
 GRACE = 5.0
-"""Seconds after the time limit of a cell at which its process is killed, if it has not ended itself."""
+"""Seconds after the time limit of a cell at which its process is killed, if it has not ended by itself."""
 
 SIGNS_OF_LITTLE_MEMORY = (
     "out of memory",
@@ -43,7 +43,7 @@ SIGNS_OF_LITTLE_MEMORY = (
     "not enough memory",
     "_STATUS_ALLOC_FAILED",
 )
-"""What errors say of PyTorch's allocators on a GPU and on Linux, and of NVIDIA's libraries."""
+"""Parts of messages: of PyTorch's allocators on a GPU and on Linux, and of NVIDIA's libraries."""
 ADVICE_ON_MEMORY = (
     "smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
 )
@@ -55,42 +55,48 @@ class Job:
 
     cell: Cell
     label: str
-    """The name of the cell, with the settings in which cells of its comparison differ."""
+    """The name of the cell, with the settings that differ between cells of its comparison."""
     folder: CellFolder
     execution: Execution
     threads: int
     """The threads of PyTorch."""
     devices: Sequence[str]
-    """The worker takes a free one. On a cluster they are as the user gave them, such as ["auto"]."""
+    """The worker takes a free one of these. On a cluster they are what the user typed, such as ["auto"]."""
     cells_per_gpu: int
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
-    """Whether the cell is a draw of a search, for which validation bags choose."""
+    """Whether the cell is a draw of a search, which chooses by validation bags."""
     notebook_plugins: tuple[tuple[str, Any], ...] = ()
-    """Kind and class (or function) of each plug-in that was defined in a notebook or script."""
+    """The kind and the class (or function) of each plug-in that a notebook or script defines."""
     records: Mapping[str, ImportRecord] = field(default_factory=dict)
-    """Kind -> what the import of the plug-in brought in when the cell was planned."""
+    """Kind of a plug-in -> what its import brought in when the cell was planned."""
 
 
 def run_cell(job: Job) -> tuple[str, State]:
-    """Compute the cell of a job; return its id and its state. An error of a plug-in is recorded in its folder."""
+    """Compute the cell of a job and return its id and state. An error of a plug-in is recorded in its folder."""
     try:
-        with job.folder.lock() as acquired:
-            if not acquired:
-                state = State("running", "another process is computing this cell")
-            else:
-                state = job.folder.state(weights=True)
-                if state.status not in ("done", "unreadable"):
-                    with free_device(job.devices, job.cells_per_gpu) as device:
-                        state = train_cell(job, job.folder, device)
+        state = _run_under_lock(job)
     except (OSError, UsageError) as error:
-        # The disk is full, or has no locks. Nothing is recorded.
+        # The disk is full or has no locks, so nothing is recorded.
         state = State("missing", disk_failure(error) or str(error))
     return job.cell.id, state
 
 
+def _run_under_lock(job: Job) -> State:
+    """Compute a cell unless another process does so, or it is done. Return its state."""
+    with job.folder.lock() as acquired:
+        if not acquired:
+            return State("running", "another process is computing this cell")
+        # Another launch may have finished the cell since this one was planned.
+        state = job.folder.state(weights=True)
+        if state.status in ("done", "unreadable"):
+            return state
+        with free_device(job.devices, job.cells_per_gpu) as device:
+            return train_cell(job, job.folder, device)
+
+
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
-    """Train the cell on a device, such as "cuda:0"; record the result or the error in its folder; return its state."""
+    """Train the cell on a device such as "cuda:0", record the result or the error in its folder; return its state."""
     set_torch_defaults(job.threads, tf32=job.cell.recipe.precision == "tf32")
     register_plugins(job)
     folder.begin(job.cell, job.label, provenance(device))
@@ -110,13 +116,14 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
 
 
 def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
-    """Train in this process, which belongs to the cell alone unless the user wants cells in the launching process."""
+    """Train in this process. It computes nothing else, unless the user wants cells in the launching process."""
     import torch
 
     from milbench.training.train import train
 
     in_process = job.execution.in_process
-    # Gradients below 1e-38 make some CPUs ten times slower.
+    # Numbers below 1e-38 make some CPUs ten times slower, so they are flushed to 0. The launching process keeps them,
+    # since other code there may need them.
     torch.set_flush_denormal(not in_process)
     output = nullcontext() if in_process else _output_to(folder.output)
     late_imports = LateImports(job.records, job.cell.plugin_files)
@@ -140,15 +147,15 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
 
 
 def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
-    """Record why a cell failed and return its state.
+    """Record why a cell failed, and return its state.
 
-    A full disk is no failure, nor is a file that was removed or cannot be read: the same command goes on.
+    A full disk, or a file that was removed or cannot be read, does not make the cell failed: the same command goes on.
     """
     if isinstance(error, Unreadable):
         return State("unreadable", f"not readable: {error}; it is left alone")
     was_removed = isinstance(error, FileNotFoundError) and not folder.is_described()
     if isinstance(error, Incomplete) or was_removed:
-        # A checkpoint without the epochs before it could never become a finished cell.
+        # What is left could never become a finished cell: a checkpoint needs the history before it.
         folder.start_anew()
         why = error if isinstance(error, Incomplete) else "its folder was removed meanwhile"
         return State("missing", f"not finished: {why}; the same milbench run computes it again")
@@ -157,16 +164,17 @@ def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
         return State("missing", failure)
     reason = describe_error(error, job)
     folder.fail(reason, "".join(traceback.format_exception(error)))
-    # Continuing would fail again. Only after a UsageError can the user repair data or code and go on.
+    # From the checkpoint the cell would fail again. After a UsageError the user can mend data or code, and go on.
     if not isinstance(error, UsageError):
         folder.checkpoint.unlink(missing_ok=True)
     return State("failed", reason)
 
 
 def provenance(device: str) -> dict[str, str]:
-    """Return the code, the machine and the libraries that compute a cell on a device, such as "cpu" or "cuda:0"."""
+    """Return which code, machine and libraries compute a cell on a device, such as "cpu" or "cuda:0"."""
     from milbench._utils.devices import device_name, processor
 
+    libraries = {f"library.{name}": metadata.version(name) for name in LIBRARIES}
     return {
         "version": __version__,
         "code": code_version(),
@@ -177,23 +185,22 @@ def provenance(device: str) -> dict[str, str]:
         "device": device,
         "device_name": device_name(device),
         "pid": str(os.getpid()),
-        **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
-    }  # fmt: skip
+        **libraries,
+    }
 
 
 @cache
 def code_version() -> str:
     """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench.
 
-    It is that of the first call in this process: later edits do not reach what is imported.
+    The answer of the first call is kept, since later edits do not reach what this process has imported.
     """
     package = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(package), *words]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=True
-        ).stdout.strip()
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return ran.stdout.strip()
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
@@ -207,7 +214,7 @@ def code_version() -> str:
 
 
 def register_plugins(job: Job) -> None:
-    """Let this process know the plug-ins of a cell: their records, and those that a notebook defines."""
+    """Make the plug-ins of a cell known in this process: the classes of a notebook, and the records of imports."""
     from milbench.contracts.resolver import add_object
     from milbench.networks.known_networks import registries
 
@@ -220,35 +227,38 @@ def register_plugins(job: Job) -> None:
 
 
 def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
-    """Give PyTorch the settings that all cells share, whatever they were in this process."""
+    """Give PyTorch the settings that all cells share, whatever was set in this process before."""
     import torch
 
     torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
-    # To set it imports PyTorch's compiler, which takes more than a second.
+    # Only if need be: setting it imports PyTorch's compiler, which takes more than a second.
     if torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = False
-    # TF32 reads only 11 significant bits of a float32 number. A cell has it only where it asks for it.
+    # TF32 uses only 11 significant bits of a float32 number, so a cell gets it only by its recipe.
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 @contextmanager
 def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
-    """Hold a place on one of the devices for the block. All processes of a user share the places; the CPU has none."""
+    """Wait for a place on one of the devices, and hold it for the block.
+
+    The places of a GPU are lock files that all processes of a user share. A CPU has no places, so nobody waits for it.
+    """
     devices = _devices_of_this_machine(names)
     if devices == ["cpu"]:
         yield "cpu"
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     while True:
-        # First a place on every device, so that the cells are spread over the devices.
+        # The first places of all devices come before the second ones, so that cells spread over the devices.
         for place in range(cells_per_gpu):
             for device in devices:
                 lock = folder / f"{device.replace(':', '-')}.{place}.lock"
@@ -274,7 +284,7 @@ def _devices_of_this_machine(names: Sequence[str]) -> list[str]:
 
 
 def _make_current(device: str) -> None:
-    """Let "cuda" stand for a GPU in this process, which a plug-in may use by that name."""
+    """Let "cuda" stand for this GPU in this process, since a plug-in may use that name."""
     if device.startswith("cuda:"):
         import torch
 
@@ -283,14 +293,14 @@ def _make_current(device: str) -> None:
 
 @contextmanager
 def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
-    """End this process if the block takes longer, and write its traceback to a file."""
+    """End this process if the block takes longer than some seconds, and write its traceback to a file."""
     if seconds is None:
         yield
         return
     with trace.open("w") as file:
-        # The timer of faulthandler fires even while other code holds the interpreter's lock.
+        # faulthandler's timer fires even while another thread holds Python's global lock.
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-        # A process that is stopped, or whose plug-in has cancelled the timer, is killed by its host.
+        # If the process is stopped, or a plug-in cancels the timer, the host kills the process a little later.
         announce_limit(seconds + GRACE)
         try:
             yield
@@ -303,13 +313,14 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
 def _output_to(path: Path) -> Iterator[None]:
     """Write what this process prints from now on to a file, which is removed if it stays empty."""
     with path.open("ab") as file:
-        for number in (1, 2):
-            os.dup2(file.fileno(), number)
+        # By descriptor, which also covers what libraries in C print. 1 is standard output, 2 standard error.
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
     try:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            # A plug-in may have put anything in its place.
+            # A plug-in may have replaced the stream by anything.
             with suppress(Exception):
                 stream.flush()
         if path.exists() and not path.stat().st_size:
@@ -317,11 +328,11 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
-    """Record how the process of a cell died; return the cell's id and state."""
+    """Record how the process of a cell died, and return the cell's id and state."""
     folder = job.folder
     reason = folder.failure()
     if reason:
-        # The cell has recorded an error before its process died.
+        # The cell recorded an error before its process died.
         return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace or isinstance(death, TookTooLong):
@@ -337,7 +348,10 @@ def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
 
 
 def _last_place(trace: str, plugin_files: Collection[str]) -> str:
-    """Return where the main thread was by a trace of faulthandler: in a plug-in, if it was in one; "" for no trace."""
+    """Return where a traceback of faulthandler shows the main thread, "" for an empty one.
+
+    If the thread was inside a plug-in, that is the innermost line of the plug-in.
+    """
     # faulthandler writes the main thread last, and the innermost frame of a thread first.
     main_thread = trace.rpartition("Thread 0x")[2]
     frames = re.findall(r'File "(.+)", line (\d+) in', main_thread)
@@ -350,7 +364,7 @@ def _last_place(trace: str, plugin_files: Collection[str]) -> str:
 
 
 def describe_error(error: BaseException, job: Job) -> str:
-    """Describe an error in one line: its type, its message and the place in the plug-in that raised it."""
+    """Describe an error in one line: its type, its message and where it was raised, if possible in a plug-in."""
     text = f"{type(error).__name__}: {in_one_line(message(error))}".removesuffix(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:

@@ -5,17 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 HOSTILE = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
+"""A text with markup, and with characters that would clear a terminal, name its window and turn text around."""
 SHOWN = r"[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
+"""The same as a terminal may show it."""
 
 
 def unharmed(ran: Ran) -> str:
-    """Return everything that was printed, in which no character may control a terminal."""
+    """Return everything that was printed. Check that no character in it controls a terminal."""
     printed = ran.out + ran.err
     assert "Traceback" not in printed
-    assert not {char for char in printed if not char.isprintable()} - {"\n"}
+    control_characters = {char for char in printed if not char.isprintable()}
+    assert control_characters <= {"\n"}
     return printed
 
 
@@ -24,25 +29,41 @@ def test_a_plan_shows_parameters_as_they_are(milbench: Milbench) -> None:
     ran = milbench("run", "--loss", "exact", "--task", TINY, "-p", given, "--dry-run")
     assert ran.code == 0
     printed = unharmed(ran)
-    assert all(
-        f"fault={value}" in printed for value in (r"a\x1b[2J\x07\u202eb", ":smile:", "[b]", "[red]")
-    )
+    for value in (r"a\x1b[2J\x07\u202eb", ":smile:", "[b]", "[red]"):
+        assert f"fault={value}" in printed
 
 
-def test_paths_are_shown_as_they_are(milbench: Milbench, tmp_path: Path) -> None:
+@pytest.fixture
+def hostile_folder(tmp_path: Path) -> Path:
+    """A folder with the hostile text for a name; a slash would make it two."""
     folder = tmp_path / HOSTILE.replace("/", "")
     folder.mkdir()
-    ran = milbench("data", "list", "--data-dir", str(folder))
+    return folder
+
+
+SHOWN_NAME = SHOWN.replace("/", "")
+
+
+def test_a_table_shows_paths_as_they_are(milbench: Milbench, hostile_folder: Path) -> None:
+    ran = milbench("data", "list", "--data-dir", str(hostile_folder))
     assert ran.code == 0
-    assert SHOWN.replace("/", "")[:12] in unharmed(ran)  # the table breaks the path
-    said = milbench("status", "--root", str(folder)).complaint()
-    assert SHOWN.replace("/", "") in said
+    # The table breaks the path into lines.
+    assert SHOWN_NAME[:12] in unharmed(ran)
 
 
-def test_error_messages_are_shown_as_they_are(milbench: Milbench, tmp_path: Path) -> None:
+def test_an_error_shows_paths_as_they_are(milbench: Milbench, hostile_folder: Path) -> None:
+    ran = milbench("status", "--root", str(hostile_folder))
+    assert SHOWN_NAME in ran.complaint()
+    unharmed(ran)
+
+
+def test_an_error_shows_names_as_they_are(milbench: Milbench) -> None:
     ran = milbench("run", "--loss", f"{HOSTILE}.py", "--task", TINY)
     assert f"no file {SHOWN}.py" in ran.complaint()
     unharmed(ran)
+
+
+def test_an_error_of_a_plug_in_is_shown_as_it_is(milbench: Milbench, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text(f"raise ValueError({HOSTILE!r})\n")
     ran = milbench("run", "--loss", str(broken), "--task", TINY)
@@ -50,11 +71,14 @@ def test_error_messages_are_shown_as_they_are(milbench: Milbench, tmp_path: Path
     unharmed(ran)
 
 
-def test_tables_in_a_pipe_are_as_wide_as_columns_says() -> None:
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [pytest.param("70", 70, id="by COLUMNS"), pytest.param("", 200, id="by default")],
+)
+def test_tables_in_a_pipe_are_as_wide_as_columns_says(columns: str, width: int) -> None:
     words = [sys.executable, "-m", "milbench", "list", "settings"]
-    for columns, most in (("70", 70), ("", 200)):
-        variables = os.environ | {"COLUMNS": columns}
-        ran = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
-        table = [line for line in ran.stdout.splitlines() if line.startswith(("┏", "│"))]
-        assert max(map(len, table)) <= most
-        assert max(map(len, table)) > most // 2
+    variables = os.environ | {"COLUMNS": columns}
+    ran = subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
+    table = [line for line in ran.stdout.splitlines() if line.startswith(("┏", "│"))]
+    widest = max(map(len, table))
+    assert width // 2 < widest <= width

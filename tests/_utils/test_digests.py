@@ -1,93 +1,136 @@
+"""Digests of files: remembered while the files stay the same, and computed again after any change."""
+
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from milbench._utils import digests
 
+A_TICK = 0.02
+"""Seconds; longer than a tick of the file system's clock."""
+BEGINNING = hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
+"""The digest of the two files as they are at first."""
 
-class Counted:
-    """A digest of two files that counts how often it is computed."""
+
+class TwoFiles:
+    """Two files with a digest of both, which counts how often it is computed."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths, self.calls = (folder / "a", folder / "b"), 0
-        for path in self.paths:
-            path.write_bytes(path.name.encode() * 100)
+        self.first = folder / "a"
+        self.second = folder / "b"
+        self.first.write_bytes(b"a" * 100)
+        self.second.write_bytes(b"b" * 100)
+        self.computed = 0
 
-    def __call__(self) -> str:
-        self.calls += 1
-        return hashlib.sha256(b"".join(path.read_bytes() for path in self.paths)).hexdigest()
+    def remembered(self, kind: str = "kind") -> str:
+        """Return the digest, which is computed if it is not remembered."""
+        return digests.remembered(kind, [self.first, self.second], self.compute)
+
+    def compute(self) -> str:
+        self.computed += 1
+        return self.digest()
+
+    def digest(self) -> str:
+        """Return the digest of the files as they are now."""
+        return hashlib.sha256(self.first.read_bytes() + self.second.read_bytes()).hexdigest()
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Counted:
-    return Counted(tmp_path)
+def files(tmp_path: Path) -> TwoFiles:
+    return TwoFiles(tmp_path)
 
 
-def value(two: Counted) -> str:
-    return digests.remembered("kind", two.paths, two)
+def test_files_are_read_once(files: TwoFiles, old_files: Path) -> None:
+    for _ in range(3):
+        assert files.remembered() == BEGINNING
+    assert files.computed == 1
 
 
-def test_files_are_read_once(two: Counted, old_files: Path) -> None:
-    expected = hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
-    assert [value(two) for _ in range(3)] == [expected] * 3
-    assert two.calls == 1
-    assert digests.remembered("another kind", two.paths, two) == expected
-    assert two.calls == 2
-    for algorithm in ("md5", "sha256"):
-        assert (
-            digests.file_digest(two.paths[0], algorithm)
-            == hashlib.new(algorithm, b"a" * 100).hexdigest()
-        )
+def test_two_kinds_of_results_are_kept_apart(files: TwoFiles, old_files: Path) -> None:
+    files.remembered("one kind")
+    assert files.remembered("another kind") == BEGINNING
+    assert files.computed == 2
 
 
-@pytest.mark.parametrize("how", ["overwritten", "longer", "touched"])
-def test_a_change_is_noticed(two: Counted, old_files: Path, how: str) -> None:
-    value(two)
-    path = two.paths[1]
-    times = path.stat()
-    time.sleep(0.02)  # longer than a tick of the file system's clock
-    path.write_bytes(
-        b"b" * 101 if how == "longer" else b"b" * 100 if how == "touched" else b"c" * 100
-    )
-    if how != "touched":  # made to look as old as before
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert value(two) == two()
-    assert two.calls == 3
-    value(two)
-    assert two.calls == 3
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_a_digest_is_that_of_its_algorithm(
+    files: TwoFiles, old_files: Path, algorithm: str
+) -> None:
+    expected = hashlib.new(algorithm, b"a" * 100).hexdigest()
+    assert digests.file_digest(files.first, algorithm) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "looks_old"),
+    [
+        pytest.param(b"c" * 100, True, id="overwritten"),
+        pytest.param(b"b" * 101, True, id="longer"),
+        pytest.param(b"b" * 100, False, id="touched"),
+    ],
+)
+def test_a_change_is_noticed(
+    files: TwoFiles, old_files: Path, content: bytes, looks_old: bool
+) -> None:
+    files.remembered()
+    before = files.second.stat()
+    time.sleep(A_TICK)
+    files.second.write_bytes(content)
+    if looks_old:
+        os.utime(files.second, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files.remembered() == files.digest()
+    assert files.computed == 2
+    # The new digest is remembered in turn.
+    files.remembered()
+    assert files.computed == 2
 
 
 def test_a_file_that_may_still_change_is_not_remembered(
-    two: Counted, old_files: Path, monkeypatch: pytest.MonkeyPatch
+    files: TwoFiles, old_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "RECENT", 3600.0)
-    value(two)
-    value(two)
-    assert two.calls == 2
+    files.remembered()
+    files.remembered()
+    assert files.computed == 2
 
 
-def test_a_file_changed_while_it_is_read_is_not_remembered(two: Counted, old_files: Path) -> None:
-    def changing() -> str:
-        found = two()
-        time.sleep(0.02)
-        two.paths[0].write_bytes(b"later")
+def test_a_file_changed_while_it_is_read_is_not_remembered(
+    files: TwoFiles, old_files: Path
+) -> None:
+    def compute_slowly() -> str:
+        found = files.compute()
+        time.sleep(A_TICK)
+        files.first.write_bytes(b"later")
         return found
 
-    digests.remembered("kind", two.paths, changing)
-    assert value(two) == two() != hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
+    first = digests.remembered("kind", [files.first, files.second], compute_slowly)
+    assert first == BEGINNING
+    assert files.remembered() == files.digest()
+    assert files.digest() != BEGINNING
 
 
-def test_a_damaged_cache_does_not_matter(two: Counted, old_files: Path) -> None:
-    expected = value(two)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda _: b"", id="empty"),
+        pytest.param(lambda _: b"null", id="nothing"),
+        pytest.param(lambda whole: whole[:-1], id="cut off"),
+        pytest.param(lambda _: b"\xff" * 9, id="not UTF-8"),
+        pytest.param(lambda _: b"[" * 100_000, id="lists without end"),
+        pytest.param(lambda _: b'{"value": 1}', id="without a digest"),
+    ],
+)
+def test_a_damaged_cache_is_replaced(
+    files: TwoFiles, old_files: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    files.remembered()
     (entry,) = (old_files / "digests").iterdir()
     whole = entry.read_bytes()
-    for content in (b"", b"null", whole[:-1], b"\xff" * 9, b"[" * 100_000, b'{"value": 1}'):
-        entry.write_bytes(content)
-        calls = two.calls
-        assert value(two) == expected
-        assert two.calls == calls + 1
-        assert entry.read_bytes() == whole  # written anew, and nothing else stays
-        assert list(entry.parent.iterdir()) == [entry]
+    entry.write_bytes(damage(whole))
+    assert files.remembered() == BEGINNING
+    assert files.computed == 2
+    assert entry.read_bytes() == whole
+    assert list(entry.parent.iterdir()) == [entry]

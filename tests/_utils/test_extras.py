@@ -1,3 +1,5 @@
+"""Extras: a missing one is named where it is needed, and each brings the library that its message promises."""
+
 import re
 import sys
 import tomllib
@@ -7,37 +9,48 @@ import pytest
 
 from tests._helpers.command_line import REPOSITORY, Milbench
 
-EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"][
-    "optional-dependencies"
-]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
-def brings(extra: str) -> set[str]:
+def distributions_of(extra: str) -> set[str]:
+    """Return the names of the distributions that an extra installs, without their versions."""
     return {re.split(r"[<>=]", requirement)[0] for requirement in EXTRAS[extra]}
 
 
-@pytest.mark.parametrize(("extra", "distribution", "module", "words"), [
-    ("parquet", "pyarrow", "pyarrow", ("data", "check", "{}/t.parquet")),
-    ("parquet", "pyarrow", "pyarrow", ("export", "--out", "{}/frame.parquet")),
-    ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "-p", "task.features=*.h5")),
-    ("h5", "h5py", "h5py", ("data", "fetch", "svhn", "--data-dir", "{}")),
-    ("audio", "soundfile", "soundfile", ("data", "check", "{}/sounds.csv")),
-    ("dask", "distributed", "distributed", ("run", "demo", "--cluster", "local:2")),
-])  # fmt: skip
-def test_a_missing_extra_is_named_in_one_line(
-    extra: str, distribution: str, module: str, words: tuple[str, ...], milbench: Milbench,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in a folder with a table of features, one of sounds, and empty files of each kind."""
+    monkeypatch.chdir(tmp_path)
     for name in ("t.parquet", "b1.h5", "a.wav", "b.wav"):
-        (tmp_path / name).write_bytes(b"")
-    (tmp_path / "t.csv").write_text("bag,labels\nb1,x\n")
-    (tmp_path / "sounds.csv").write_text("file,labels\na.wav,x\nb.wav,y\n")
-    monkeypatch.setitem(sys.modules, module, None)
-    complaint = milbench(*(word.format(tmp_path) for word in words)).complaint()
+        Path(name).write_bytes(b"")
+    Path("t.csv").write_text("bag,labels\nb1,x\n")
+    Path("sounds.csv").write_text("file,labels\na.wav,x\nb.wav,y\n")
+
+
+@pytest.mark.usefixtures("own_data")
+@pytest.mark.parametrize(
+    ("extra", "library", "command"),
+    [
+        pytest.param("parquet", "pyarrow", "data check t.parquet", id="table in parquet"),
+        pytest.param("parquet", "pyarrow", "export --out frame.parquet", id="export to parquet"),
+        pytest.param("h5", "h5py", "data check t.csv -p task.features=*.h5", id="features in hdf5"),
+        pytest.param("h5", "h5py", "data fetch svhn --data-dir .", id="data set in hdf5"),
+        pytest.param("audio", "soundfile", "data check sounds.csv", id="recordings"),
+        pytest.param("dask", "distributed", "run demo --cluster local:2", id="cluster"),
+    ],
+)
+def test_a_missing_extra_is_named_in_one_line(
+    extra: str, library: str, command: str, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None makes Python raise ModuleNotFoundError at the import of the module.
+    monkeypatch.setitem(sys.modules, library, None)
+    complaint = milbench(*command.split()).complaint()
     assert f'pip install "milbench[{extra}]"' in complaint
-    assert distribution in brings(extra)
+    # These libraries have the names of their distributions.
+    assert library in distributions_of(extra)
 
 
 def test_the_extra_all_has_the_others() -> None:
-    (every,) = EXTRAS["all"]
-    assert every == f"milbench[{','.join(sorted(set(EXTRAS) - {'all'}))}]"
+    others = sorted(set(EXTRAS) - {"all"})
+    assert EXTRAS["all"] == [f"milbench[{','.join(others)}]"]

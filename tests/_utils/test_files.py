@@ -19,18 +19,26 @@ def test_an_error_midway_names_the_file_and_leaves_it(tmp_path: Path) -> None:
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    (tmp_path / "x").write_text("old")
+    file = tmp_path / "x"
+    file.write_text("old")
     with pytest.raises(OSError, match="No space left") as caught:
-        write_atomically(tmp_path / "x", fill)
-    assert caught.value.filename == str(tmp_path / "x")
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x", "old")]
+        write_atomically(file, fill)
+    assert caught.value.filename == str(file)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), scratch_folder(tmp_path / "new", "crops") as folder:  # noqa: PT012
-        (folder / "part").write_text("half")
-        raise KeyboardInterrupt
-    assert list((tmp_path / "new").iterdir()) == []
+    parent = tmp_path / "new"
+
+    def be_interrupted() -> None:
+        with scratch_folder(parent, "crops") as folder:
+            (folder / "part").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_interrupted()
+    assert list(parent.iterdir()) == []
 
 
 def test_an_error_of_the_next_batch_comes_in_its_place() -> None:
@@ -44,19 +52,27 @@ def test_an_error_of_the_next_batch_comes_in_its_place() -> None:
         next(found)
 
 
-@pytest.mark.parametrize(
-    "size", [(10, 10), (3000, 1), (1, 3000), (2000, 1500), (37, 911), (1000, 1)]
-)
-def test_an_image_is_shrunk_in_its_proportions(size: tuple[int, int]) -> None:
-    width, height = bounded(*size, 1000)
-    assert 1 <= width * height <= 1000
-    if size[0] * size[1] <= 1000:
-        assert (width, height) == size
-    elif 1 not in size:
-        assert (width + 1) * (height + 1) > 1000, "no smaller than it has to be"
-        assert abs(width * size[1] - height * size[0]) <= max(
-            size
-        )  # each side is off by less than a pixel
+MOST_PIXELS = 1000
+
+
+@pytest.mark.parametrize(("width", "height"), [(10, 10), (1000, 1)])
+def test_a_small_image_keeps_its_size(width: int, height: int) -> None:
+    assert bounded(width, height, MOST_PIXELS) == (width, height)
+
+
+@pytest.mark.parametrize(("width", "height"), [(2000, 1500), (37, 911)])
+def test_a_large_image_is_shrunk_in_its_proportions(width: int, height: int) -> None:
+    new_width, new_height = bounded(width, height, MOST_PIXELS)
+    assert new_width * new_height <= MOST_PIXELS
+    assert (new_width + 1) * (new_height + 1) > MOST_PIXELS, "no smaller than it has to be"
+    # Each new side is off by less than a pixel.
+    assert abs(new_width * height - new_height * width) <= max(width, height)
+
+
+@pytest.mark.parametrize(("width", "height"), [(3000, 1), (1, 3000)])
+def test_a_strip_is_shrunk_to_what_fits(width: int, height: int) -> None:
+    new_width, new_height = bounded(width, height, MOST_PIXELS)
+    assert 1 <= new_width * new_height <= MOST_PIXELS
 
 
 def test_stems_are_unique_regardless_of_case() -> None:
@@ -64,18 +80,28 @@ def test_stems_are_unique_regardless_of_case() -> None:
     assert unique_stems(paths) == ["x", "x-2", "X-3", "x-2-2", "y"]
 
 
-@pytest.mark.parametrize(("values", "expected"), [
-    (np.array([[0, 257, 65535]], np.uint16), [0, 1, 255]),
-    (np.array([[0, 0.5, 1]], np.float32), [0, 128, 255]),
-    (np.array([[0, 51, 255]], np.float32), [0, 51, 255]),
-    (np.array([[0, 100, 500]], np.float32), [0, 51, 255]),
-    (np.array([[-5, np.nan, 1]], np.float32), [0, 0, 255]),
-    (np.array([[0, 100, 200]], np.int32), [0, 100, 200]),
-    (np.array([[0, 257, 65535]], np.int32), [0, 1, 255]),
-    (np.array([[0, 100_000, 1_000_000]], np.int32), [0, 26, 255]),
-])  # fmt: skip
-def test_wide_pixels_are_scaled_to_eight_bits(values: np.ndarray, expected: list[int]) -> None:
-    image = eight_bits(Image.fromarray(values))
+@pytest.mark.parametrize(
+    ("dtype", "values", "expected"),
+    [
+        # White is 65,535, and 65,535 / 255 = 257.
+        pytest.param("uint16", [0, 257, 65535], [0, 1, 255], id="16 bits"),
+        # White is 1, and 0.5 * 255 = 127.5.
+        pytest.param("float32", [0, 0.5, 1], [0, 128, 255], id="floats up to 1"),
+        # White is 255.
+        pytest.param("float32", [0, 51, 255], [0, 51, 255], id="floats up to 255"),
+        # White is 500, and 100 / 500 * 255 = 51.
+        pytest.param("float32", [0, 100, 500], [0, 51, 255], id="larger floats"),
+        pytest.param("float32", [-5, np.nan, 1], [0, 0, 255], id="floats that are no brightness"),
+        pytest.param("int32", [0, 100, 200], [0, 100, 200], id="8 bits in 32"),
+        pytest.param("int32", [0, 257, 65535], [0, 1, 255], id="16 bits in 32"),
+        # White is 1,000,000, and 0.1 * 255 = 25.5, rounded to the even 26.
+        pytest.param("int32", [0, 100_000, 1_000_000], [0, 26, 255], id="32 bits"),
+    ],
+)
+def test_wide_pixels_are_scaled_to_eight_bits(
+    dtype: str, values: list[float], expected: list[int]
+) -> None:
+    image = eight_bits(Image.fromarray(np.array([values], dtype)))
     assert image.mode == "L"
     assert np.asarray(image).tolist() == [expected]
 

@@ -33,6 +33,7 @@ for _ in range(20):
 
 
 def process(code: str, path: Path) -> subprocess.Popen[str]:
+    """Start a process that runs code with the path as its folder."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", START + code, str(path)], text=True, stdin=pipe, stdout=pipe
@@ -60,28 +61,47 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path: Path, kind: str
 
 
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
-    (tmp_path / "count").write_text("0")
+    count = tmp_path / "count"
+    count.write_text("0")
     others = [process(COUNT, tmp_path) for _ in range(3)]
     assert [other.wait() for other in others] == [0, 0, 0]
-    assert (tmp_path / "count").read_text() == "60"
-    assert [path.name for path in tmp_path.iterdir()] == ["count"]
-    digest = folder_digest(tmp_path)
+    # Three processes count to 20 each.
+    assert count.read_text() == "60"
+    assert list(tmp_path.iterdir()) == [count], "no lock file is left"
+
+
+def test_the_digest_of_a_folder_leaves_out_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("data")
+    before = folder_digest(tmp_path)
     with locks.lock(tmp_path):
-        assert folder_digest(tmp_path) == digest, "the lock is no data"
+        assert folder_digest(tmp_path) == before
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK])
-def test_a_file_system_without_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+@pytest.fixture(params=[errno.ENOSYS, errno.ENOLCK], ids=["ENOSYS", "ENOLCK"])
+def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has no locks, and one of the two errors by which it says so."""
+
     def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(code, os.strerror(code))
+        raise OSError(request.param, os.strerror(request.param))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_lock_that_does_not_exist_is_not_held(tmp_path: Path) -> None:
     with locks.lock(tmp_path) as held:
-        assert not held
-    (tmp_path / "cell.lock").touch()
-    assert not locks.is_locked(tmp_path / "cell.lock")
+        assert held is None
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_nothing_is_locked_without_locks(tmp_path: Path) -> None:
+    file = tmp_path / "cell.lock"
+    file.touch()
+    assert not locks.is_locked(file)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_lock_that_is_needed_is_a_usage_error_without_locks(tmp_path: Path) -> None:
     with (
         pytest.raises(UsageError, match="has no file locks"),
         locks.try_lock(tmp_path / "cell.lock"),

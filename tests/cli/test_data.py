@@ -1,8 +1,10 @@
+"""`milbench data`: data sets, published weights, and tables of the user's own bags."""
+
 import functools
 import hashlib
-import re
 import shlex
 import threading
+from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,164 +18,295 @@ from torchvision import models
 
 from milbench.data.catalog import DATASETS
 from milbench.networks.backbone import read_weights
-from tests._helpers.command_line import Milbench
+from tests._helpers.command_line import Milbench, assignments
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_rows(table: Path, header: str, rows: list[str]) -> Path:
+    """Write a table and return its path."""
+    table.write_text("\n".join([header, *rows]))
+    return table
+
+
+def in_one_line(shown: str) -> str:
+    """Return what was printed without the line breaks of tables."""
+    return " ".join(shown.split())
+
+
+@pytest.fixture
+def damaged_data(tmp_path: Path) -> Path:
+    """A data folder in which every file of MNIST has a wrong content."""
+    for part in DATASETS["mnist"].parts:
+        path = tmp_path / part.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0" * 100)
+    return tmp_path
 
 
 def test_a_damaged_data_file_is_named_with_what_was_expected(
-    milbench: Milbench, tmp_path: Path
+    milbench: Milbench, damaged_data: Path
 ) -> None:
-    parts = DATASETS["mnist"].parts
-    for file in parts:
-        (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file.path).write_bytes(b"\0" * 100)
-    words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
+    words = ["run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(damaged_data)]
     complaint = milbench(*words).complaint()
-    assert (
-        f"{tmp_path / parts[0].path} is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
-        in complaint
-    )
-    shown = milbench("data", "list", "--data-dir", str(tmp_path))
+    first = damaged_data / DATASETS["mnist"].parts[0].path
+    # The MD5 of the training images, as torchvision has it.
+    expected = "expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
+    assert f"{first} is damaged: {expected}" in complaint
+
+
+def test_the_list_of_data_sets_shows_damage(milbench: Milbench, damaged_data: Path) -> None:
+    shown = milbench("data", "list", "--data-dir", str(damaged_data))
     assert shown.code == 1
-    assert shown.out.splitlines()[-1] == f"next: milbench data fetch NAME --data-dir {tmp_path}"
     assert "damaged" in shown.out
+    last = shown.out.splitlines()[-1]
+    assert last == f"next: milbench data fetch NAME --data-dir {damaged_data}"
 
 
-def test_a_table_is_checked_with_the_settings_of_a_run(milbench: Milbench, tmp_path: Path) -> None:
-    table = tmp_path / "my bags.csv"
-    table.write_text("id,has_x,f,g\n007,1,1,2\n007,1,2,3\n8,0,3,4\n9,1,4,5\n")
-    columns = ("-p", "task.bag=id", "-p", "task.labels=has_*", "-p", "task.features=f")
-    shown = milbench("data", "check", str(table), *columns).done()
+@pytest.fixture
+def numbered_bags(tmp_path: Path) -> Path:
+    """A table of three bags, one with two instances, whose columns need to be named."""
+    rows = ["007,1,1,2", "007,1,2,3", "8,0,3,4", "9,1,4,5"]
+    return write_rows(tmp_path / "my bags.csv", "id,has_x,f,g", rows)
+
+
+COLUMNS = ("-p", "task.bag=id", "-p", "task.labels=has_*", "-p", "task.features=f")
+"""The settings that read `numbered_bags`."""
+
+
+def test_a_table_is_checked_with_the_settings_of_a_run(
+    milbench: Milbench, numbered_bags: Path
+) -> None:
+    shown = milbench("data", "check", str(numbered_bags), *COLUMNS).done()
     assert "3, with 4 instances" in shown
     words = shlex.split(shown.splitlines()[-1])
-    assert words[-8:] == ["-p", f"task.table={table}", *columns], "a shell reads what was given"
-    for setting, complaint in {
-        "bag=id": "-p bag=id: expected task.KEY=VALUE",
-        "task.lables=has_*": "unknown parameter of features of .*my bags.csv 'lables'; did you mean 'labels'",
-        "task.features=h": "my bags.csv has no column 'h'",
-        "task.labels=x": r"no column 'x' \(the classes .*\(it has: id, has_x, f, g\)",
-    }.items():
-        assert re.search(
-            complaint, milbench("data", "check", str(table), *columns, "-p", setting).complaint()
-        )
-    (tmp_path / "s.csv").write_text("file,labels\na.wav,x\n")
-    said = milbench("data", "check", str(tmp_path / "s.csv"), "-p", "task.bands=0").complaint()
+    assert words[-8:] == ["-p", f"task.table={numbered_bags}", *COLUMNS], (
+        "a shell reads what was given"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        pytest.param("bag=id", ["-p bag=id: expected task.KEY=VALUE"], id="no section"),
+        pytest.param(
+            "task.lables=has_*",
+            ["unknown parameter of features of ", "my bags.csv 'lables'; did you mean 'labels'"],
+            id="unknown parameter",
+        ),
+        pytest.param("task.features=h", ["my bags.csv has no column 'h'"], id="no such feature"),
+        pytest.param(
+            "task.labels=x",
+            ["no column 'x' (the classes ", "(it has: id, has_x, f, g)"],
+            id="no such label",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_a_check_is_one_line(
+    milbench: Milbench, numbered_bags: Path, setting: str, says: list[str]
+) -> None:
+    words = ["data", "check", str(numbered_bags), *COLUMNS, "-p", setting]
+    complaint = milbench(*words).complaint()
+    for part in says:
+        assert part in complaint
+
+
+def test_a_setting_of_sequences_is_checked(milbench: Milbench, tmp_path: Path) -> None:
+    table = write_rows(tmp_path / "s.csv", "file,labels", ["a.wav,x"])
+    said = milbench("data", "check", str(table), "-p", "task.bands=0").complaint()
     assert "s.csv: bands = 0 is wrong" in said
 
 
-def test_published_weights_are_fetched_checked_and_used(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = tmp_path / "served"
-    served.mkdir()
-    torch.save(models.get_model("resnet18", weights=None).state_dict(), served / "net.pth")
-    file = f"net-{hashlib.sha256((served / 'net.pth').read_bytes()).hexdigest()[:8]}.pth"
-    (served / "net.pth").rename(served / file)
-    words = ("data", "weights", "resnet18", "--data-dir", str(tmp_path))
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(served))
+@pytest.fixture
+def published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a file with weights of resnet18, served in place of torchvision's for the time of the test."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    weights = folder / "net.pth"
+    torch.save(models.get_model("resnet18", weights=None).state_dict(), weights)
+    # The name has the first digits of the digest, by which torchvision's files are checked.
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    name = f"net-{digest[:8]}.pth"
+    weights.rename(folder / name)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        entry = SimpleNamespace(
-            DEFAULT=SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/{file}")
-        )
-        monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
-        said = milbench(*words).done()
+        default = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/{name}")
+        monkeypatch.setattr(models, "get_model_weights", lambda _: SimpleNamespace(DEFAULT=default))
+        yield name
         server.shutdown()
-    assert f"--network resnet18 -p network.weights=weights/{file}" in said
-    assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / file)}
-    milbench(*words).done()  # without the server
-    (tmp_path / "weights" / file).write_text("<html>log in first</html>")
-    assert f"{file} cannot be read as weights" in milbench(*words).complaint()
 
 
-def test_every_setting_of_a_run_is_taken_and_the_plan_repeats_the_warnings(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_published_weights_are_fetched_and_can_be_read(
+    milbench: Milbench, tmp_path: Path, published_weights: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [f"r{n},{label},{n},P{n // 2}" for n, label in enumerate(["a", "b", '"a,b"', ""] * 10)]
-    Path("t.csv").write_text("\n".join(["0,species,f0,patient_id", *rows]))
-    words = [
-        "task.bag=0",
-        "task.labels=species",
-        "task.test=0.3",
-        "task.batch_bags=4,8",
-        "recipe.epochs=1",
-    ]
-    given = [word for setting in words for word in ("-p", setting)]
-    shown = milbench("data", "check", "t.csv", *given).done()
-    assert "'a,b' may be several classes; -p task.separator=, takes them apart" in shown.replace(
-        "\n", " "
-    )
+    said = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).done()
+    assert f"--network resnet18 -p network.weights=weights/{published_weights}" in said
+    tensors = read_weights(tmp_path / "weights" / published_weights)
+    assert {"conv1.weight", "fc.bias"} <= tensors.keys()
+
+
+def test_weights_are_fetched_once(
+    milbench: Milbench, tmp_path: Path, published_weights: str
+) -> None:
+    words = ["data", "weights", "resnet18", "--data-dir", str(tmp_path)]
+    milbench(*words).done()
+    # From now on the server has nothing.
+    (tmp_path / "served" / published_weights).unlink()
+    milbench(*words).done()
+
+
+def test_damaged_weights_are_named(
+    milbench: Milbench, tmp_path: Path, published_weights: str
+) -> None:
+    words = ["data", "weights", "resnet18", "--data-dir", str(tmp_path)]
+    milbench(*words).done()
+    (tmp_path / "weights" / published_weights).write_text("<html>log in first</html>")
+    assert f"{published_weights} cannot be read as weights" in milbench(*words).complaint()
+
+
+@pytest.fixture
+def patients(here: Path) -> None:
+    """Write a table of 40 bags, two of each patient; some of their labels read like two classes."""
+    labels = ["a", "b", '"a,b"', ""] * 10
+    rows = [f"r{n},{label},{n},P{n // 2}" for n, label in enumerate(labels)]
+    write_rows(here / "t.csv", "0,species,f0,patient_id", rows)
+
+
+READS_PATIENTS = assignments(
+    {"task.bag": "0", "task.labels": "species", "task.test": "0.3", "task.batch_bags": "4,8"}
+)
+"""Settings of a run on the table of patients. The batch sizes are compared."""
+TAKES_APART = "'a,b' may be several classes; -p task.separator=,"
+
+
+@pytest.mark.usefixtures("patients")
+def test_a_check_takes_every_setting_of_a_run(milbench: Milbench) -> None:
+    words = ["data", "check", "t.csv", *READS_PATIENTS, "-p", "recipe.epochs=1"]
+    shown = milbench(*words).done()
+    assert f"{TAKES_APART} takes them apart" in shown.replace("\n", " ")
     assert shown.endswith(" -p task.separator=,\n"), "the next command reads them so"
-    assert (
-        "test = 2 is wrong"
-        in milbench("data", "check", "t.csv", *given, "-p", "task.test=2").complaint()
-    )
-    run = (
-        "run",
-        "--loss",
-        "exact",
-        "--task",
-        "feature-bags",
-        "-p",
-        "task.table=t.csv",
-        "-p",
-        'task.bag="0"',
-    )
-    plan = " ".join(milbench(*run, *given[2:], "--dry-run").done().split())
-    assert (
-        "t.csv: classes that read like several: 'a,b' may be several classes; -p task.separator=,"
-        in plan
-    )
+
+
+@pytest.mark.usefixtures("patients")
+def test_the_last_of_two_settings_of_a_check_counts(milbench: Milbench) -> None:
+    words = ["data", "check", "t.csv", *READS_PATIENTS, "-p", "task.test=2"]
+    assert "test = 2 is wrong" in milbench(*words).complaint()
+
+
+@pytest.mark.usefixtures("patients")
+def test_the_plan_repeats_the_warnings_of_a_check(milbench: Milbench) -> None:
+    words = ["run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv"]
+    # A run reads 0 as a number, and "0" as the name of a column.
+    words += ["-p", 'task.bag="0"', *READS_PATIENTS[2:], "-p", "recipe.epochs=1"]
+    plan = in_one_line(milbench(*words, "--dry-run").done())
+    assert f"t.csv: classes that read like several: {TAKES_APART}" in plan
     assert plan.count("task.group=patient_id") == 1
-    apart = milbench(
-        "data", "check", "t.csv", *given, "-p", "task.separator=,", "-p", "task.group=patient_id"
-    )
-    assert "several" not in apart.out
-    assert "20, each wholly in one part of a split" in apart.out
 
 
-def test_a_folder_becomes_a_table_that_explains_its_labels(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder in ("pics/cat", "pics/dog", "slides/feats"):
-        Path(folder).mkdir(parents=True)
-    for n in range(6):
-        Image.linear_gradient("L").crop((0, n, 9, n + 9)).save(
-            f"pics/{'cat' if n % 2 else 'dog'}/{n}.png"
-        )
-        np.save(f"slides/feats/s{n}.npy", np.full((3, 2), n) + np.arange(2))
+@pytest.mark.usefixtures("patients")
+def test_settings_that_warnings_name_silence_them(milbench: Milbench) -> None:
+    named = ["-p", "task.separator=,", "-p", "task.group=patient_id"]
+    # The exit code is 2 all the same: a bag of one instance cannot have two classes.
+    shown = milbench("data", "check", "t.csv", *READS_PATIENTS, *named).out
+    assert "several" not in shown
+    # 40 bags, two of each patient.
+    assert "20, each wholly in one part of a split" in shown
+
+
+@pytest.fixture
+def pictures(here: Path) -> None:
+    """Write three pictures into each of two folders."""
+    for number in range(6):
+        folder = Path("pics", "cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        picture = Image.linear_gradient("L").crop((0, number, 9, number + 9))
+        picture.save(folder / f"{number}.png")
+
+
+@pytest.fixture
+def slides(here: Path) -> Path:
+    """Write features of six slides, three instances each, and return the place of a table about them."""
+    features = Path("slides", "feats")
+    features.mkdir(parents=True)
+    for number in range(6):
+        np.save(features / f"s{number}.npy", np.full((3, 2), number) + np.arange(2))
+    return Path("slides", "about.csv")
+
+
+@pytest.fixture
+def diagnoses(slides: Path) -> None:
+    """Write a table about seven slides, with semicolons: one slide has no file."""
+    rows = [f"s{number};{'ab'[number % 2]};P{number}" for number in range(7)]
+    write_rows(slides, "slide;diagnosis;case_id", rows)
+
+
+@pytest.fixture
+def birds(slides: Path) -> None:
+    """Write a table about six slides, with a column of 0 and 1 for each class."""
+    rows = [f"s{number},{number % 2},{number // 3}" for number in range(6)]
+    write_rows(slides, "slide,wren,owl", rows)
+
+
+@pytest.mark.usefixtures("pictures")
+def test_names_of_folders_become_labels(milbench: Milbench) -> None:
     said = milbench("data", "table", "pics").done()
     assert "pics.csv: 6 rows; labels are the names of its folders: cat (3), dog (3)" in said
     milbench("data", "check", "pics.csv").done()
+
+
+@pytest.mark.usefixtures("pictures")
+def test_the_table_of_a_folder_overwrites_nothing(milbench: Milbench) -> None:
+    Path("pics.csv").write_text("mine")
     assert "pics.csv is there already" in milbench("data", "table", "pics").complaint()
-    assert "`milbench data table pics` writes one" in milbench("data", "check", "pics").complaint()
-    rows = "".join(f"s{n};{'ab'[n % 2]};P{n}\n" for n in range(7))
-    Path("slides/about.csv").write_text(f"slide;diagnosis;case_id\n{rows}")
-    semicolons = ("-p", "task.field_separator=;")
-    said = milbench("data", "table", "slides", "--out", "bags.csv", *semicolons).done()
-    assert (
-        "labels are the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files"
-        in said
-    )
+    assert Path("pics.csv").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("pictures")
+def test_the_check_of_a_folder_names_the_command_for_a_table(milbench: Milbench) -> None:
+    complaint = milbench("data", "check", "pics").complaint()
+    assert "`milbench data table pics` writes one" in complaint
+
+
+SEMICOLONS = ("-p", "task.field_separator=;")
+
+
+@pytest.mark.usefixtures("diagnoses")
+def test_a_column_of_a_csv_file_becomes_labels(milbench: Milbench) -> None:
+    said = milbench("data", "table", "slides", "--out", "bags.csv", *SEMICOLONS).done()
+    source = "the column 'diagnosis' of slides/about.csv, whose column 'slide' names the files"
+    assert f"labels are {source}" in said
     assert "1 rows without a file are left out" in said
-    assert (
-        "6, with 18 instances"
-        in milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
-    )
-    words = ("data", "table", "slides", "--out", "marks.csv")
-    assert "no column 'lables'" in milbench(*words, *semicolons, "--labels", "lables").complaint()
-    Path("slides/about.csv").write_text(
-        "slide,wren,owl\n" + "".join(f"s{n},{n % 2},{n // 3}\n" for n in range(6))
-    )
-    assert (
-        "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in milbench(*words).done()
-    )
+    shown = milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
+    # Six slides of three instances.
+    assert "6, with 18 instances" in shown
+
+
+@pytest.mark.usefixtures("diagnoses")
+def test_a_missing_column_of_labels_is_named(milbench: Milbench) -> None:
+    words = ["data", "table", "slides", "--out", "bags.csv", *SEMICOLONS, "--labels", "lables"]
+    assert "no column 'lables'" in milbench(*words).complaint()
+
+
+@pytest.mark.usefixtures("birds")
+def test_columns_of_0_and_1_become_label_sets(milbench: Milbench) -> None:
+    said = milbench("data", "table", "slides", "--out", "marks.csv").done()
+    assert "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in said
     labels = pd.read_csv("marks.csv", keep_default_na=False)["labels"]
+    # Every second slide has a wren, the last three have an owl.
     assert [*labels] == ["", "wren", "", "wren;owl", "owl", "wren;owl"]
-    Path("marks.csv").unlink()
-    Path("slides/more.png").write_bytes(Path("pics/cat/1.png").read_bytes())
-    assert "1 tables and files 6 .npy, 1 .png, expected one kind" in milbench(*words).complaint()
+
+
+@pytest.mark.usefixtures("birds", "pictures")
+def test_a_folder_of_several_kinds_of_files_is_refused(milbench: Milbench) -> None:
+    Path("pics/cat/1.png").rename("slides/more.png")
+    complaint = milbench("data", "table", "slides", "--out", "marks.csv").complaint()
+    assert "1 tables and files 6 .npy, 1 .png, expected one kind" in complaint
     assert not Path("marks.csv").exists()
 
 
@@ -201,10 +334,8 @@ def test_the_sample_overwrites_nothing(milbench: Milbench, tmp_path: Path) -> No
     assert (tmp_path / "birds.csv").read_text() == "mine"
 
 
-def test_losses_learn_from_the_sample_as_the_command_says(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_losses_learn_from_the_sample_as_the_command_says(milbench: Milbench) -> None:
     said = milbench("data", "sample", "birds.csv").done()
     command = next(line for line in said.splitlines() if line.startswith("  milbench run"))
     words = shlex.split(command)[1:]
@@ -213,33 +344,28 @@ def test_losses_learn_from_the_sample_as_the_command_says(
     assert sentence.startswith("Best on birds") or "cannot be told apart" in sentence
 
 
-def test_a_table_of_the_current_folder_needs_a_name(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_table_of_the_current_folder_needs_a_name(milbench: Milbench, here: Path) -> None:
     complaint = milbench("data", "table", ".").complaint()
-    assert complaint.endswith(f"milbench data table . --out {tmp_path.name}.csv")
+    assert complaint.endswith(f"milbench data table . --out {here.name}.csv")
 
 
-def test_a_table_of_a_folder_names_its_separator(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_table_of_a_folder_names_its_separator(milbench: Milbench) -> None:
     Path("slides").mkdir()
     for name in ("s0", "s1"):
         np.save(f"slides/{name}.npy", np.eye(2))
-    Path("slides/about.csv").write_text("slide;label\ns0;a\ns1;\n")
+    write_rows(Path("slides/about.csv"), "slide;label", ["s0;a", "s1;"])
     complaint = milbench("data", "table", "slides").complaint()
     assert complaint.endswith("-p task.field_separator=';' reads slide, label")
-    said = milbench("data", "table", "slides", "-p", "task.field_separator=;").done()
+    said = milbench("data", "table", "slides", *SEMICOLONS).done()
     assert "slides.csv: 2 rows; labels are the column 'label'" in said
 
 
 def test_options_that_messages_name_check_a_table(milbench: Milbench, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
     rows = [f"r{n};{'owl' * (n % 2)};{n},5" for n in range(20)]
-    table.write_text("\n".join(["bag;labels;pitch", *rows]))
+    table = write_rows(tmp_path / "t.csv", "bag;labels;pitch", rows)
     words = ["data", "check", str(table)]
+    # Without the first option the second mistake cannot be seen.
     for named in ("-p task.field_separator=';'", "-p task.decimal=,"):
         assert named in milbench(*words).complaint()
         words += shlex.split(named)
@@ -252,49 +378,65 @@ def test_options_that_messages_name_check_a_table(milbench: Milbench, tmp_path: 
 def test_a_table_of_images_or_sequences_names_its_separator(
     milbench: Milbench, tmp_path: Path, kind: str
 ) -> None:
-    table = tmp_path / "t.csv"
-    table.write_text(f"{kind};labels\na.png;x\nb.png;\n")
+    table = write_rows(tmp_path / "t.csv", f"{kind};labels", ["a.png;x", "b.png;"])
     complaint = milbench("data", "check", str(table)).complaint()
     assert complaint.endswith(f"-p task.field_separator=';' reads {kind}, labels")
 
 
+@pytest.mark.parametrize(
+    ("mark", "given"),
+    [
+        pytest.param("\t", "tab", id="tab by name"),
+        pytest.param("\t", "\t", id="tab"),
+        pytest.param(" ", "space", id="space by name"),
+        pytest.param(" ", " ", id="space"),
+    ],
+)
 def test_tab_and_space_are_separators_on_the_command_line(
-    milbench: Milbench, tmp_path: Path
+    milbench: Milbench, tmp_path: Path, mark: str, given: str
 ) -> None:
-    for name, mark in {"tab": "\t", "space": " "}.items():
-        table = tmp_path / f"{name}.csv"
-        rows = [f"r{n},{'owl' if n % 2 else 'wren'},{n}" for n in range(6)]
-        table.write_text("\n".join(["bag,labels,pitch", *rows]).replace(",", mark))
-        for given in (name, mark):
-            words = ("data", "check", str(table), "-p", f"task.field_separator={given}")
-            assert "1: pitch" in milbench(*words).done()
+    birds = ["wren", "owl"] * 3
+    rows = [mark.join([f"r{n}", bird, str(n)]) for n, bird in enumerate(birds)]
+    table = write_rows(tmp_path / "t.csv", mark.join(["bag", "labels", "pitch"]), rows)
+    words = ["data", "check", str(table), "-p", f"task.field_separator={given}"]
+    assert "1: pitch" in milbench(*words).done()
 
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("task.file=audio/*.wav", "is a pattern of files, expected the name of the column"),
-        ("task.features=slides/*.zarr", "files .zarr are not read, expected .npy"),
-        ("task.features=all.h5", "is one file, expected a file for each bag"),
-        ("task.decimal=x", "decimal"),
-        ("task.folds=1", "task.folds=1 leaves no bag to train on"),
+        pytest.param(
+            "task.file=audio/*.wav",
+            "is a pattern of files, expected the name of the column",
+            id="pattern for a column",
+        ),
+        pytest.param(
+            "task.features=slides/*.zarr",
+            "files .zarr are not read, expected .npy",
+            id="unknown ending",
+        ),
+        pytest.param(
+            "task.features=all.h5",
+            "is one file, expected a file for each bag",
+            id="one file for all bags",
+        ),
+        pytest.param("task.decimal=x", "decimal", id="letter for a decimal mark"),
+        pytest.param("task.folds=1", "task.folds=1 leaves no bag to train on", id="one fold"),
     ],
 )
 def test_what_is_not_read_is_one_line(
     milbench: Milbench, tmp_path: Path, setting: str, expected: str
 ) -> None:
-    table = tmp_path / "t.csv"
-    table.write_text("bag,labels,f\na,x,1\nb,,2\n")
+    table = write_rows(tmp_path / "t.csv", "bag,labels,f", ["a,x,1", "b,,2"])
     assert expected in milbench("data", "check", str(table), "-p", setting).complaint()
 
 
 def test_the_plan_names_labels_that_may_mean_no_class(milbench: Milbench, tmp_path: Path) -> None:
-    table = tmp_path / "t.csv"
-    labels = ["wren", "owl", "Background", "No Finding"]
-    rows = [f"r{n},{labels[n % 4]},{n}" for n in range(40)]
-    table.write_text("\n".join(["bag,labels,f", *rows]))
+    labels = ["wren", "owl", "Background", "No Finding"] * 10
+    rows = [f"r{n},{label},{n}" for n, label in enumerate(labels)]
+    table = write_rows(tmp_path / "t.csv", "bag,labels,f", rows)
     words = ["run", "--loss", "exact", "--task", "feature-bags", "-p", f"task.table={table}"]
-    plan = " ".join(milbench(*words, "--dry-run").done().split())
+    plan = in_one_line(milbench(*words, "--dry-run").done())
     assert "-p task.nothing='Background;No Finding' reads it so, and 20 of 40 bags" in plan
     words += ["-p", "task.nothing=Background;No Finding"]
     assert "read like nothing" not in milbench(*words, "--dry-run").done()

@@ -42,6 +42,8 @@ class Toy(TinyTask):
 
 
 class Silent(SimpleHTTPRequestHandler):
+    """A handler that does not print the requests that it gets."""
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -62,11 +64,15 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 Toys = Callable[..., list[str]]
+"""Type of the fixture `toys`."""
 
 
 @pytest.fixture
 def toys(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> Toys:
-    """Put a toy data set into the catalogue; return the words of a run on the task that reads it."""
+    """A function that puts a toy data set into the catalogue, and returns the words of a run on it.
+
+    Its arguments are attributes of the data set that are other than usual.
+    """
 
     def register(**changes: Any) -> list[str]:
         part = Part("toys/numbers", hashlib.md5(CONTENT).hexdigest())

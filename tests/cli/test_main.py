@@ -17,89 +17,147 @@ from milbench.errors import UsageError
 from tests._helpers.command_line import SMALL, TINY, Milbench, process, wait_for
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
-NOT_UTF_8 = "bad\udcff"  # what Python makes of the byte 0xff in a word of the command line
+"""A command that runs as it is. Each mistake adds something to it."""
+NOT_UTF_8 = "bad\udcff"
+"""What Python makes of the byte 0xff in a word of the command line."""
+NO_MLFLOW = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+"""An address at which no server answers."""
+
+
+def mistake(name: str, *words: str, says: str) -> Any:
+    """Return a case: the words of a command that is wrong, and a part of the line about it."""
+    return pytest.param(words, says, id=name)
+
+
+OF_LOSSES_AND_TASKS = [
+    mistake("unknown command", "runn", says="Did you mean 'run'"),
+    mistake("word not UTF-8", "run", NOT_UTF_8, says="bad\\udcff is not UTF-8"),
+    mistake("nothing to run", "run", says="--loss and --task missing"),
+    mistake(
+        "unknown loss", "run", "--loss", "exat", "--task", TINY,
+        says="unknown loss 'exat'; did you mean 'exact'",
+    ),
+    mistake(
+        "unknown loss of a setting", *BASE, "-p", "loss.noisy-or.head=softmax",
+        says="unknown loss of this run",
+    ),
+]  # fmt: skip
+OF_SPECS = [
+    mistake(
+        "no presets", "run", "demo", "--preset", "quick",
+        says="spec demo has no presets",
+    ),
+    mistake(
+        "nothing to search", "run", "demo", "-p", "tune.draws=4",
+        says="there is nothing to search: add [tune.recipe] or [tune.loss.NAME]",
+    ),
+]  # fmt: skip
+OF_OPTIONS = [
+    mistake("seeds in reverse", *BASE, "--seeds", "3-1", says="did you mean 1-3"),
+    mistake(
+        "name of a path", *BASE, "--name", "../up",
+        says="name = '../up' is wrong: expected at most 200 letters, digits and . _ + -",
+    ),
+    mistake("no data folder", *BASE, "--data-dir", "nowhere", says="tiny: no folder nowhere"),
+    mistake(
+        "unknown device", *BASE, "--device", "cuba",
+        says="unknown device 'cuba'; did you mean 'cuda'",
+    ),
+    mistake("absent device", *BASE, "--device", "cuda:99", says="device 'cuda:99' is not there"),
+    mistake("no address", *BASE, "--cluster", "foo", says="tcp://HOST:PORT, or local:N"),
+    mistake(
+        "cluster in process", *BASE, "--cluster", "local:1", "-p", "run.in_process=true",
+        says="excludes run.timeout and --cluster",
+    ),
+    mistake(
+        "shard beyond the last", *BASE, "--shard", "4/3",
+        says="--shard 4/3: expected i/n with i from 1 to n, such as 1/3",
+    ),
+    mistake(
+        "unknown choice", *BASE, "--rerun", "failing",
+        says="'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'",
+    ),
+    mistake("root is a file", *BASE, "--root", TINY, says="cannot write under --root"),
+    mistake(
+        "data missing", "reproduce", "supplementary-a", "--data-dir", ".",
+        says="add --download to get what is missing",
+    ),
+]  # fmt: skip
+OF_SETTINGS = [
+    mistake("no setting", *BASE, "-p", "nonsense", says="expected recipe.KEY=VALUE"),
+    mistake(
+        "setting as an option", *BASE, "--lr=0.1",
+        says="No such option: --lr; it is set by -p recipe.lr=VALUE",
+    ),
+    mistake(
+        "option before the command", "--root", "x", *BASE,
+        says="options follow the command, such as milbench run --root",
+    ),
+    mistake(
+        "setting under another name", *BASE, "--batch-size", "8",
+        says="it is set by -p task.batch_bags=VALUE",
+    ),
+    mistake("setting without table", *BASE, "-p", "lr=1", says="did you mean recipe.lr?"),
+    mistake(
+        "timeout in process", *BASE, "-p", "run.timeout=60",
+        says="run.in_process excludes run.timeout",
+    ),
+    mistake(
+        "value out of range", *BASE, "-p", "task.batches=0",
+        says="batches = 0 is wrong: Input should be greater than or equal to 1",
+    ),
+    mistake(
+        "unknown optimiser", *BASE, "-p", "recipe.optimizer=adamww",
+        says="unknown optimizer 'adamww'; did you mean 'adamw'",
+    ),
+]  # fmt: skip
+OF_FIRST_BATCHES = [
+    mistake(
+        "poisoned instances", *BASE, "-p", "task.fault=poison",
+        says="logits are not finite in bag 0",
+    ),
+    mistake(
+        "too few positions", *BASE, "-p", "task.fault=crowded", "-p", "task.size=2",
+        says="3 classes, and the network 2 positions in (2, 2)",
+    ),
+]  # fmt: skip
+OF_OTHER_COMMANDS = [
+    mistake("empty store", "status", says="nothing was run yet"),
+    mistake(
+        "published report by name", "report", "mine", "--from", "nowhere",
+        says="give neither NAME nor --publish with it",
+    ),
+    mistake(
+        "no published report", "report", "--from", "nowhere",
+        says="nowhere is not a published report: it lacks comparison.json.gz",
+    ),
+    mistake(
+        "one and all", "sync", "demo", "--all",
+        says="--all and demo exclude each other",
+    ),
+    mistake("no file to write", "export", says="Missing option '--out'"),
+    mistake(
+        "unknown ending", "export", "--out", "mine.txt",
+        says="--out mine.txt: expected a name that ends in .csv or .parquet",
+    ),
+    mistake(
+        "no cell", "predict", "a.png",
+        says="Missing option '--cell': milbench status shows the ids of the cells",
+    ),
+    mistake("unknown cell", "predict", "a.png", "--cell", "abc", says="no cell or run 'abc'"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("runn",), "Did you mean 'run'"),
-        (("run", NOT_UTF_8), "bad\\udcff is not UTF-8"),
-        # losses and tasks
-        (("run",), "--loss and --task missing"),
-        (("run", "--loss", "exat", "--task", TINY), "unknown loss 'exat'; did you mean 'exact'"),
-        # specs and presets
-        (("run", "demo", "--preset", "quick"), "spec demo has no presets"),
-        (
-            ("run", "demo", "-p", "tune.draws=4"),
-            "there is nothing to search: add [tune.recipe] or [tune.loss.NAME]",
-        ),
-        # the other options of a launch
-        ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
-        (
-            (*BASE, "--name", "../up"),
-            "name = '../up' is wrong: expected at most 200 letters, digits and . _ + -",
-        ),
-        ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
-        ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
-        ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
-        ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
-        (
-            (*BASE, "--cluster", "local:1", "-p", "run.in_process=true"),
-            "excludes run.timeout and --cluster",
-        ),
-        ((*BASE, "--shard", "4/3"), "--shard 4/3: expected i/n with i from 1 to n, such as 1/3"),
-        (
-            (*BASE, "--rerun", "failing"),
-            "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'",
-        ),
-        ((*BASE, "--root", TINY), "cannot write under --root"),
-        (
-            ("reproduce", "supplementary-a", "--data-dir", "."),
-            "add --download to get what is missing",
-        ),
-        # settings
-        ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
-        ((*BASE, "--lr=0.1"), "No such option: --lr; it is set by -p recipe.lr=VALUE"),
-        (("--root", "x", *BASE), "options follow the command, such as milbench run --root"),
-        ((*BASE, "--batch-size", "8"), "it is set by -p task.batch_bags=VALUE"),
-        ((*BASE, "-p", "lr=1"), "did you mean recipe.lr?"),
-        ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),
-        ((*BASE, "-p", "loss.noisy-or.head=softmax"), "unknown loss of this run"),
-        (
-            (*BASE, "-p", "task.batches=0"),
-            "batches = 0 is wrong: Input should be greater than or equal to 1",
-        ),
-        (
-            (*BASE, "-p", "recipe.optimizer=adamww"),
-            "unknown optimizer 'adamww'; did you mean 'adamw'",
-        ),
-        # what the first batch shows
-        ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
-        (
-            (*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"),
-            "3 classes, and the network 2 positions in (2, 2)",
-        ),
-        # other commands
-        (("status",), "nothing was run yet"),
-        (("report", "mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
-        (
-            ("report", "--from", "nowhere"),
-            "nowhere is not a published report: it lacks comparison.json.gz",
-        ),
-        (("sync", "demo", "--all"), "--all and demo exclude each other"),
-        (("export",), "Missing option '--out'"),
-        (
-            ("export", "--out", "mine.txt"),
-            "--out mine.txt: expected a name that ends in .csv or .parquet",
-        ),
-        (
-            ("predict", "a.png"),
-            "Missing option '--cell': milbench status shows the ids of the cells",
-        ),
-        (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
+        *OF_LOSSES_AND_TASKS,
+        *OF_SPECS,
+        *OF_OPTIONS,
+        *OF_SETTINGS,
+        *OF_FIRST_BATCHES,
+        *OF_OTHER_COMMANDS,
     ],
-    ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, tuple) else "",
 )
 def test_a_mistake_is_one_line_and_nothing_is_computed(
     milbench: Milbench, root: Path, words: tuple[str, ...], says: str
@@ -109,80 +167,156 @@ def test_a_mistake_is_one_line_and_nothing_is_computed(
     assert not list(root.glob("reports/*"))
 
 
-TUNED = "losses = ['exact']\ntasks = ['extended-digits']\n[tune]\n"
-
-
 def test_a_spec_may_begin_with_a_byte_order_mark(milbench: Milbench, tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n', "utf-8-sig")
     assert milbench("run", str(spec), "--dry-run").code == 0
 
 
+def test_a_spec_in_another_encoding_is_one_line(milbench: Milbench, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text('name = "Käfer"\nlosses = ["exact"]\n', "latin-1")
+    assert "is not TOML: 'utf-8' codec can't decode" in milbench("run", str(spec)).complaint()
+
+
 def test_a_disk_that_is_full_is_one_line() -> None:
     """Standard output on a device that is full, as a log on a full disk is."""
+    command = [sys.executable, "-m", "milbench", "list", "losses"]
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "milbench", "list", "losses"]
         ran = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
-    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
     assert "No space left on device" in ran.stderr
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("losses = ['exact']\n", "needs a value for 'tasks'"),
-    ("loss = ['exact']\ntasks = ['extended-digits']\n", "loss = ['exact'] is wrong: expected a table"),
-    ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
-    ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
-    ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
-    (f"{TUNED}draw = 2\n", "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draw"),
-    (f"{TUNED}[tune.recipe]\nlr = {{low=1e-3,high=0.1,scale='lg'}}\n", "tune.recipe.lr.scale = 'lg' is wrong"),
-    (f"{TUNED}[[contrasts]]\nnam = 'x'\n", "'contrasts.0.nam'; did you mean 'contrasts.0.name'"),
-    (
-        "losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nlr = {low=1e-3}\n",
-        "recipe.lr is a table; a list of values is an axis",
-    ),
-    (f"seeds = {'[' * 5000}\n", "is not TOML"),
-])  # fmt: skip
+EXACT = """
+losses = ["exact"]
+tasks = ["extended-digits"]
+"""
+"""A spec that can be run. Each case adds a mistake to it, or replaces it."""
+LOSSES_AS_TEXT = """
+losses = "exact"
+tasks = ["extended-digits"]
+"""
+MISSPELT_LOSSES = """
+loss = ["exact"]
+tasks = ["extended-digits"]
+"""
+MISSPELT_SEEDS = f"""{EXACT}
+sed = 3
+"""
+EMPTY_AXIS = f"""{EXACT}
+[loss.exact]
+rule = []
+"""
+MISSPELT_DRAWS = f"""{EXACT}
+[tune]
+draw = 2
+"""
+UNKNOWN_SCALE = f"""{EXACT}
+[tune]
+[tune.recipe]
+lr = {{low = 1e-3, high = 0.1, scale = "lg"}}
+"""
+MISSPELT_NAME_OF_CONTRAST = f"""{EXACT}
+[tune]
+[[contrasts]]
+nam = "x"
+"""
+RANGE_WITHOUT_SEARCH = f"""{EXACT}
+[recipe]
+lr = {{low = 1e-3}}
+"""
+ENDLESS_LISTS = f"seeds = {'[' * 5000}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param('losses = ["exact"]\n', "needs a value for 'tasks'", id="no tasks"),
+        pytest.param(
+            MISSPELT_LOSSES, "loss = ['exact'] is wrong: expected a table", id="loss for losses"
+        ),
+        pytest.param(MISSPELT_SEEDS, "unknown parameter of spec", id="unknown key"),
+        pytest.param(LOSSES_AS_TEXT, "losses = 'exact' is wrong", id="losses as text"),
+        pytest.param(EMPTY_AXIS, "an axis without values", id="empty axis"),
+        pytest.param(
+            MISSPELT_DRAWS,
+            "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draw",
+            id="unknown key of tune",
+        ),
+        pytest.param(UNKNOWN_SCALE, "tune.recipe.lr.scale = 'lg' is wrong", id="unknown scale"),
+        pytest.param(
+            MISSPELT_NAME_OF_CONTRAST,
+            "'contrasts.0.nam'; did you mean 'contrasts.0.name'",
+            id="unknown key of a contrast",
+        ),
+        pytest.param(
+            RANGE_WITHOUT_SEARCH,
+            "recipe.lr is a table; a list of values is an axis",
+            id="range without a search",
+        ),
+        pytest.param(ENDLESS_LISTS, "is not TOML", id="lists without end"),
+    ],
+)
 def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str, says: str) -> None:
     spec = tmp_path / "spec.toml"
-    spec.write_bytes(text.encode("latin-1"))
+    spec.write_text(text, "utf-8")
     assert says in milbench("run", str(spec)).complaint()
 
 
 @pytest.mark.parametrize(
     ("bug", "kind"),
-    [('int("not a number")', ValueError), ('open("/nowhere/at/all")', FileNotFoundError)],
+    [
+        pytest.param('int("not a number")', ValueError, id="value"),
+        pytest.param('open("/nowhere/at/all")', FileNotFoundError, id="file"),
+    ],
 )
 def test_a_defect_in_a_plug_in_is_no_usage_error(
     milbench: Milbench, tmp_path: Path, bug: str, kind: type[Exception]
 ) -> None:
+    source = Path(TINY).read_text()
+    source = source.replace('name = "tiny"', 'name = "faulty"')
+    source = source.replace('int("not a number")', bug)
     task = tmp_path / "task.py"
-    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "faulty"')
-    task.write_text(source.replace('int("not a number")', bug))
+    task.write_text(source)
     with pytest.raises(kind) as error:
         milbench("run", "--loss", "exact", "--task", str(task), "-p", "task.fault=bug")
     assert not isinstance(error.value, UsageError)
 
 
-def test_every_help_fits_a_screen_and_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def helps(command: Any, name: str = "milbench", above: Any = None) -> Iterator[tuple[str, str]]:
+    """Yield the words and the help of a command and of all commands below it."""
+    context = command.make_context(name, [], parent=above, resilient_parsing=True)
+    yield context.command_path, command.get_help(context)
+    for word, below in getattr(command, "commands", {}).items():
+        yield from helps(below, word, context)
+
+
+@pytest.fixture
+def all_helps(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The help of every command by its words, on a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
+    return dict(helps(typer.main.get_command(app)))
 
-    def helps(command: Any, name: str, above: Any = None) -> Iterator[tuple[str, str]]:
-        context = command.make_context(name, [], parent=above, resilient_parsing=True)
-        yield context.command_path, command.get_help(context)
-        for word, below in getattr(command, "commands", {}).items():
-            yield from helps(below, word, context)
 
-    for path, text in helps(typer.main.get_command(app), "milbench"):
-        assert "Example: milbench" in " ".join(text.rstrip().splitlines()[-2:]), path
-        assert len(text.splitlines()) <= 40, path
+def test_every_help_fits_a_screen(all_helps: dict[str, str]) -> None:
+    too_long = [words for words, text in all_helps.items() if len(text.splitlines()) > 40]
+    assert too_long == []
+
+
+def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
+    for words, text in all_helps.items():
+        # A long example takes two lines.
+        end = " ".join(text.rstrip().splitlines()[-2:])
+        assert "Example: milbench" in end, words
 
 
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
-    signal.signal(
-        signal.SIGHUP, signal.SIG_DFL
-    )  # it is ignored under nohup, and would be by what is started here
+    # Under nohup SIGHUP is ignored, and would be by what is started here.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     slow = tmp_path / "slow.py"
     # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
     slow.write_text(
@@ -192,7 +326,8 @@ def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> No
     wait_for(running, tmp_path, "*.begun")
     running.send_signal(signal.SIGHUP)
     _, complaint = running.communicate(timeout=120)
-    assert (running.returncode, complaint) == (130, "milbench: interrupted\n")
+    assert running.returncode == 130
+    assert complaint == "milbench: interrupted\n"
 
 
 def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> None:
@@ -206,14 +341,19 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
 def test_a_closed_output_is_no_error(root: Path) -> None:
-    words = (
-        f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
-    )
+    few = "-p recipe.epochs=1 -p task.batches=1 -p run.in_process=true"
+    run = f'"$0" -m milbench run --loss exact --task {TINY} {few} --root {root}'
+    # The shell starts it without standard input, output and error.
     ran = subprocess.run(
-        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} <&- >&- 2>&-', sys.executable],
-        capture_output=True, text=True, check=False, env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+        ["sh", "-c", f"{run} <&- >&- 2>&-", sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | NO_MLFLOW,
+    )
+    assert ran.returncode == 0
+    assert ran.stdout == ""
+    assert ran.stderr == ""
     assert len(list(root.glob("runs/cells/*/result.json"))) == 1
 
 
@@ -228,9 +368,8 @@ def test_milbench_alone_names_commands_that_run_in_their_order(
     lines = milbench().done().splitlines()
     assert lines[-1] == "Every command: milbench --help"
     assert max(map(len, lines)) <= 80
-    demo, new, run, report = (
-        shlex.split(line)[1:] for line in lines if line.startswith("  milbench ")
-    )
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("  milbench ")]
+    demo, new, run, report = commands
     assert demo == ["run", "demo"]
     milbench(*new).done()
     milbench(*run, *SMALL, "--seeds", "0").done()

@@ -22,6 +22,7 @@ def planned(root: Path, seeds: str) -> Plan:
 
 
 def begun(root: Path, cell: Cell) -> CellFolder:
+    """Return the folder of a cell whose training has begun."""
     folder = Root(root).cell(cell.id)
     folder.begin(cell, str(cell), {})
     return folder
@@ -44,38 +45,45 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
     with begun(root, running).lock():
         ran = milbench("status", "mine")
     assert ran.code == 1
-    lines = [line for line in ran.out.splitlines() if line.startswith("│")]
-    shown = (
-        (done, "done", ""),
-        (failed, "failed", "ValueError: it broke"),
-        (running, "running", "reading data"),
-    )
-    for cell, *texts in shown:
-        assert all(text in next(line for line in lines if cell.id in line) for text in texts)
-    end = [
-        "1 of 4 cells done, 1 running, 1 failed, 1 missing",
-        "next: milbench run mine --rerun failed",
-    ]
-    assert ran.out.splitlines()[-2:] == [end[0], f"{end[1]} --root {root}"]
+    assert "done" in row_of(done, ran.out)
+    assert "failed" in row_of(failed, ran.out)
+    assert "ValueError: it broke" in row_of(failed, ran.out)
+    assert "running" in row_of(running, ran.out)
+    assert "reading data" in row_of(running, ran.out)
     assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
+    *_, summary, step = ran.out.splitlines()
+    assert summary == "1 of 4 cells done, 1 running, 1 failed, 1 missing"
+    assert step == f"next: milbench run mine --rerun failed --root {root}"
+
+
+def row_of(cell: Cell, printed: str) -> str:
+    """Return the row of a cell in the printed table."""
+    rows = [line for line in printed.splitlines() if line.startswith("│")]
+    return next(row for row in rows if cell.id in row)
 
 
 def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path) -> None:
-    for finished, cell in enumerate(planned(root, "0-1").cells):
-        assert milbench("status").code == 1, finished
-        finish(begun(root, cell), {"test/set_error": 0.25})
+    first, second = planned(root, "0-1").cells
+    assert milbench("status").code == 1
+    finish(begun(root, first))
+    assert milbench("status").code == 1
+    finish(begun(root, second))
     assert milbench("status").code == 0
-    assert milbench("status", "--scores").out.count("set error 25.00 %") == 2
+
+
+def test_scores_are_the_last_errors_of_each_cell(milbench: Milbench, root: Path) -> None:
+    for cell in planned(root, "0-1").cells:
+        finish(begun(root, cell), {"test/set_error": 0.25})
+    assert milbench("status", "--scores").done().count("set error 25.00 %") == 2
 
 
 def test_a_killed_cell_says_where_it_stopped(milbench: Milbench, root: Path) -> None:
     killed, _ = planned(root, "0-1").cells
     begun(root, killed).write_progress({"doing": "training", "epoch": 38, "epochs": 50})
-    said = milbench("status").out
-    row = next(line for line in said.splitlines() if killed.id in line)
-    assert "interrupted" in row
-    assert "at epoch 38 of 50" in row
-    assert "0 of 2 cells done, 1 interrupted, 1 missing" in said
+    printed = milbench("status").out
+    assert "interrupted" in row_of(killed, printed)
+    assert "at epoch 38 of 50" in row_of(killed, printed)
+    assert "0 of 2 cells done, 1 interrupted, 1 missing" in printed
 
 
 def test_a_checkpoint_alone_tells_where_a_cell_stopped(milbench: Milbench, root: Path) -> None:

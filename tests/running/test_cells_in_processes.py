@@ -48,11 +48,9 @@ def states_by_loss(root: Path) -> dict[str, State]:
 def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root in which a loss did to its process all that it can do, beside `exact` in the same launch."""
     root = tmp_path_factory.mktemp("hostile") / "root"
-    hows = ",".join(REASONS)
-    ran = process(
-        "run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", f"loss.hostile.how={hows}",
-        "--jobs", "2", "-p", "run.timeout=12", "--root", str(root), env=AWAY,
-    )  # fmt: skip
+    words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact"]
+    words += ["-p", f"loss.hostile.how={','.join(REASONS)}", "-p", "run.timeout=12"]
+    ran = process(*words, "--jobs", "2", "--root", str(root), env=AWAY)
     out, err = ran.communicate(timeout=270)
     assert ran.returncode == 1, (out, err)
     assert "Traceback" not in out + err
@@ -77,10 +75,15 @@ def test_the_cells_beside_a_hostile_plug_in_are_done(hostile_root: Path) -> None
 def test_a_process_of_a_plug_in_ends_with_its_cell(milbench: Milbench, root: Path) -> None:
     words = ["run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=child"]
     milbench(*words, "--jobs", "1").done()
+    # The loss prints the ids of the processes that it starts.
     (output,) = Root(root).cells.glob("*/output.txt")
     numbers = {int(line) for line in output.read_text().splitlines()}
     assert numbers
     assert not [number for number in numbers if psutil.pid_exists(number)]
+
+
+CHANGES = ("-p", "loss.hostile.how=change")
+"""The setting by which the hostile loss changes whatever it can reach in its process, and prints."""
 
 
 def test_changes_by_a_plug_in_reach_no_other_cell(
@@ -89,34 +92,33 @@ def test_changes_by_a_plug_in_reach_no_other_cell(
     words = ["run", "--task", TINY, "--loss"]
     milbench(*words, "exact", "--root", str(tmp_path / "alone")).done()
     (alone,) = Root(tmp_path / "alone").cells.glob("*/weights.safetensors")
-    beside = ["-p", "loss.hostile.how=change", "--jobs", "1"]
-    milbench(*words, f"{HOSTILE},exact", *beside)
+    milbench(*words, f"{HOSTILE},exact", *CHANGES, "--jobs", "1")
     same_cell = Root(root).cells / alone.parent.name / alone.name
     assert same_cell.read_bytes() == alone.read_bytes()
 
 
 def test_what_a_plug_in_prints_is_kept_beside_its_cell(milbench: Milbench, root: Path) -> None:
-    milbench(
-        "run", "--task", TINY, "--loss", HOSTILE, "-p", "loss.hostile.how=change", "--jobs", "1"
-    )
+    milbench("run", "--task", TINY, "--loss", HOSTILE, *CHANGES, "--jobs", "1")
     (output,) = Root(root).cells.glob("*/output.txt")
     assert "printed in a step\n" in output.read_text()
 
 
-def test_a_cell_leaves_the_launching_process_as_it_was(milbench: Milbench, root: Path) -> None:
-    def of_this_process() -> tuple[object, ...]:
-        return (
-            Path.cwd(),
-            dict(os.environ),
-            sys.path[0],
-            sys.getrecursionlimit(),
-            [*warnings.filters],
-        )
+def state_of_this_process() -> dict[str, object]:
+    """Return what a plug-in might change of a process."""
+    return {
+        "folder": Path.cwd(),
+        "environment": dict(os.environ),
+        "first place of modules": sys.path[0],
+        "recursion limit": sys.getrecursionlimit(),
+        "warning filters": [*warnings.filters],
+    }
 
-    before = of_this_process()
-    words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", "-p", "loss.hostile.how=change"]
+
+def test_a_cell_leaves_the_launching_process_as_it_was(milbench: Milbench, root: Path) -> None:
+    before = state_of_this_process()
+    words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact", *CHANGES]
     milbench(*words, "-p", "run.in_process=true")
-    assert of_this_process() == before
+    assert state_of_this_process() == before
     assert states_by_loss(root)["exact"].status == "done"
 
 
@@ -126,7 +128,7 @@ print('loud')
 os.environ['LEFT_BEHIND'] = '1'
 os.chdir('/')
 """
-"""The import of this code prints, and changes its process."""
+"""Code whose import prints, and changes its process."""
 
 
 def test_what_an_import_does_is_not_seen_by_the_launch(
@@ -134,11 +136,11 @@ def test_what_an_import_does_is_not_seen_by_the_launch(
 ) -> None:
     file = tmp_path / "loud_loss.py"
     file.write_text(LOUD + LOSS.read_text())
-    folder = Path.cwd()
+    before = Path.cwd()
     ran = milbench("run", "--loss", str(file), "--task", TINY, "--jobs", "1")
     ran.done()
     assert "loud\n" not in ran.out + ran.err
-    assert Path.cwd() == folder
+    assert Path.cwd() == before
     assert "LEFT_BEHIND" not in os.environ
     (output,) = Root(root).cells.glob("*/output.txt")
     assert output.read_text() == "loud\n"
@@ -177,16 +179,16 @@ def test_only_cells_that_ask_for_tf32_get_it(
     file.write_text(TELLS_TF32)
     precisions = ["-p", "recipe.precision=tf32,float32"]
     milbench("run", "--loss", str(file), "--task", TINY, *precisions, "--jobs", "1").done()
-    said = {}
+    printed = {}
     for cell in Root(root).plan().cells:
         output = Root(root).cells / cell.id / "output.txt"
-        said[cell.recipe.precision] = set(output.read_text().split())
-    assert said == {"tf32": {"True"}, "float32": {"False"}}
+        printed[cell.recipe.precision] = set(output.read_text().split())
+    assert printed == {"tf32": {"True"}, "float32": {"False"}}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root: Path) -> None:
-    # Under nohup what is started here would ignore it.
+    # Under nohup these tests ignore SIGHUP, and so would what they start.
     heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root)]
     running = process(*words, env=AWAY)
@@ -197,7 +199,8 @@ def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root
     # As a terminal sends it.
     os.killpg(running.pid, number)
     _, err = running.communicate(timeout=120)
-    assert (running.returncode, err) == (130, "milbench: interrupted\n")
+    assert running.returncode == 130
+    assert err == "milbench: interrupted\n"
 
 
 def gated_words(gate: Path) -> list[str]:
@@ -244,17 +247,15 @@ def test_the_next_command_goes_on_where_a_killed_launch_was(
 def test_a_cluster_survives_the_loss_of_a_worker(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     gate = tmp_path / "gate"
-    running = process(
-        "run", "--loss", "exact,noisy-or,one-vs-rest,max-pooling", "--task", TINY, "--cluster", "local:2", "--root",
-        str(root), "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.threads=1",
-        env=AWAY,
-    )  # fmt: skip
+    words = ["run", "--loss", "exact,noisy-or,one-vs-rest,max-pooling", "--task", TINY]
+    words += ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.threads=1"]
+    running = process(*words, "--cluster", "local:2", "--root", str(root), env=AWAY)
+    # Two cells have begun, and wait at the gate before their last epoch.
     while len([*Root(root).cells.glob("*/history.csv")]) < 2:
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
-    pids = {
-        json.loads(path.read_text())["pid"] for path in Root(root).cells.glob("*/progress.json")
-    }
+    files = [*Root(root).cells.glob("*/progress.json")]
+    pids = {json.loads(path.read_text())["pid"] for path in files}
     assert len(pids) == 2, "two processes"
     assert running.pid not in pids
     os.kill(pids.pop(), signal.SIGKILL)
@@ -280,54 +281,60 @@ def test_shards_of_one_plan_end_with_what_one_process_computes(
 ) -> None:
     words = ["run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-2"]
     for part in ("1/3", "2/3", "3/3"):
-        assert milbench(*words, "--shard", part).code == 0
-    assert milbench(*words, "--root", str(tmp_path / "whole")).code == 0
-    frames = [
-        results(place).frame.query("~metric.str.startswith('cost')")
-        for place in (root, tmp_path / "whole")
-    ]
-    assert len(frames[0]) > 0
-    order = ["cell", "metric", "epoch"]
-    by_shards, whole = (
-        frame.drop(columns="run").astype(str).sort_values(order) for frame in frames
+        milbench(*words, "--shard", part).done()
+    milbench(*words, "--root", str(tmp_path / "whole")).done()
+    by_shards = measured(root)
+    assert by_shards
+    assert by_shards == measured(tmp_path / "whole")
+
+
+def measured(root: Path) -> list[list[str]]:
+    """Return the rows of the frame of a root in one order, without costs and the name of the launch."""
+    frame = results(root).frame.query("~metric.str.startswith('cost')").drop(columns="run")
+    rows: list[list[str]] = (
+        frame.astype(str).sort_values(["cell", "metric", "epoch"]).to_numpy().tolist()
     )
-    assert by_shards.to_numpy().tolist() == whole.to_numpy().tolist()
+    return rows
 
 
 def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two devices with two slots each, which four cells hold at once; a fifth one waits until one of them ends."""
+    """Four cells hold the two slots of both devices. A fifth one waits until one of them ends."""
     import torch
 
+    devices = ["cuda:0", "cuda:1"]
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    taken_by_fifth: list[str] = []
+
+    def take_fifth() -> None:
+        with free_device(devices, cells_per_gpu=2) as device:
+            taken_by_fifth.append(device)
+
+    fifth = threading.Thread(target=take_fifth, daemon=True)
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(free_device(["cuda:0", "cuda:1"], 2)) for _ in range(4)]
-        assert sorted(held) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
-        fifth: list[str] = []
-
-        def wait() -> None:
-            with free_device(["cuda:0", "cuda:1"], 2) as device:
-                fifth.append(device)
-
-        waiting = threading.Thread(target=wait, daemon=True)
-        waiting.start()
+        taken = [stack.enter_context(free_device(devices, cells_per_gpu=2)) for _ in range(4)]
+        assert sorted(taken) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+        fifth.start()
         time.sleep(0.3)
-        assert not fifth
-    waiting.join(10)
-    assert fifth
+        assert not taken_by_fifth
+    fifth.join(10)
+    assert taken_by_fifth
+
+
+TWO_GPUS = ["cuda:0", "cuda:1"]
 
 
 @pytest.mark.parametrize(
     ("devices", "cells", "jobs", "expected"),
     [
-        (["cpu"], 1, None, (1, 1)),
-        (["cpu"], 99, 5, (5, 1)),
-        (["cuda:0", "cuda:1"], 9, None, (2, 1)),
-        (["cuda:0", "cuda:1"], 9, 6, (6, 3)),
-        (["cuda:0", "cuda:1"], 9, 3, (3, 2)),
+        pytest.param(["cpu"], 1, None, Capacity(1, cells_per_gpu=1), id="one cell on a CPU"),
+        pytest.param(["cpu"], 99, 5, Capacity(5, cells_per_gpu=1), id="five jobs on a CPU"),
+        pytest.param(TWO_GPUS, 9, None, Capacity(2, cells_per_gpu=1), id="two GPUs"),
+        pytest.param(TWO_GPUS, 9, 6, Capacity(6, cells_per_gpu=3), id="six jobs on two GPUs"),
+        pytest.param(TWO_GPUS, 9, 3, Capacity(3, cells_per_gpu=2), id="three jobs on two GPUs"),
     ],
 )
 def test_as_many_cells_at_a_time_as_devices_have_slots(
-    devices: list[str], cells: int, jobs: int | None, expected: tuple[int, int]
+    devices: list[str], cells: int, jobs: int | None, expected: Capacity
 ) -> None:
-    assert capacity(devices, cells, jobs) == Capacity(*expected)
+    assert capacity(devices, cells, jobs) == expected

@@ -30,15 +30,27 @@ def display(root: Path, monkeypatch: pytest.MonkeyPatch) -> Display:
 
 
 def progress(epochs: int, seconds: float, at: float = 0.0) -> dict[str, Any]:
-    """Return the progress of a cell that has finished so many epochs, after so many seconds of training."""
-    return {"doing": "training", "epoch": epochs + 1, "epochs": EPOCHS, "step": 0, "steps": 10, "loss": 1.0,
-            "begun": time.time() - seconds, "at": at}  # fmt: skip
+    """Return the progress of a cell that has finished so many epochs, after so many seconds of training.
+
+    The share `at` was done before these seconds.
+    """
+    return {
+        "doing": "training",
+        "epoch": epochs + 1,
+        "epochs": EPOCHS,
+        "step": 0,
+        "steps": 10,
+        "loss": 1.0,
+        "begun": time.time() - seconds,
+        "at": at,
+    }
 
 
 def estimate(display: Display, *running: dict[str, Any]) -> str:
-    of_cells = dict(zip(display.to_run, running, strict=False))
-    display.observe(of_cells)
-    return display.time_left(of_cells)
+    """Return the time left while the first cells have these states of progress."""
+    by_cell = dict(zip(display.to_run, running, strict=False))
+    display.observe(by_cell)
+    return display.time_left(by_cell)
 
 
 def test_there_is_no_estimate_after_a_few_steps(display: Display) -> None:

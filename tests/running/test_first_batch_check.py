@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench import UsageError, generator
+from milbench import Bags, UsageError, generator
 from milbench.contracts.registry import tasks
 from milbench.contracts.resolver import resolve
 from milbench.experiment.launch_settings import Execution
@@ -17,25 +17,34 @@ from milbench.running.first_batch_check import check_all
 from milbench.running.worker import Job
 from milbench.store.cell_folder import CellFolder
 from milbench.training.train import train_step
-from milbench.training.training_setup import setup_for_cell
+from milbench.training.training_setup import Setup, setup_for_cell
 from tests._helpers.command_line import LOSS, PLUGINS, TINY
 from tests._helpers.training import small_cell
 
 FAULTY = str(PLUGINS / "faulty_loss.py")
 
 
-def check(name: str, tmp_path: Path, **values: object) -> list[str]:
-    return check_many(tmp_path, {"losses": [name], **values})
+def check(loss: str, tmp_path: Path, /, **values: object) -> list[str]:
+    """Check a loss on the tiny task, and return the warnings. `values` are further keys of the spec."""
+    return check_many(tmp_path, {"losses": [loss], **values})
 
 
 def check_many(tmp_path: Path, values: Mapping[str, object]) -> list[str]:
+    """Check the cells of a spec on the tiny task in this process, and return the warnings."""
     cells = make_plan(make_spec({"name": "t", "tasks": [TINY], **values})).cells
-    execution = Execution(in_process=True)
-    return check_all(
-        [Job(cell, "", CellFolder(tmp_path / cell.id), execution, 1, ["cpu"], 1) for cell in cells],
-        FreshProcesses(),
-        1,
-    )
+    jobs = [
+        Job(
+            cell,
+            label="",
+            folder=CellFolder(tmp_path / cell.id),
+            execution=Execution(in_process=True),
+            threads=1,
+            devices=["cpu"],
+            cells_per_gpu=1,
+        )
+        for cell in cells
+    ]
+    return check_all(jobs, FreshProcesses(), at_once=1)
 
 
 @pytest.mark.parametrize(
@@ -57,96 +66,136 @@ def check_many(tmp_path: Path, values: Mapping[str, object]) -> list[str]:
     ],
 )
 def test_a_wrong_result_of_a_loss_is_one_line(fault: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match="faulty with network mlp on the first batch of tiny"
-    ) as error:
+    with pytest.raises(UsageError) as error:
         check(FAULTY, tmp_path, loss={"faulty": {"fault": fault}})
-    assert says in str(error.value)
-    assert "faulty_loss.py:" in str(error.value) or "must return" not in str(error.value), (
-        "its place"
-    )
+    message = str(error.value)
+    assert "faulty with network mlp on the first batch of tiny" in message
+    assert says in message
+    assert "faulty_loss.py:" in message, "the place of the method"
 
 
-def test_a_loss_is_tried_from_the_recipe_s_start(tmp_path: Path) -> None:
-    """Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
-    source = tmp_path / "late_loss.py"
-    source.write_text(
-        LOSS.read_text().replace('"my-loss"', '"late"').replace("def bag_loss(", "def unused(")
-        + """
+LATE = """
     def bag_loss(self, logits, labels, mask):
         few = logits[:, :-1].sigmoid().mean() < 0.3
         return (logits.square().mean(dim=(1, 2))) * few
 """
-    )
-    assert check(str(source), tmp_path, recipe={"head_init": "prior"}) == []
-    (warning,) = check(str(source), tmp_path, recipe={"head_init": "paper"})
-    assert (
-        "late with network mlp on the first batch of tiny: bag_loss has a gradient of 0 for all of the 8 bags"
-        in warning
-    )
+"""Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
 
 
-@pytest.mark.parametrize("fault", ["labels", "crowded"])
-def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> None:
-    task = {"tiny": {"fault": fault}}
-    if (
-        fault == "crowded"
-    ):  # all label sets have every class: there may be nothing to learn from this batch
-        assert check("exact", tmp_path, task=task) == []
-        return
+@pytest.fixture
+def late_loss(tmp_path: Path) -> str:
+    """The path of a loss that learns only from some starts."""
+    source = LOSS.read_text()
+    source = source.replace('"my-loss"', '"late"').replace("def bag_loss(", "def unused(")
+    path = tmp_path / "late_loss.py"
+    path.write_text(source + LATE)
+    return str(path)
+
+
+def test_a_loss_is_tried_from_the_start_of_the_recipe(late_loss: str, tmp_path: Path) -> None:
+    assert check(late_loss, tmp_path, recipe={"head_init": "prior"}) == []
+
+
+def test_a_gradient_of_0_is_a_warning(late_loss: str, tmp_path: Path) -> None:
+    (warning,) = check(late_loss, tmp_path, recipe={"head_init": "paper"})
+    subject = "late with network mlp on the first batch of tiny"
+    assert f"{subject}: bag_loss has a gradient of 0 for all of the 8 bags" in warning
+
+
+def test_a_batch_that_no_loss_can_use_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exact with network mlp on the first batch of tiny"):
-        check("exact", tmp_path, task=task)
+        check("exact", tmp_path, task={"tiny": {"fault": "labels"}})
+
+
+def test_a_batch_of_all_classes_may_teach_nothing(tmp_path: Path) -> None:
+    assert check("exact", tmp_path, task={"tiny": {"fault": "crowded"}}) == []
 
 
 @pytest.mark.parametrize(
-    ("bags", "by_work", "calls"), [(8, True, [1]), (8, False, []), (10_000, True, [])]
+    ("bags", "may_choose", "calls"),
+    [
+        pytest.param(8, True, [1], id="small"),
+        pytest.param(8, False, [], id="small with threads of the user"),
+        pytest.param(10_000, True, [], id="large"),
+    ],
 )
 def test_small_steps_take_one_thread(
-    monkeypatch: pytest.MonkeyPatch, bags: int, by_work: bool, calls: object
+    monkeypatch: pytest.MonkeyPatch, bags: int, may_choose: bool, calls: list[int]
 ) -> None:
-    called = list[int]()
+    called: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", called.append)
     cell = small_cell(task_name="extended-digits", task={"extended-digits": {"batch_bags": bags}})
-    setup_for_cell(cell, torch.device("cpu"), None, one_thread_if_small=by_work)
+    setup_for_cell(cell, torch.device("cpu"), None, one_thread_if_small=may_choose)
     assert called == calls
 
 
-def test_a_class_bound_broken_by_a_later_batch_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
+@pytest.fixture
+def at_most_two(monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """The setup of a cell whose task promises at most two classes in a bag, and breaks that."""
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "max_labels", 2)
-    setup = setup_for_cell(small_cell(), torch.device("cpu"), None)
-    bags = next(iter(setup.problem.train_batches(0, generator("bags", "tiny", 0, 0))))
+    return setup_for_cell(small_cell(), torch.device("cpu"), None)
+
+
+def first_batch(setup: Setup) -> Bags:
+    return next(iter(setup.problem.train_batches(0, generator("bags", "tiny", 0, 0))))
+
+
+@pytest.mark.parametrize("loss", ["exact", "noisy-or"])
+def test_a_bound_broken_by_the_first_batch_is_named(
+    loss: str, tmp_path: Path, at_most_two: Setup
+) -> None:
+    sizes = first_batch(at_most_two).labels.sum(dim=1).tolist()
+    place = f"bag {sizes.index(3)} of a training batch"
+    with pytest.raises(
+        UsageError, match=f"max_labels of task tiny is 2, but {place} has 3 classes"
+    ):
+        check(loss, tmp_path)
+
+
+def test_a_bound_broken_by_a_later_batch_is_named(at_most_two: Setup) -> None:
+    """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
+    bags = first_batch(at_most_two)
     sizes = bags.labels.sum(dim=1)
-    says = f"max_labels of task tiny is 2, but bag {sizes.tolist().index(3)} of a training batch has 3 classes"
-    for loss in ("exact", "noisy-or"):
-        with pytest.raises(UsageError, match=says):
-            check(loss, tmp_path)
-    few, many = (bags.selected(which.nonzero().flatten()) for which in (sizes <= 2, sizes == 3))
-    train_step(setup, few, 0)
+    small_bags = bags.selected((sizes <= 2).nonzero().flatten())
+    large_bags = bags.selected((sizes == 3).nonzero().flatten())
+    train_step(at_most_two, small_bags, 0)
     with pytest.raises(
         UsageError, match=r"max_labels of task tiny is 2, but bag 0 .* has 3 classes"
     ):
-        train_step(setup, many, 1)
+        train_step(at_most_two, large_bags, 1)
+
+
+def spec_with_attention(batches: int) -> dict[str, object]:
+    """Return a spec of two losses, each on a network with self-attention and on one without.
+
+    The number of batches makes it a task of its own, since a check keeps the last problem that it has loaded.
+    """
+    return {
+        "losses": ["exact", "one-vs-rest"],
+        "networks": ["context", "mlp"],
+        "task": {"tiny": {"batches": batches}},
+    }
 
 
 def test_many_positions_are_announced_once_with_what_they_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = tasks().get(resolve(tasks(), TINY))
-    monkeypatch.setattr(tiny, "typical_size", 2000)
-    spec: dict[str, object] = {"losses": ["exact", "one-vs-rest"], "networks": ["context", "mlp"]}
-    # Parameters of its own, since a check keeps the last problem that it has loaded.
-    spec["task"] = {"tiny": {"batches": 7}}
-    (line,) = check_many(tmp_path, spec)
-    bags, heads, width = 32, 4, 64
+    monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "typical_size", 2000)
+    (line,) = check_many(tmp_path, spec_with_attention(batches=7))
+    bags = 32
+    heads = 4
+    width = 64
     pairs = 2000 * 2000 * bags
     # Queries by keys, then weights by values.
-    assert f"context on tiny attends among 2,000 positions: {2 * pairs * width / 1e9:.3g}" in line
+    products = 2 * pairs * width
+    assert f"context on tiny attends among 2,000 positions: {products / 1e9:.3g}" in line
     # The encoder has 2 inputs, 8 hidden units and 64 outputs.
-    assert f"(all of its encoder: {2000 * bags * (2 * 8 + 8 * 64) / 1e9:.3g} billion)" in line
+    products_of_encoder = 2000 * bags * (2 * 8 + 8 * 64)
+    assert f"(all of its encoder: {products_of_encoder / 1e9:.3g} billion)" in line
+    # A weight has 4 bytes.
     assert f"and at least {4 * pairs * heads / 1e6:,.0f} MB of memory" in line
-    monkeypatch.setattr(tiny, "typical_size", 1024)
-    spec["task"] = {"tiny": {"batches": 6}}
-    assert check_many(tmp_path, spec) == []
+
+
+def test_1024_positions_are_not_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "typical_size", 1024)
+    assert check_many(tmp_path, spec_with_attention(batches=6)) == []
