@@ -8,7 +8,7 @@ from functools import partial
 from itertools import repeat, takewhile
 from typing import Any, TypeVar
 
-from milbench.data.table import abbreviate
+from milbench.data.name_lists import abbreviate
 from milbench.errors import UsageError
 
 T = TypeVar("T")

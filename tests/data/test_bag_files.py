@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from milbench.data.bags_store import single
-from milbench.data.own_bags import load_bags
+from milbench.data.load_bags import load_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.data.load_bags import load_bags
 from milbench.data.new_bags import new_bags
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table import read_table
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError

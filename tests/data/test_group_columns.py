@@ -9,7 +9,7 @@ import pytest
 
 from milbench.data.bag_checks import check_bags
 from milbench.data.group_columns import is_shared_and_unsplit, stands_in_train_and_test
-from milbench.data.own_bags import load_bags
+from milbench.data.load_bags import load_bags
 from milbench.data.splits import split_bags
 from milbench.data.table_options import FeatureOptions
 
