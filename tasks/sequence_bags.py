@@ -15,10 +15,10 @@ from milbench.contracts.network import Network
 from milbench.contracts.problem import BagFormat, Split
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU
+from milbench.data.annotations import Annotation
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit
-from milbench.data.table import Annotation
 from milbench.data.table_options import SequenceOptions
 from milbench.families.fixed_bags import Lazy, batched, make_truth
 from milbench.families.sequences import (

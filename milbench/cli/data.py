@@ -17,7 +17,7 @@ from milbench.errors import UsageError, as_usage
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from milbench.data.bag_checks import Finding
+    from milbench.data.findings import Finding
     from milbench.data.table_files import TableFormat
     from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 
@@ -184,8 +184,10 @@ def check(
     Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
     from milbench._utils.console import console
-    from milbench.data.bag_checks import check_bags, checked_splits, fatal
-    from milbench.data.own_bags import load_bags
+    from milbench.data.bag_checks import check_bags
+    from milbench.data.findings import fatal
+    from milbench.data.load_bags import load_bags
+    from milbench.data.split_checks import checked_splits
     from milbench.data.table_files import USUAL
 
     reading = _options(table, setting or ())

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from milbench._utils import extras
 from milbench._utils.files import reading
+from milbench.data.column_words import words_of
 from milbench.data.in_order import read_all
-from milbench.data.table import abbreviate, words_of
+from milbench.data.name_lists import abbreviate
 from milbench.data.table_files import row_name
 from milbench.data.table_options import SequenceOptions
 from milbench.errors import UsageError, hint

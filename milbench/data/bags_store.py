@@ -7,6 +7,7 @@ unless each bag is a .npy file. Processes map the same pages, so that ten cells 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,31 @@ from milbench.data.array_cache import write_header
 from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
-BLOCK = 1 << 17  # numbers that are scanned together: a megabyte in double precision
-PART = 1 << 22  # numbers that are packed together from a table with a row an instance: 16 MB
+BLOCK = 1 << 17
+"""Numbers that are scanned together: a megabyte in double precision."""
+PART = 1 << 22
+"""Numbers that are packed together from a table with a row an instance: 16 MB."""
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class BagStore:
     """The instances of B bags, N in all, of D features; for images, of D channels."""
 
-    offsets: NDArray[np.int64]  # (B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1
-    means: NDArray[np.float64]  # (B, D), of each bag
-    squares: NDArray[np.float64]  # (B, D), the sums of squared distances from these means
-    digests: NDArray[np.uint8]  # (B, 32), equal for bags of equal content
-    packed: NDArray[Any] | None = None  # (N, ...), the instances; None where they are in files
-    files: Sequence[Path] = ()  # of the bags, mapped where they lie
-    dtype: str = "float32"  # of the numbers, or "bfloat16"
+    offsets: NDArray[np.int64]
+    """(B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1."""
+    means: NDArray[np.float64]
+    """(B, D), of each bag."""
+    squares: NDArray[np.float64]
+    """(B, D), the sums of squared distances from these means."""
+    digests: NDArray[np.uint8]
+    """(B, 32), SHA-256, equal for bags of equal content."""
+    packed: NDArray[Any] | None = None
+    """(N, ...), the instances; None where they are in files."""
+    files: Sequence[Path] = ()
+    """Of the bags, mapped where they lie."""
+    dtype: str = "float32"
+    """Of the numbers, a name of numpy's or "bfloat16"."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -59,53 +70,74 @@ class BagStore:
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield all instances (K, D) in single precision, some at a time."""
-        step = max(1, BLOCK // self.width)
-        for array in (
-            [self.packed] if self.packed is not None else map(self.__getitem__, range(len(self)))
-        ):
-            for first in range(0, len(array), step):
-                yield single(array[first : first + step], self.dtype)
+        rows_a_block = max(1, BLOCK // self.width)
+        for array in self._arrays():
+            for first in range(0, len(array), rows_a_block):
+                yield single(array[first : first + rows_a_block], self.dtype)
+
+    def _arrays(self) -> Iterator[NDArray[Any]]:
+        """Yield the instances as they are stored: all at once if packed, else bag by bag."""
+        if self.packed is not None:
+            yield self.packed
+            return
+        for bag in range(len(self)):
+            yield self[bag]
 
     def ends(self) -> NDArray[np.float32]:
-        """Return (4, D), smallest, second, second largest and largest value of each feature; infinite for no second."""
-        lows, highs = np.full((2, 2, self.width), np.inf, np.float32)
+        """Return (4, D), smallest, second, second largest and largest value of each feature.
+
+        Values are counted once each. Where there is no second one, it is infinite.
+        """
+        lows = np.full((2, self.width), np.inf, np.float32)
+        negated_highs = np.full((2, self.width), np.inf, np.float32)
         for block in self.blocks():
-            for two, values in ((lows, block), (highs, -block)):
-                near = np.flatnonzero(values.min(axis=0) < two[1])  # few after the first blocks
-                both = np.concatenate([two[:, near], values[:, near]])
-                least = both.min(axis=0)
-                two[:, near] = least, np.where(both > least, both, np.inf).min(axis=0)
-        return np.concatenate([lows, -highs[::-1]])
+            _update_two_smallest(lows, block)
+            _update_two_smallest(negated_highs, -block)
+        highs = -negated_highs
+        return np.stack([lows[0], lows[1], highs[1], highs[0]])
 
     def copy(
         self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None
     ) -> None:
         """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
         stored = self[bag] if chosen is None else self[bag][chosen]
-        out[:] = stored if stored.dtype.kind == "f" else single(stored, self.dtype)
+        # numpy converts floating-point numbers while it copies them, without an array in between.
+        is_float = stored.dtype.kind == "f"
+        out[:] = stored if is_float else single(stored, self.dtype)
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
-        start = np.zeros(1, np.int64)
-        count, mean, squares = _merge_moments(
-            self.sizes[bags], self.means[bags], self.squares[bags], start
+        all_in_one = np.zeros(1, np.int64)
+        counts, means, squares = _merge_moments(
+            self.sizes[bags], self.means[bags], self.squares[bags], all_in_one
         )
-        return mean[0], np.sqrt(squares[0] / count[0])
+        return means[0], np.sqrt(squares[0] / counts[0])
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
-        return np.asarray(
-            (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
-        )
+        is_constant_in_bags = (self.squares == 0).all(axis=0)
+        has_equal_means = (self.means == self.means[:1]).all(axis=0)
+        return np.asarray(is_constant_in_bags & has_equal_means)
+
+
+def _update_two_smallest(two: NDArray[np.float32], values: NDArray[np.float32]) -> None:
+    """Replace `two` (2, D), the smallest and second smallest value of each feature, given more values (K, D)."""
+    # After the first blocks few features change, and only these are compared.
+    near = np.flatnonzero(values.min(axis=0) < two[1])
+    candidates = np.concatenate([two[:, near], values[:, near]])
+    smallest = candidates.min(axis=0)
+    others = np.where(candidates > smallest, candidates, np.inf)
+    two[0, near] = smallest
+    two[1, near] = others.min(axis=0)
 
 
 def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
     if dtype == BFLOAT16:
+        # Its 16 bits are the upper half of a number in single precision.
         return (array.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(
-        over="ignore"
-    ):  # what single precision cannot hold becomes infinite, which the checks name
+    # What single precision cannot hold becomes infinite, which the checks name.
+    with np.errstate(over="ignore"):
         return np.asarray(array, np.float32)
 
 
@@ -114,109 +146,159 @@ def scan(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
     """Return `means`, `squares` and `digests`, see `BagStore`, of bags that start at `starts` (n,) in (K, D)."""
     count, width = rows.shape
-    step = max(1, BLOCK // width)
-    cuts = np.union1d(starts, np.arange(0, count, step))
-    if len(starts) > 1:  # bags that fit into a block stay in one piece
-        size = np.diff(np.append(starts, count))
-        large = np.repeat(size > step, size)
-        cuts = np.union1d(starts, cuts[large[cuts]])
-    cuts = np.append(cuts, count)
-    means, squares = np.empty((2, len(cuts) - 1, width))
-    is_first, hashes, first = np.isin(cuts[:-1], starts), list[Any](), 0
-    while first < len(means):
-        last = max(first + 1, int(np.searchsorted(cuts, cuts[first] + step, side="right")) - 1)
+    rows_a_block = max(1, BLOCK // width)
+    cuts = _cut_into_pieces(starts, count, rows_a_block)
+    pieces = len(cuts) - 1
+    begins_bag = np.isin(cuts[:-1], starts)
+    means = np.empty((pieces, width))
+    squares = np.empty((pieces, width))
+    hashes: list[Any] = []
+    first = 0
+    while first < pieces:
+        # The pieces that fit into a block together, and one at least.
+        next_block = int(np.searchsorted(cuts, cuts[first] + rows_a_block, side="right")) - 1
+        last = max(first + 1, next_block)
         stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
-        inside = cuts[first:last] - cuts[first]
-        sizes = np.diff(cuts[first : last + 1])
-        for piece, (start, size) in enumerate(
-            zip(inside.tolist(), sizes.tolist(), strict=True), start=first
-        ):
-            if is_first[piece]:
-                hashes.append(hashlib.sha256())
-            hashes[-1].update(stored[start : start + size].data)
-        means[first:last], squares[first:last] = _moments(
-            single(stored, dtype).astype(np.float64), inside, sizes
-        )
+        piece_starts = cuts[first:last] - cuts[first]
+        piece_sizes = np.diff(cuts[first : last + 1])
+        _update_hashes(hashes, stored, piece_starts, piece_sizes, begins_bag[first:last])
+        values = single(stored, dtype).astype(np.float64)
+        means[first:last], squares[first:last] = _moments(values, piece_starts, piece_sizes)
         first = last
-    sizes = np.diff(cuts)
-    if len(sizes) > len(starts):
-        _, means, squares = _merge_moments(sizes, means, squares, np.flatnonzero(is_first))
-    return (
-        means,
-        squares,
-        np.frombuffer(b"".join(digest.digest() for digest in hashes), np.uint8).reshape(-1, 32),
-    )
+    if pieces > len(starts):
+        first_pieces = np.flatnonzero(begins_bag)
+        _, means, squares = _merge_moments(np.diff(cuts), means, squares, first_pieces)
+    digests = b"".join(one.digest() for one in hashes)
+    return means, squares, np.frombuffer(digests, np.uint8).reshape(-1, _DIGEST_BYTES)
+
+
+def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -> NDArray[np.int64]:
+    """Return where pieces of `count` rows start, and last `count`.
+
+    A piece is a bag that fits into a block, or a part of a larger bag.
+    """
+    cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
+    if len(starts) > 1:
+        sizes = np.diff(np.append(starts, count))
+        is_in_large_bag = np.repeat(sizes > rows_a_block, sizes)
+        cuts = np.union1d(starts, cuts[is_in_large_bag[cuts]])
+    return np.append(cuts, count)
+
+
+def _update_hashes(
+    hashes: list[Any],
+    stored: NDArray[Any],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    begins_bag: NDArray[np.bool_],
+) -> None:
+    """Hash the pieces of a block: each goes on with the hash of the last bag, unless it begins another bag."""
+    pieces = zip(starts.tolist(), sizes.tolist(), begins_bag.tolist(), strict=True)
+    for start, size, is_first in pieces:
+        if is_first:
+            hashes.append(hashlib.sha256())
+        hashes[-1].update(stored[start : start + size].data)
 
 
 def row_parts(
     features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64], name: str
 ) -> list[BagFile]:
     """Return bags, each of which has the rows order[offsets[b]:offsets[b + 1]], in files of about PART numbers."""
+    width = features.shape[1]
     in_order = bool((order[:-1] < order[1:]).all())
-    step = max(1, PART // features.shape[1])
-    limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
-
-    def part(low: int, high: int) -> BagFile:
-        first, last = offsets[low], offsets[high]
-        shape, which = (
-            (int(last - first), features.shape[1]),
-            slice(first, last) if in_order else order[first:last],
+    rows_a_part = max(1, PART // width)
+    every_part = [*range(0, len(order), rows_a_part), len(order)]
+    # A part ends with a bag.
+    limits = np.unique(np.searchsorted(offsets, every_part))
+    parts = []
+    for first_bag, last_bag in pairwise(limits.tolist()):
+        first = offsets[first_bag]
+        last = offsets[last_bag]
+        # A slice of a mapped array is mapped, while rows by their numbers are copied.
+        rows = slice(first, last) if in_order else order[first:last]
+        part = BagFile(
+            shape=(int(last - first), width),
+            dtype="float32",
+            read=partial(features.__getitem__, rows),
+            mapped=in_order,
+            starts=offsets[first_bag:last_bag] - first,
+            name=name,
         )
-        starts = offsets[low:high] - first
-        return BagFile(
-            shape, "float32", lambda: features[which], mapped=in_order, starts=starts, name=name
-        )
-
-    return [part(low, high) for low, high in pairwise(limits.tolist())]
+        parts.append(part)
+    return parts
 
 
 def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> BagStore:
     """Scan bags, and write their instances to instances.npy unless all files are of one type and can stay mapped."""
-    kinds = {file.dtype for file in files}
-    common = np.result_type(*(np.float32 if kind == BFLOAT16 else np.dtype(kind) for kind in kinds))
-    dtype = kinds.pop() if len(kinds) == 1 else common.str
-    stay = all(file.mapped and file.dtype == dtype for file in files)
+    dtype = _common_dtype(files)
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
-    ends_of_files = np.cumsum([0, *(file.shape[0] for file in files)])
-    starts = [
-        first + file.starts for first, file in zip(ends_of_files.tolist(), files, strict=False)
-    ]
-    offsets = np.append(np.concatenate(starts), ends_of_files[-1])
-    shape = int(offsets[-1]), *files[0].shape[1:]
+    stay = all(file.mapped and file.dtype == dtype for file in files)
+    offsets = _bag_offsets(files)
 
     def read(file: BagFile) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
-        array = file.read()
-        if array.shape != file.shape:
-            raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
-        if file.dtype != dtype:
-            array = (
-                single(array, file.dtype)
-                if BFLOAT16 in (dtype, file.dtype)
-                else array.astype(stored)
-            )
-        rows = (
-            array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])
-        )  # pixels
-        return scan(rows, file.starts, dtype), None if stay else np.ascontiguousarray(array, stored)
+        array = _read_as(file, dtype, stored)
+        scanned = scan(_as_rows(array), file.starts, dtype)
+        if stay:
+            return scanned, None
+        return scanned, np.ascontiguousarray(array, stored)
 
+    names = [file.name for file in files]
     scans: list[tuple[NDArray[Any], ...]] = []
-    with (folder / "instances.npy").open("wb") as out:
-        write_header(out, stored, shape)
-        for scanned, array in read_all(read, files, [file.name for file in files], what):
+    packed = folder / "instances.npy"
+    with packed.open("wb") as out:
+        write_header(out, stored, (int(offsets[-1]), *files[0].shape[1:]))
+        for scanned, array in read_all(read, files, names, what):
             scans.append(scanned)
             if array is not None:
                 out.write(array.data)
     if stay:
-        (folder / "instances.npy").unlink()
+        packed.unlink()
     means, squares, digests = map(np.concatenate, zip(*scans, strict=True))
     return BagStore(offsets, means, squares, digests, dtype=dtype)
+
+
+def _common_dtype(files: Sequence[BagFile]) -> str:
+    """Return the type of all files, or where they have several the smallest that holds the numbers of each."""
+    dtypes = {file.dtype for file in files}
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    # numpy has no type for bfloat16, all numbers of which are numbers in single precision.
+    known = [np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes]
+    return np.result_type(*known).str
+
+
+def _bag_offsets(files: Sequence[BagFile]) -> NDArray[np.int64]:
+    """Return (B + 1,), where the bags of all files start if one file follows the other, and where the last ends."""
+    ends = np.cumsum([0, *(file.shape[0] for file in files)])
+    starts = [first + file.starts for first, file in zip(ends[:-1].tolist(), files, strict=True)]
+    return np.append(np.concatenate(starts), ends[-1])
+
+
+def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
+    """Return the array of a file as another type, whose numbers are kept as `stored`."""
+    array = file.read()
+    if array.shape != file.shape:
+        raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
+    if file.dtype == dtype:
+        return array
+    if BFLOAT16 in (dtype, file.dtype):
+        return single(array, file.dtype)
+    return array.astype(stored)
+
+
+def _as_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """Return instances (K, D), or the pixels of images (K, channels, h, w), as (rows, D), channels for D."""
+    if array.ndim == 2:
+        return array
+    return np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])
 
 
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return means (n, D) and sums of squared distances from them of the pieces of a block, which is changed."""
-    with np.errstate(invalid="ignore"):  # of infinite numbers, which the checks name
+    # Infinite numbers give nan here; the checks name them.
+    with np.errstate(invalid="ignore"):
         if len(starts) == 1:
             means = values.mean(axis=0, keepdims=True)
             values -= means
@@ -234,8 +316,11 @@ def _merge_moments(
     starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Merge moments of parts from `starts` (T. Chan, G. Golub, R. LeVeque, The American Statistician 1983)."""
-    weights, total = counts[:, None].astype(np.float64), np.add.reduceat(counts, starts)
-    mean = np.add.reduceat(weights * means, starts) / total[:, None]
+    weights = counts[:, None].astype(np.float64)
+    totals = np.add.reduceat(counts, starts)
+    merged = np.add.reduceat(weights * means, starts) / totals[:, None]
+    parts_of_each = np.diff(np.append(starts, len(counts)))
+    # Means of infinite numbers are infinite, and their difference is nan.
     with np.errstate(invalid="ignore"):
-        apart = means - np.repeat(mean, np.diff(np.append(starts, len(counts))), axis=0)
-    return total, mean, np.add.reduceat(squares + weights * apart**2, starts)
+        apart = means - np.repeat(merged, parts_of_each, axis=0)
+    return totals, merged, np.add.reduceat(squares + weights * apart**2, starts)

@@ -24,58 +24,64 @@ from milbench._utils.files import (
 from milbench.data import esc10, free_spoken_digits, ocr_letters, sources
 from milbench.errors import UsageError, as_usage, unknown
 
-ENVIRONMENT = "MILBENCH_DATA"  # the environment variable that names the data directory
-SEAL = (
-    ".sha256"  # a file with the digest of its folder as it was fetched; folders of others have none
-)
+ENVIRONMENT = "MILBENCH_DATA"
+"""The environment variable that names the data directory."""
+SEAL = ".sha256"
+"""The file with the digest of its folder as milbench fetched it; folders that users brought have none."""
 _downloads = ContextVar("downloads", default=True)
+"""Whether `check_dataset` may download."""
 
 
 class Part(NamedTuple):
     """A file or folder of a data set."""
 
     path: str
-    digest: str = ""  # MD5 of a file, SHA-256 of a folder, "" for that of its seal
-    contents: Callable[[Path], str] | None = (
-        None  # SHA-256 of what counts, where the same data may be in other bytes
-    )
+    digest: str = ""
+    """MD5 of a file, SHA-256 of a folder or of `contents`; "": that of its seal."""
+    contents: Callable[[Path], str] | None = None
+    """Returns the SHA-256 of what counts, where the same data may be in other bytes."""
 
     def expected(self, root: Path) -> str:
         """Return the digest that it should have, "" where that is not known."""
-        seal = root / self.path / SEAL
-        if self.digest or not os.path.lexists(seal):
+        if self.digest:
             return self.digest
-        # A seal that lost its content must not count as none, which is that of a folder of others.
-        return read_file(seal).decode("utf-8", "replace").strip() or "a digest"
+        seal = root / self.path / SEAL
+        if not os.path.lexists(seal):
+            return ""
+        sealed = read_file(seal).decode("utf-8", "replace").strip()
+        # A seal that lost its content is damage. "" would stand for a folder that a user brought.
+        return sealed or "a digest"
 
     def files(self, root: Path) -> list[Path]:
         """Return its files below `root`, sorted."""
         path = root / self.path
-        return (
-            sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        )
+        if not path.is_dir():
+            return [path]
+        return sorted(file for file in path.rglob("*") if file.is_file())
 
     def problem(self, root: Path, *, remembered: bool = False) -> str:
         """Describe the fault of this part, "" for none; `remembered`: read it once until it changes."""
         path = root / self.path
         try:
-            if not (expected := self.expected(root)):
+            expected = self.expected(root)
+            if not expected:
                 return ""
-            kind, read = "MD5", partial(digests.read_digest, path, "md5")
             if self.contents or path.is_dir():
-                kind, read = "SHA-256", partial(self.contents or folder_digest, path)
-            digest = digests.remembered(kind, self.files(root), read) if remembered else read()
+                kind = "SHA-256"
+                read = partial(self.contents or folder_digest, path)
+            else:
+                kind = "MD5"
+                read = partial(digests.read_digest, path, "md5")
+            found = digests.remembered(kind, self.files(root), read) if remembered else read()
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         except UsageError as error:
             return str(error)
         except WrongFile as error:
             return f"{path} is damaged: {error}"
-        return (
-            ""
-            if digest == expected
-            else f"{path} is damaged: expected {kind} {expected}, found {digest}"
-        )
+        if found == expected:
+            return ""
+        return f"{path} is damaged: expected {kind} {expected}, found {found}"
 
     def is_complete(self, root: Path) -> bool:
         """Return whether it is there, and not damaged as far as is known."""
@@ -87,9 +93,11 @@ class DatasetStatus(NamedTuple):
 
     dataset: str
     path: Path
-    state: str  # present, missing or damaged
+    state: str
+    """present, missing or damaged"""
     digest: str
-    note: str  # what is wrong, or a remark
+    note: str
+    """What is wrong, or a remark."""
 
 
 class Extra(NamedTuple):
@@ -106,7 +114,8 @@ class Dataset:
     name: str
     parts: tuple[Part, ...]
     download: sources.Download
-    size: int  # bytes that are downloaded, about
+    size: int
+    """Bytes that are downloaded, about."""
     licence: str = ""
     extra: Extra | None = None
 
@@ -127,24 +136,31 @@ class Dataset:
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
         present = [part for part in self.parts if (root / part.path).exists()]
-        return [*filter(None, (part.problem(root, remembered=remembered) for part in present))]
+        problems = [part.problem(root, remembered=remembered) for part in present]
+        return [problem for problem in problems if problem]
 
     def identity(self, root: Path) -> str:
         """Return a digest of what the parts should hold, "" where that is not known of any."""
-        text = "".join(
-            f"{part.path} {digest}\n" for part in self.parts if (digest := part.expected(root))
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
+        lines = []
+        for part in self.parts:
+            digest = part.expected(root)
+            if digest:
+                lines.append(f"{part.path} {digest}\n")
+        return _short_digest("".join(lines)) if lines else ""
 
     def status(self, root: Path) -> DatasetStatus:
         """Read and check every part."""
         folder = (root / self.parts[0].path).parent
-        if missing := self.missing(root):
+        missing = self.missing(root)
+        if missing:
             return DatasetStatus(self.name, folder, "missing", "", f"no {missing[0]}")
-        if problems := self.problems(root):
+        problems = self.problems(root)
+        if problems:
             return DatasetStatus(self.name, folder, "damaged", "", problems[0])
-        unsealed = ", ".join(part.path for part in self.parts if not part.expected(root))
-        note = f"not fetched by milbench: {unsealed}" * bool(unsealed)
+        note = ""
+        unsealed = [part.path for part in self.parts if not part.expected(root)]
+        if unsealed:
+            note = f"not fetched by milbench: {', '.join(unsealed)}"
         return DatasetStatus(self.name, folder, "present", self.identity(root), note)
 
     def fetch(self, root: Path) -> None:
@@ -153,29 +169,43 @@ class Dataset:
             if part.is_complete(root):
                 continue
             with scratch_folder(root, self.name) as folder, sources.stalled_connections_end():
-                if part.is_complete(root):  # another process has had the lock and fetched it
-                    continue
-                self.download(folder, part.path)
-                brought = [
-                    new for new in self.parts if new is part or (folder / new.path).exists()
-                ]  # perhaps all
-                fetched = [new for new in brought if not new.is_complete(root)]
-                for new in fetched:
-                    if not new.digest:
-                        (folder / new.path / SEAL).write_text(folder_digest(folder / new.path))
-                    if problem := new.problem(folder):
-                        raise UsageError(
-                            f"the download of {self.name} is not what was expected: {problem}"
-                        )
-                for new in fetched:
-                    place = root / new.path
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    # Without this the loss of the machine may leave empty files under valid names.
-                    flush_tree(folder / new.path)
-                    if place.is_dir():
-                        place.rename(folder / f"damaged-{place.name}")
-                    (folder / new.path).replace(place)
-                    flush_folder(place.parent)
+                # Another process may have fetched it while this one waited for the lock.
+                if not part.is_complete(root):
+                    self._fetch_part(part, root, folder)
+
+    def _fetch_part(self, part: Part, root: Path, folder: Path) -> None:
+        """Download a part into a scratch folder, and move it with what came with it below `root`."""
+        self.download(folder, part.path)
+        # An archive may bring other parts, too. The wanted one is checked even where it did not come.
+        brought = [one for one in self.parts if one is part or (folder / one.path).exists()]
+        fetched = [one for one in brought if not one.is_complete(root)]
+        for one in fetched:
+            if not one.digest:
+                digest = folder_digest(folder / one.path)
+                (folder / one.path / SEAL).write_text(digest)
+            problem = one.problem(folder)
+            if problem:
+                raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
+        for one in fetched:
+            _move_into_place(folder, one.path, root)
+
+
+def _move_into_place(folder: Path, path: str, root: Path) -> None:
+    """Move a file or folder from a scratch folder below `root`, and what was there into the scratch folder."""
+    new = folder / path
+    place = root / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Without this the loss of the machine may leave empty files under valid names.
+    flush_tree(new)
+    # A folder cannot be replaced by a folder.
+    if place.is_dir():
+        place.rename(folder / f"damaged-{place.name}")
+    new.replace(place)
+    flush_folder(place.parent)
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def megabytes(size: int) -> str:
@@ -187,23 +217,29 @@ def megabytes(size: int) -> str:
 @as_usage()
 def data_dir(given: Path | None) -> Path:
     """Return the data directory: `given`, which must exist, or that in MILBENCH_DATA; else milbench's cache folder."""
-    if not (named := given or os.environ.get(ENVIRONMENT)):
+    chosen = given or os.environ.get(ENVIRONMENT)
+    if not chosen:
         from platformdirs import user_cache_path
 
         return user_cache_path("milbench", appauthor=False)
-    path = expanded(Path(named), "the data directory")
+    path = expanded(Path(chosen), "the data directory")
     if not path.is_dir():
         origin = "" if given else f" (from {ENVIRONMENT})"
-        raise UsageError(
-            f"the data directory {path}{origin} {'is a file' if path.exists() else 'does not exist'}"
-        )
+        fault = "is a file" if path.exists() else "does not exist"
+        raise UsageError(f"the data directory {path}{origin} {fault}")
     return path
 
 
 def find_file(name: str, folder: Path | None, parameter: str) -> Path:
-    """Return the path of a file that a parameter names, from the current folder or the data directory."""
+    """Return the path of a file that a parameter names, from the current folder or the data directory.
+
+    A file that is in neither is returned as it is named.
+    """
     path = expanded(Path(name), parameter)
-    return beside if not path.exists() and (beside := data_dir(folder) / path).exists() else path
+    if path.exists():
+        return path
+    in_data_dir = data_dir(folder) / path
+    return in_data_dir if in_data_dir.exists() else path
 
 
 def named(name: str) -> Dataset:
@@ -219,11 +255,8 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     try:
         root.mkdir(parents=True, exist_ok=True)
         dataset.fetch(root)
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-    ) as error:  # of torchvision where every mirror fails; of a cut archive
+    except (OSError, RuntimeError, EOFError) as error:
+        # RuntimeError comes from torchvision where every mirror fails, EOFError from an archive that is cut off.
         # A proxy may have a password, and libraries quote its address.
         reason = hide_in(str(error))
         raise UsageError(f"cannot fetch {name} into {root}: {reason}") from error
@@ -261,22 +294,17 @@ def check_dataset(
     With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a damaged file is an
     error; it is not replaced, as it may be the user's own.
     """
-    root, dataset = data_dir(given), DATASETS[name]
+    root = data_dir(given)
+    dataset = DATASETS[name]
     if any_data:
-        if not (
-            files := [file for part in dataset.parts for file in part.files(root) if file.exists()]
-        ):
-            raise UsageError(f"{root / dataset.parts[0].path} not found; {instead}")
-
-        def digest() -> str:
-            load(root)
-            text = "".join(f"{file.name} {digests.read_digest(file, 'sha256')}\n" for file in files)
-            return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-        return f"non-canonical {title}, sha256 {digests.remembered(title, files, digest)}"
-    if problems := dataset.problems(root, remembered=True):
+        return (
+            f"non-canonical {title}, sha256 {_digest_of_any(dataset, title, root, load, instead)}"
+        )
+    problems = dataset.problems(root, remembered=True)
+    if problems:
         raise UsageError(f"{problems[0]}; `milbench data fetch {name}` replaces it")
-    if (missing := dataset.missing(root)) and _downloads.get():
+    missing = dataset.missing(root)
+    if missing and _downloads.get():
         try:
             fetch(name, root)
         except UsageError as error:
@@ -286,13 +314,31 @@ def check_dataset(
     return f"{title}, sha256 {dataset.identity(root)}"
 
 
-def _idx(
+def _digest_of_any(
+    dataset: Dataset, title: str, root: Path, load: Callable[[Path], object], instead: str
+) -> str:
+    """Return a digest of the files of a data set, whatever is in them, if `load` can read them."""
+    files = []
+    for part in dataset.parts:
+        files += [file for file in part.files(root) if file.exists()]
+    if not files:
+        raise UsageError(f"{root / dataset.parts[0].path} not found; {instead}")
+
+    def read() -> str:
+        load(root)
+        lines = [f"{file.name} {digests.read_digest(file, 'sha256')}\n" for file in files]
+        return _short_digest("".join(lines))
+
+    return digests.remembered(title, files, read)
+
+
+def _like_mnist(
     name: str, title: str, *checksums: str, size: int, licence: str, ending: str = ""
 ) -> Dataset:
     """Return a data set of training images and labels, and test images and labels, with these MD5 sums."""
     files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
-    parts = tuple(map(Part, paths, checksums))
+    parts = tuple(Part(path, md5) for path, md5 in zip(paths, checksums, strict=True))
     return Dataset(name, parts, partial(sources.by_torchvision, title), size, licence)
 
 
@@ -308,31 +354,34 @@ _CLIPS = Part(
     str(esc10.FOLDER), "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
     contents=partial(folder_digest, pattern=esc10.CLIPS),
 )  # fmt: skip
-_CIFAR10 = [Part(f"cifar-10-batches-py/{file}", md5) for file, md5 in {
+_CIFAR10_SUMS = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f", "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
     "data_batch_3": "54ebc095f3ab1f0389bbae665268c751", "data_batch_4": "634d18415352ddfa80567beed471001a",
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb", "test_batch": "40351d587109b95175f43aff81a1287e",
     "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-}.items()]  # fmt: skip
+}  # fmt: skip
+"""The MD5 sum of each file."""
+_CIFAR10 = tuple(Part(f"cifar-10-batches-py/{file}", md5) for file, md5 in _CIFAR10_SUMS.items())
 _H5 = Extra("h5py", "h5")
 _SVHN_LICENCE = "for non-commercial use"
 _DATASETS = (
-    _idx(
+    _like_mnist(
         "mnist", "MNIST", "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
         "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
         size=11_594_722, licence="CC BY-SA 3.0",
     ),
-    _idx(
+    _like_mnist(
         "fashion-mnist", "FashionMNIST", "f4a8712d7a061bf5bd6d2ca38dc4d50a",
         "9018921c3c673c538a1fc5bad174d6f9", "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
         size=30_878_645, licence="MIT",
     ),
-    _idx(  # as they are published, compressed: torchvision keeps them, and knows these checksums
+    # Compressed, as it is published: torchvision keeps these files, and knows their checksums.
+    _like_mnist(
         "kmnist", "KMNIST", "bdb82020997e1d708af4cf47b453dcf7", "e144d726b3acfaa3e44228e80efcd344",
         "5c965bf0a639b31b8f53240b1b52f4d7", "7320c461ea6c1c855c0b718fb2a4b134", ending=".gz",
         size=21_240_888, licence="CC BY-SA 4.0",
     ),
-    Dataset("cifar10", tuple(_CIFAR10), sources.cifar10, 170_498_071),
+    Dataset("cifar10", _CIFAR10, sources.cifar10, 170_498_071),
     Dataset("spoken-digits", (_RECORDINGS,), sources.recordings, 16_000_000, "CC BY-SA 4.0"),
     Dataset("ocr-letters", (_LETTERS,), sources.letters, 1_150_000, "for research"),
     Dataset(

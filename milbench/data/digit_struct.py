@@ -19,9 +19,12 @@ from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
 FIELDS = ("label", "left", "top", "width", "height")
-ZERO = 10  # the label of the digit 0
-FARTHEST = 1_000_000_000  # largest coordinate or side of a box, in pixels, so that sums of them stay finite
+ZERO = 10
+"""The label of the digit 0."""
+FARTHEST = 1_000_000_000
+"""The largest coordinate or side of a box, in pixels, so that sums of them stay finite."""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
+"""A name that leads to no other folder, whatever a file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +43,49 @@ def read(path: Path) -> list[Record]:
     h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
     with reading(path, "is damaged: no HDF5 file with SVHN's records"), h5py.File(path) as file:
-        names, groups = (np.ravel(file["digitStruct"][key][()]) for key in ("name", "bbox"))
-        for n, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
-            record = _record(file.id, name, group, f"{path}: record {n}")
+        names = np.ravel(file["digitStruct"]["name"][()])
+        groups = np.ravel(file["digitStruct"]["bbox"][()])
+        for number, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
+            record = _record(file.id, name, group, f"{path}: record {number}")
             if record.name in records:
-                raise UsageError(f"{path}: record {n} names {record.name} a second time")
+                raise UsageError(f"{path}: record {number} names {record.name} a second time")
             records[record.name] = record
     if not records:
         raise UsageError(f"{path} has no records")
-    return [*records.values()]
+    return list(records.values())
 
 
 def _record(file: Any, name: Any, group: Any, where: str) -> Record:
     from h5py import h5d, h5r
 
-    text = (
-        _numbers(file, h5r.dereference(name, file))
-        .astype("<u2")
-        .tobytes()
-        .decode("utf-16-le", errors="replace")
-    )
+    code_units = _numbers(file, h5r.dereference(name, file)).astype("<u2")
+    text = code_units.tobytes().decode("utf-16-le", errors="replace")
     if not PLAIN_NAME.fullmatch(text):
         raise UsageError(f"{where} names {text!r}, which is no plain name of a PNG file")
     fields = h5r.dereference(group, file)
     columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
-    values = (
-        np.array(columns, np.float64)
-        if len({*map(len, columns)}) == 1
-        else np.empty((len(FIELDS), 0))
-    )
-    labels, boxes = values[0], values[1:].T
-    valid = np.isin(labels, range(1, ZERO + 1)).all() and (np.abs(boxes) <= FARTHEST).all()
-    if not (values.size and valid and (boxes[:, 2:] > 0).all()):
+    # A column for each digit; without digits, or with fields for different numbers of digits, no record is right.
+    has_one_length = len({len(column) for column in columns}) == 1
+    values = np.array(columns, np.float64) if has_one_length else np.empty((len(FIELDS), 0))
+    labels = values[0]
+    boxes = values[1:].T
+    if not (values.size and _are_digits(labels) and _are_boxes(boxes)):
         got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
         expected = f"a label from 1 to {ZERO} and a box with width and height, at most {FARTHEST:,} pixels away"
         raise UsageError(f"{where} ({text}) has {got}, expected {expected}, for each digit")
-    return Record(text, tuple(int(label) % ZERO for label in labels), boxes)
+    classes = tuple(int(label) % ZERO for label in labels)
+    return Record(text, classes, boxes)
+
+
+def _are_digits(labels: NDArray[np.float64]) -> bool:
+    return bool(np.isin(labels, range(1, ZERO + 1)).all())
+
+
+def _are_boxes(boxes: NDArray[np.float64]) -> bool:
+    """Return whether numbers (n, 4) are near, and have width and height; nan is neither."""
+    is_near = np.abs(boxes) <= FARTHEST
+    has_extent = boxes[:, 2:] > 0
+    return bool(is_near.all() and has_extent.all())
 
 
 def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
@@ -86,6 +96,5 @@ def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
     dataset.read(h5s.ALL, h5s.ALL, values)
     if values.dtype != object:
         return values.ravel()
-    return np.array(
-        [_numbers(file, h5r.dereference(reference, file)).item() for reference in values.ravel()]
-    )
+    referred = [_numbers(file, h5r.dereference(reference, file)) for reference in values.ravel()]
+    return np.array([number.item() for number in referred])

@@ -15,17 +15,18 @@ from milbench._utils.files import reading
 from milbench.data.array_cache import DeclareInputs, Fields, cache_place, cached_arrays
 from milbench.errors import UsageError
 
-FOLDER = Path("esc10")  # where the clips are, below the data directory
+FOLDER = Path("esc10")
+"""Where the clips are, below the data directory."""
 CLIPS = "*.ogg"
-SAMPLE_RATE = 16_000  # samples a second of what is returned; the clips of ESC-10 have 44,100
+SAMPLE_RATE = 16_000
+"""Samples a second of what is returned; the clips of ESC-10 have 44,100."""
 CLASSES = (
     "dog bark", "rain", "sea waves", "baby cry", "clock tick", "person sneeze", "helicopter", "chainsaw", "rooster",
     "fire crackling",
 )  # fmt: skip
 FOLDS = 5
-SILENCE = (
-    1e-4  # softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound
-)
+SILENCE = 1e-4
+"""Softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound."""
 
 
 class Clips(NamedTuple):
@@ -38,7 +39,8 @@ class Clips(NamedTuple):
 
 def clip_files(root: Path) -> list[Path]:
     """Return the clips below a data directory, sorted. Raises UsageError where there are none."""
-    if not (paths := sorted((root / FOLDER).rglob(CLIPS))):
+    paths = sorted((root / FOLDER).rglob(CLIPS))
+    if not paths:
         raise UsageError(f"{root / FOLDER} has no {CLIPS} files")
     return paths
 
@@ -47,32 +49,42 @@ def clip_files(root: Path) -> list[Path]:
 def read_all(root: Path, digest: str) -> Clips:
     """Return all clips, sorted by file name; they are decoded once, and again where the `digest` of the data is new."""
     paths = clip_files(root)
-    classes, folds = np.array([*map(_class_and_fold, paths)]).T
+    # The names are read first: decoding takes long, and a wrong name is found at once.
+    classes, folds = np.array([_class_and_fold(path) for path in paths]).T
 
-    def decode(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
+    def decode_all(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
         declare([str(path.relative_to(root)) for path in paths])
         waveforms = [_decode(path) for path in paths]
-        return {"samples": np.concatenate(waveforms), "ends": np.cumsum([0, *map(len, waveforms)])}
+        bounds = np.cumsum([0, *(len(waveform) for waveform in waveforms)])
+        return {"samples": np.concatenate(waveforms), "ends": bounds}
 
+    # What changes the samples makes another cache.
     key = hashlib.sha256(f"{digest} {SAMPLE_RATE} {SILENCE}".encode()).hexdigest()[:16]
-    cached = cached_arrays(cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}", root, decode)
-    return Clips(
-        [cached["samples"][start:end] for start, end in pairwise(cached["ends"])], classes, folds
-    )
+    place = cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}"
+    cached = cached_arrays(place, root, decode_all)
+    samples = cached["samples"]
+    waveforms = [samples[start:end] for start, end in pairwise(cached["ends"])]
+    return Clips(waveforms, classes, folds)
 
 
 def _class_and_fold(path: Path) -> tuple[int, int]:
+    """Return class and fold of a clip, both from 0, as its name has them from 1. Raises UsageError."""
+    class_text = path.parent.name.split(" ")[0]
+    fold_text = path.name.split("-")[0]
     try:
-        number, fold = int(path.parent.name.split(" ")[0]), int(path.name.split("-")[0])
-        return range(len(CLASSES)).index(number - 1), range(FOLDS).index(fold - 1)
+        cls = int(class_text) - 1
+        fold = int(fold_text) - 1
+        is_known = 0 <= cls < len(CLASSES) and 0 <= fold < FOLDS
     except ValueError:
+        is_known = False
+    if not is_known:
         parts = f"with a class from 1 to {len(CLASSES)} and a fold from 1 to {FOLDS}"
-        raise UsageError(
-            f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}"
-        ) from None
+        raise UsageError(f"{path}: expected a name such as '001 - Dog bark/5-9032-A.ogg', {parts}")
+    return cls, fold
 
 
 def _decode(path: Path) -> NDArray[np.float32]:
+    """Return the samples (S,) of a clip: one channel, at `SAMPLE_RATE`, without silence at its ends."""
     from scipy.signal import resample_poly
 
     soundfile = extras.load("soundfile", "audio", str(path))
@@ -82,7 +94,6 @@ def _decode(path: Path) -> NDArray[np.float32]:
     loud = np.flatnonzero(np.abs(mono) > SILENCE)
     if not len(loud):
         raise UsageError(f"{path} is silent")
+    trimmed = mono[loud[0] : loud[-1] + 1]
     common = np.gcd(rate, SAMPLE_RATE)
-    return np.asarray(
-        resample_poly(mono[loud[0] : loud[-1] + 1], SAMPLE_RATE // common, rate // common)
-    )
+    return np.asarray(resample_poly(trimmed, SAMPLE_RATE // common, rate // common))

@@ -9,7 +9,9 @@ from PIL import Image
 
 from milbench.data.bag_files import AUDIO
 from milbench.data.marked_rows import CORNERS, TIMES
-from milbench.data.table import PARTS, abbreviate, read_table
+from milbench.data.name_lists import abbreviate
+from milbench.data.split_parts import PARTS
+from milbench.data.table import read_table
 from milbench.data.table_files import (
     USUAL,
     TableFormat,

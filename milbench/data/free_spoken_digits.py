@@ -13,7 +13,8 @@ from milbench._utils.files import reading
 from milbench.errors import UsageError
 
 SAMPLE_RATE = 8000
-FOLDER = Path("spoken-digits/recordings")  # where the recordings are, below the data directory
+FOLDER = Path("spoken-digits/recordings")
+"""Where the recordings are, below the data directory."""
 
 
 class Recordings(NamedTuple):
@@ -26,7 +27,8 @@ class Recordings(NamedTuple):
 
 def wav_files(root: Path) -> list[Path]:
     """Return the recordings below a data directory, sorted by name. Raises UsageError where there are none."""
-    if not (paths := sorted((root / FOLDER).glob("*.wav"))):
+    paths = sorted((root / FOLDER).glob("*.wav"))
+    if not paths:
         raise UsageError(f"{root / FOLDER} has no .wav files")
     return paths
 
@@ -34,22 +36,43 @@ def wav_files(root: Path) -> list[Path]:
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
     """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew."""
-    return Recordings(*zip(*map(_read, wav_files(root)), strict=True))
+    waveforms = []
+    digits = []
+    takes = []
+    for path in wav_files(root):
+        digit, take = _digit_and_take(path)
+        waveforms.append(_read_samples(path))
+        digits.append(digit)
+        takes.append(take)
+    return Recordings(waveforms, digits, takes)
 
 
-def _read(path: Path) -> tuple[NDArray[np.int16], int, int]:
+def _digit_and_take(path: Path) -> tuple[int, int]:
+    """Return which digit a recording is of, and its number among those of speaker and digit. Raises UsageError."""
     try:
-        digit, _, take = path.stem.split("_")
-        number = range(10).index(int(digit)), int(take)
+        digit_text, _, take_text = path.stem.split("_")
+        digit = int(digit_text)
+        take = int(take_text)
+        is_digit = 0 <= digit <= 9
     except ValueError:
+        is_digit = False
+    if not is_digit:
         raise UsageError(
             f"{path}: expected a name such as 7_theo_12.wav, with a digit, a speaker, a number"
-        ) from None
+        )
+    return digit, take
+
+
+def _read_samples(path: Path) -> NDArray[np.int16]:
+    """Return the samples (S,) of a recording. Raises UsageError for one that is not as those of the data set."""
     with reading(path, "is damaged"), wave.open(str(path)) as file:
-        shape = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        is_mono = file.getnchannels() == 1
+        has_two_bytes = file.getsampwidth() == 2
+        has_usual_rate = file.getframerate() == SAMPLE_RATE
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    if shape != (1, 2, SAMPLE_RATE) or not len(samples):
+    is_usual = is_mono and has_two_bytes and has_usual_rate
+    if not is_usual or not len(samples):
         raise UsageError(
             f"{path}: expected a mono recording of 16 bits at {SAMPLE_RATE} Hz that is not empty"
         )
-    return samples, *number
+    return samples

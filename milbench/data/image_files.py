@@ -12,8 +12,9 @@ from milbench._utils.images import colours, grey, open_image
 def decode_image(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Return the pixels (channels, size, size) of an image fitted into a square, and its size. Raises UsageError."""
     image = open_image(path)
-    square = fit_image(image.convert("L" if channels == 1 else "RGB"), size)
-    return (grey if channels == 1 else colours)(square), image.size
+    if channels == 1:
+        return grey(fit_image(image.convert("L"), size)), image.size
+    return colours(fit_image(image.convert("RGB"), size)), image.size
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -27,26 +28,42 @@ def fit_image(image: Image.Image, size: int) -> Image.Image:
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
     if (width, height) == (size, size):
         return resized
-    mean = np.asarray(resized).reshape(width * height, -1).mean(axis=0).round().astype(int).tolist()
-    square = Image.new(image.mode, (size, size), tuple(mean) if len(mean) > 1 else mean[0])
+    square = Image.new(image.mode, (size, size), _mean_colour(resized))
     square.paste(resized, (left, top))
     return square
+
+
+def _mean_colour(image: Image.Image) -> int | tuple[int, ...]:
+    """Return the mean of the pixels of an image, a number if it is grey, as Pillow expects a colour."""
+    pixels = np.asarray(image).reshape(image.width * image.height, -1)
+    mean: list[int] = pixels.mean(axis=0).round().astype(int).tolist()
+    if len(mean) == 1:
+        return mean[0]
+    return tuple(mean)
 
 
 def placement(width: int, height: int, size: int) -> tuple[int, int, int, int]:
     """Return left, top, width and height, in pixels of a square, of an image that is fitted into it."""
     scale = size / max(width, height)
-    new = max(round(width * scale), 1), max(round(height * scale), 1)
-    return (size - new[0]) // 2, (size - new[1]) // 2, *new
+    # A very long image would else have no pixel across.
+    new_width = max(round(width * scale), 1)
+    new_height = max(round(height * scale), 1)
+    left = (size - new_width) // 2
+    top = (size - new_height) // 2
+    return left, top, new_width, new_height
 
 
 def fitted_boxes(
     boxes: NDArray[np.float32], width: int, height: int, size: int
 ) -> NDArray[np.float32]:
     """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
-    left, top, *new = placement(width, height, size)
-    corner = np.array([width, height] * 2)
-    moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2
+    left, top, new_width, new_height = placement(width, height, size)
+    # Each is for left, top, right and bottom of a box.
+    image_sides = np.array([width, height, width, height])
+    new_sides = np.array([new_width, new_height, new_width, new_height])
+    origin = np.array([left, top, left, top])
+    shares = np.clip(boxes, 0, image_sides) / image_sides
+    moved: NDArray[np.float64] = shares * new_sides + origin
     return moved.astype(np.float32)
 
 
@@ -54,7 +71,7 @@ def unfit_points(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
-    left, top, across, down = placement(width, height, size)
-    return np.clip((xs - left) * width / across, 0, width), np.clip(
-        (ys - top) * height / down, 0, height
-    )
+    left, top, new_width, new_height = placement(width, height, size)
+    image_xs = (xs - left) * width / new_width
+    image_ys = (ys - top) * height / new_height
+    return np.clip(image_xs, 0, width), np.clip(image_ys, 0, height)

@@ -17,15 +17,18 @@ from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 MnistName = Literal["mnist", "fashion-mnist", "kmnist"]
-MNIST_SIDE, CIFAR10_SIDE = 28, 32  # height and width of an image, in pixels
+MNIST_SIDE = 28
+CIFAR10_SIDE = 32
+"""Height and width of an image, in pixels."""
 _CLASSES = 10
+_WHITE = 255
 _TITLES = {
     "mnist": "MNIST",
     "fashion-mnist": "FashionMNIST",
     "kmnist": "KMNIST",
     "cifar10": "CIFAR-10",
 }
-"""Those in the form of MNIST are the names of torchvision's classes."""
+"""The names for people. But for CIFAR-10 they are also the names of torchvision's classes."""
 CLASS_NAMES: dict[MnistName, tuple[str, ...]] = {
     "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
     "fashion-mnist": (
@@ -45,51 +48,61 @@ def check(name: str, given: Path | None, any_data: bool) -> str:
 
 def load(name: str, given: Path | None) -> tuple[LabelledImages, LabelledImages]:
     """Return the training and the test images, (N, 1, 28, 28) or (N, 3, 32, 32). Raises UsageError."""
-    paths = [
-        data_dir(given) / part.path
-        for part in DATASETS[name].parts
-        if not part.path.endswith(".meta")
-    ]
+    root = data_dir(given)
+    # CIFAR-10 has a file .meta with the names of its classes, which are not needed.
+    parts = [part for part in DATASETS[name].parts if not part.path.endswith(".meta")]
+    paths = [root / part.path for part in parts]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} not found; {_missing_hint(name)}")
-    if name != "cifar10":
-        return _idx(*paths[:2]), _idx(*paths[2:])
-    *train, test = map(_batch, paths)
-    pixels, classes = map(torch.cat, zip(*train, strict=True))
-    return LabelledImages(pixels, classes, 255), LabelledImages(*test, 255)
+    if name == "cifar10":
+        return _read_cifar10(paths)
+    train_images, train_labels, test_images, test_labels = paths
+    return _read_idx(train_images, train_labels), _read_idx(test_images, test_labels)
+
+
+def _read_cifar10(paths: list[Path]) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training and the test images of CIFAR-10, whose last file has the latter."""
+    *train, test = (_read_batch(path) for path in paths)
+    pixels = torch.cat([pixels_of_file for pixels_of_file, _ in train])
+    classes = torch.cat([classes_of_file for _, classes_of_file in train])
+    return LabelledImages(pixels, classes, _WHITE), LabelledImages(*test, _WHITE)
 
 
 def _missing_hint(name: str) -> str:
-    alternative = (
-        "mnist is the same on smaller images"
-        if name == "cifar10"
-        else "extended-digits needs no download"
-    )
-    return how_to_get(name, Path(DATASETS[name].parts[0].path).parent, alternative)
+    alternative = "extended-digits needs no download"
+    if name == "cifar10":
+        alternative = "mnist is the same on smaller images"
+    place = Path(DATASETS[name].parts[0].path).parent
+    return how_to_get(name, place, alternative)
 
 
-def _idx(images: Path, labels: Path) -> LabelledImages:
-    pixels, classes = _values(images, 3), _values(labels, 1)
+def _read_idx(images: Path, labels: Path) -> LabelledImages:
+    """Return the images of a file, with the classes that another file has. Raises UsageError."""
+    pixels = _idx_values(images, dimensions=3)
+    classes = _idx_values(labels, dimensions=1)
     if pixels.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
         raise UsageError(f"{images} is damaged: expected images of {MNIST_SIDE}x{MNIST_SIDE} bytes")
     if len(pixels) != len(classes) or not len(pixels):
         raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
     if classes.max() >= _CLASSES:
         raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
-    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), 255)
+    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), _WHITE)
 
 
-def _values(path: Path, dimensions: int) -> Tensor:
+def _idx_values(path: Path, dimensions: int) -> Tensor:
     """Return the bytes of an idx file: big-endian 0x0800 + dimensions, every dimension in 4 bytes, the values."""
     with reading(path, "is damaged: no idx file of bytes"):
-        contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        contents = path.read_bytes()
+        if path.suffix == ".gz":
+            contents = gzip.decompress(contents)
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
         if magic != 0x0800 + dimensions:
             raise ValueError("another header")
-        return torch.frombuffer(
-            bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)
-        ).view(shape)
+        header_bytes = 4 * (1 + dimensions)
+        # torch needs bytes that may be written to.
+        values = torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=header_bytes)
+        return values.view(shape)
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -106,20 +119,24 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _batch(path: Path) -> tuple[Tensor, Tensor]:
+def _read_batch(path: Path) -> tuple[Tensor, Tensor]:
     """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of a file of CIFAR-10."""
     with reading(path, "is damaged"), path.open("rb") as file:
         batch = _ArraysOnly(file, encoding="latin1").load()
-        pixels, labels = batch["data"], batch["labels"]
+        pixels = batch["data"]
+        labels = batch["labels"]
         # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
-        if not (
-            isinstance(pixels, np.ndarray)
-            and pixels.nbytes <= path.stat().st_size
-            and pixels.dtype == np.uint8
-        ):
+        is_array = isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size
+        if not is_array or pixels.dtype != np.uint8:
             raise ValueError("its data are no bytes")
-        if not (labels and all(type(label) is int and 0 <= label < _CLASSES for label in labels)):
+        if not labels or not all(_is_class(label) for label in labels):
             raise ValueError(f"expected labels from 0 to {_CLASSES - 1}")
         if pixels.shape != (len(labels), 3 * CIFAR10_SIDE**2):
             raise ValueError("expected n rows of 3072 bytes and n labels")
-    return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(labels)
+    images = torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE)
+    return images, torch.tensor(labels)
+
+
+def _is_class(label: Any) -> bool:
+    """Return whether what a pickle holds is the number of a class; True is not."""
+    return type(label) is int and 0 <= label < _CLASSES

@@ -1,4 +1,4 @@
-"""Works in threads ahead of who takes the results, which come in their order: of files, and of batches to train on."""
+"""Compute results in threads before they are asked for, and hand them out in order: files, or batches to train on."""
 
 import os
 from collections import deque
@@ -8,26 +8,37 @@ from functools import partial
 from itertools import repeat, takewhile
 from typing import Any, TypeVar
 
-from milbench.data.table import abbreviate
+from milbench.data.name_lists import abbreviate
 from milbench.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
+_MOST_THREADS = 8
 
 
 def read_all(
     read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files"
 ) -> Iterator[R]:
-    """Yield the result of `read` for each file; after all, UsageError has the errors of twenty, by names in `named`."""
+    """Yield the result of `read` for each file, until one fails; then read the others, and raise one error of all.
+
+    Args:
+        read: any error of it counts.
+        files: what is read.
+        named: how messages name each file.
+        what: how the progress bar and messages name the files.
+
+    Raises:
+        UsageError: with the reasons of the first twenty files that cannot be read.
+    """
     broken: list[str] = []
 
     def read_or_error(number: int) -> R | UsageError:
         try:
             return read(files[number])
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
-            return UsageError(
-                f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}"
-            )
+            reason = str(error) or type(error).__name__
+            first_line = reason.splitlines()[0]
+            return UsageError(f"{named[number]}: {first_line}")
 
     for result in in_order(read_or_error, range(len(files)), f"reading {what}"):
         if isinstance(result, UsageError):
@@ -46,25 +57,31 @@ def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator
 
     from milbench._utils.console import console
 
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    threads = min(8, cores)
+    threads = min(_MOST_THREADS, _usable_cores())
     results = _ahead((partial(work, item) for item in items), threads)
     yield from track(
         results, label, len(items), console=console, disable=not console.is_terminal, transient=True
     )
 
 
+def _usable_cores() -> int:
+    """Return on how many cores this process may run, where the system says it; else how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def prefetched(batches: Iterable[T]) -> Iterator[T]:
     """Yield batches in their order, while a thread makes the next one, and raise an error of it in its place."""
-    source, end = iter(batches), object()
-    made: Iterator[Any] = _ahead(repeat(partial(next, source, end)), 1)
+    source = iter(batches)
+    # No batch is this object. StopIteration could not be used: a generator turns it into RuntimeError.
+    end = object()
+    made: Iterator[Any] = _ahead(repeat(partial(next, source, end)), threads=1)
     return takewhile(lambda batch: batch is not end, made)
 
 
 def _ahead(jobs: Iterable[Callable[[], R]], threads: int) -> Iterator[R]:
-    """Yield the results of jobs, of which a number of threads compute as many ahead."""
+    """Yield the results of jobs in their order; so many threads compute as many results ahead."""
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for job in jobs:

@@ -14,12 +14,14 @@ from milbench.errors import UsageError
 class LabelledImages:
     """Images of one size with the classes of what they show."""
 
-    pixels: Tensor  # (N, channels, h, w) uint8
-    classes: Tensor  # int64, (N,) where each image shows one thing, else (N, M) with -1 where one shows fewer than M
-    white: int  # the value of a pixel that is scaled to 1
-    boxes: Tensor | None = (
-        None  # (N, M, 4) float32, (left, top, right, bottom) in pixels; None where things fill it
-    )
+    pixels: Tensor
+    """(N, channels, h, w) uint8"""
+    classes: Tensor
+    """int64, (N,) where each image shows one thing, else (N, M) with -1 where one shows fewer than M."""
+    white: int
+    """The value of a pixel that is scaled to 1."""
+    boxes: Tensor | None = None
+    """(N, M, 4) float32, (left, top, right, bottom) in pixels; None where one thing fills an image."""
     numbers: Tensor | None = None
     """(N,) int64, the number of each image in its data set, for `Bags.origin`; None in training."""
 
@@ -90,11 +92,9 @@ class ImageSplits:
     @property
     def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:
         """The images to validate on, if there are any, and those to test on."""
-        return (
-            {"validation": self.validation, "test": self.test}
-            if self.validation
-            else {"test": self.test}
-        )
+        if self.validation is None:
+            return {"test": self.test}
+        return {"validation": self.validation, "test": self.test}
 
     def to(self, device: torch.device) -> Self:
         """Return the same splits on `device`."""

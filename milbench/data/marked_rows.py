@@ -11,18 +11,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.box_forms import shown_box
-from milbench.data.table import (
+from milbench.data.annotations import (
     EXPECTED_MARKS,
     Annotation,
-    Bagged,
-    LabelSets,
     MarkForm,
     Marks,
-    Table,
     WrongMarkError,
     is_mark,
 )
+from milbench.data.bagged_rows import Bagged
+from milbench.data.box_forms import shown_box
+from milbench.data.table import LabelSets, Table
 from milbench.data.table_files import shown_names
 from milbench.data.table_options import LIST_MARK, ImageOptions, SequenceOptions, listed
 from milbench.errors import UsageError

@@ -17,13 +17,15 @@ from milbench.data.bag_files import (
     open_features,
     open_frames,
 )
+from milbench.data.bagged_rows import Bagged, group_rows, take_rows
 from milbench.data.bags_store import single
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
 from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.marked_rows import group_by_file, with_file_column
-from milbench.data.own_bags import feature_files
-from milbench.data.table import Bagged, abbreviate, group_rows, read_table, take_rows
+from milbench.data.name_lists import abbreviate
+from milbench.data.pack_feature_files import feature_files
+from milbench.data.table import read_table
 from milbench.data.table_files import column_names, is_table
 from milbench.data.table_options import FEATURE_FILES, FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError

@@ -18,7 +18,7 @@ from milbench._utils import extras
 from milbench.errors import UsageError
 
 _INDEX = "__index_level_"
-"""How the name of an index begins that has none of its own."""
+"""How pandas begins the name of an index that has no name."""
 
 
 def parquet_names(path: Path) -> list[str]:
@@ -55,7 +55,7 @@ def _exact(column: Any, *, is_text: bool) -> Any:
         return column.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
     if pa.types.is_integer(kind) and column.null_count:
         # pandas would make floating-point numbers of them, which cannot hold 2**53 + 1.
-        return column.to_pandas(types_mapper=_nullable_integers(pa).get)
+        return column.to_pandas(types_mapper=_nullable_integer)
     if _is_list(pa, kind) and pa.types.is_integer(kind.value_type):
         return _exact_lists(column)
     if pa.types.is_decimal(kind) and not is_text:
@@ -83,18 +83,10 @@ def _exact_lists(column: Any) -> pd.Series[Any] | None:
     return pd.Series(lists, dtype=object)
 
 
-def _nullable_integers(pa: Any) -> dict[Any, Any]:
-    """Return the nullable types of pandas by those of Arrow."""
-    return {
-        pa.int8(): pd.Int8Dtype(),
-        pa.int16(): pd.Int16Dtype(),
-        pa.int32(): pd.Int32Dtype(),
-        pa.int64(): pd.Int64Dtype(),
-        pa.uint8(): pd.UInt8Dtype(),
-        pa.uint16(): pd.UInt16Dtype(),
-        pa.uint32(): pd.UInt32Dtype(),
-        pa.uint64(): pd.UInt64Dtype(),
-    }
+def _nullable_integer(kind: Any) -> Any:
+    """Return the type of pandas for a type of integers of Arrow, whose names differ in case alone."""
+    nullable = str(kind).replace("uint", "UInt").replace("int", "Int")
+    return pd.api.types.pandas_dtype(nullable)
 
 
 def _decoded(values: list[bytes | None]) -> pd.Series[Any]:

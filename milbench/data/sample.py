@@ -13,9 +13,13 @@ SEED = 7
 CLASSES = ("wren", "nuthatch", "robin")
 BAGS = 120
 FEATURES = 6
-FEWEST_SOUNDS, MOST_SOUNDS = 3, 8  # in a recording
-BIRD_SHARE = 0.3  # of the sounds; the others are background
-LOUDNESS = 3.5  # how far the sounds of a bird lie from the background, in deviations of the noise
+FEWEST_SOUNDS = 3
+MOST_SOUNDS = 8
+"""In a recording."""
+BIRD_SHARE = 0.3
+"""Of the sounds; the others are background."""
+LOUDNESS = 3.5
+"""How far the sounds of a bird lie from the background, in deviations of the noise."""
 
 
 def sample_table() -> pd.DataFrame:

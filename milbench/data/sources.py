@@ -14,16 +14,17 @@ from milbench._utils import extras
 from milbench._utils.digests import read_digest
 from milbench.errors import UsageError
 
-Download = Callable[
-    [Path, str], None
-]  # puts at least the wanted file or folder, by its path, below a folder
-STALLED = 30.0  # seconds without an answer after which a connection is given up
+Download = Callable[[Path, str], None]
+"""Puts at least the wanted file or folder, by its path, below a folder."""
+STALLED = 30.0
+"""Seconds without an answer after which a connection is given up."""
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
-ARCHIVES = {  # their SHA-256
+ARCHIVES = {
     "svhn/train": "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898",
     "svhn/test": "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5",
     "svhn/extra": "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c",
 }
+"""The SHA-256 of the archive of each part."""
 COMMIT = "26eb9aaf76e81b692f806f9140c2d2777410d7a1"
 RECORDINGS = f"https://github.com/Jakobovski/free-spoken-digit-dataset/archive/{COMMIT}.tar.gz"
 ESC10_COMMIT = "9c866b987dd6d351badb95af9465f9310c68339b"
@@ -50,7 +51,7 @@ def by_torchvision(title: str, folder: Path, wanted: str) -> None:  # noqa: ARG0
 
 
 def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
-    """Download CIFAR-10, not by CIFAR10(download=True), which goes on to unpickle what it downloaded."""
+    """Download CIFAR-10. CIFAR10(download=True) is not used: it goes on to unpickle what it downloaded."""
     from torchvision.datasets import CIFAR10
 
     shutil.unpack_archive(_download(CIFAR10.url, folder), folder, filter="data")
@@ -58,9 +59,11 @@ def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
 
 def svhn(folder: Path, wanted: str) -> None:
     """Download, check and unpack a part of SVHN."""
+    # To read it takes h5py: whoever lacks it should know before a download of gigabytes.
     extras.load("h5py", "h5", "SVHN")
     archive = _download(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
-    if (digest := read_digest(archive, "sha256")) != ARCHIVES[wanted]:
+    digest = read_digest(archive, "sha256")
+    if digest != ARCHIVES[wanted]:
         raise UsageError(
             f"{archive} is damaged: expected SHA-256 {ARCHIVES[wanted]}, found {digest}"
         )

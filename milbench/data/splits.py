@@ -10,8 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench.data.name_lists import abbreviate
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import PARTS, SPLITS, abbreviate, read_table
+from milbench.data.split_parts import PARTS, SPLITS
+from milbench.data.table import read_table
 from milbench.data.table_files import column_names, missing_column
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError

@@ -1,22 +1,20 @@
-"""Tables of bags: read from a file, with columns that are checked and messages that name the row."""
+"""Tables: columns that are checked, label sets, and messages that name the row."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.box_forms import EXPECTED_BOXES, BoxForm, are_numbers, has_extent
-from milbench.data.group_columns import MISSING, is_shared_and_unsplit
 from milbench.data.label_cells import class_name, classes_in, is_list, shown, text_of
+from milbench.data.name_lists import unknown_class
 from milbench.data.table_files import (
     USUAL,
     TableFormat,
@@ -28,7 +26,7 @@ from milbench.data.table_files import (
 )
 from milbench.data.table_options import LIST_MARK, TableOptions, leave_out, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
-from milbench.errors import UsageError, hint
+from milbench.errors import UsageError
 
 NAMES = (
     "bag",
@@ -41,43 +39,9 @@ NAMES = (
     "boxes",
 )
 """Columns that never hold numbers."""
-SPLITS = ("train", "validation", "test")
-PARTS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "val": "validation",
-    "valid": "validation",
-    "validate": "validation",
-    "dev": "validation",
-    "tune": "validation",
-    "tuning": "validation",
-    "test": "test",
-    "testing": "test",
-}
-"""The parts of a split by the names that people write."""
 _LABEL_SETS = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
-
-
-MarkForm = BoxForm | Literal["events"]
-"""How the numbers of a mark are written. A mark is a box of an image, or an event of a recording."""
-EXPECTED_MARKS = {**EXPECTED_BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
-"""What messages say of each form."""
-
-
-class Annotation(NamedTuple):
-    """A mark: a class, and where it is."""
-
-    cls: int
-    place: tuple[float, ...]
-
-
-Marks = list[list[Annotation]]
-"""The marks of every bag."""
-
-
-class WrongMarkError(UsageError):
-    """Numbers are no mark by the form that was asked for; they may be one by another form."""
+_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
+"""The name that pandas gives to columns without one."""
 
 
 class LabelSets(NamedTuple):
@@ -211,7 +175,9 @@ class Table:
         if columns == [options.labels]:
             names, sets, texts = self._sets_in_column(options.labels, options.separator)
         else:
-            names, sets = columns, self._indicators(columns)
+            names = columns
+            sets = self._indicators(columns)
+        # A label that means no class is known until here as a class, and is then left out.
         nothing = {}
         for label in map(class_name, listed(options.nothing)):
             nothing[label] = np.zeros(len(sets), bool)
@@ -363,279 +329,8 @@ class Table:
         return chosen
 
 
-@dataclass(frozen=True, eq=False)
-class Bagged:
-    """The rows of a table in bags. Raises UsageError, which names the row, for what cannot be made of them."""
-
-    table: Table
-    codes: NDArray[np.int64]
-    """(N,), the number of the bag of every row."""
-    names: list[str]
-    """Of the bags, in the order of their first rows."""
-
-    @property
-    def first(self) -> NDArray[np.int64]:
-        """(B,), the first row of every bag."""
-        return np.unique(self.codes, return_index=True)[1]
-
-    def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
-        """Raise UsageError where two rows of a bag have other values (N, C); `text` says what a row has."""
-        before = self.first[self.codes]
-        rows = np.flatnonzero((values != values[before]).any(axis=1))
-        if rows.size:
-            row = int(rows[0])
-            first = int(before[row])
-            bag = self.names[self.codes[row]]
-            earlier = f"{text(first)} in {self.table.short_place(first)}"
-            differing = f"bag {bag!r} has the {what} {text(row)}, and {earlier}"
-            raise UsageError(
-                f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
-            )
-
-    def labels(self, options: TableOptions) -> LabelSets:
-        """Return the label sets of the bags."""
-        of_rows = self.table.label_sets(options)
-        sets = of_rows.sets
-        names = np.array(of_rows.names, object)
-        if not len(names):
-            raise UsageError(
-                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
-            )
-        self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
-        nothing = {label: rows[self.first] for label, rows in of_rows.nothing.items()}
-        return of_rows._replace(sets=sets[self.first], nothing=nothing)
-
-    def values(self, name: str, usual: str) -> list[str] | None:
-        """Return a column's value for every bag, None where there is none of the `usual` name."""
-        if name == usual and name not in self.table.frame:
-            return None
-        texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
-        self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
-        return texts[self.first].tolist()
-
-    def split(self, column: str) -> list[str] | None:
-        """Return the part of every bag from a column, None for no such column."""
-        values = self.values(column, "split")
-        if values is None:
-            return None
-        for value in values:
-            if value.casefold() not in PARTS:
-                row = int((self.table.texts(column) == value).argmax())
-                near = hint(value, SPLITS)
-                raise UsageError(
-                    f"{self.table.place(row)}: split {value!r}{near}, expected {', '.join(SPLITS)}"
-                )
-        split = [PARTS[value.casefold()] for value in values]
-        for part in ("train", "test"):
-            if part not in split:
-                raise UsageError(
-                    f"{self.table.path}: the column {column!r} puts no bag into {part}"
-                )
-        return split
-
-    def split_column(self, names: Sequence[str]) -> str:
-        """Return the first column that can be taken for a split, "" for none."""
-        for name in names:
-            texts = {text.casefold() for text in self._texts_or_none(name)}
-            if len(texts) > 1 and texts <= PARTS.keys():
-                try:
-                    self.split(name)
-                except UsageError:
-                    continue
-                return name
-        return ""
-
-    def _texts_or_none(self, name: str) -> list[str]:
-        """Return the different texts of a column, none of a column of lists or objects."""
-        try:
-            return self.table.texts(name).categories.tolist()
-        except UsageError:
-            return []
-
-    def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
-        """Return the columns that may say which bags belong together, with the number of every bag's value.
-
-        These are columns whose values several bags share, while no bag has two. A column of numbers counts only where
-        it is named like an id or a group: other numbers are measured.
-        """
-        shared = {}
-        for name in names:
-            is_number = self.table.frame[name].dtype.kind in "biufMm"
-            if is_number and not (is_id_name(name) or is_group_name(name)):
-                continue
-            values = self._numbered(name)
-            if is_shared_and_unsplit(values, self.codes):
-                shared[name] = values[self.first].tolist()
-        return shared
-
-    def _numbered(self, name: str) -> NDArray[np.int64]:
-        """Return (N,), the number of the value of each row, -1 for an empty field, and for lists and objects."""
-        try:
-            texts = self.table.texts(name)
-        except UsageError:
-            return np.full(len(self.codes), MISSING)
-        is_empty = np.isin(texts.categories, ["", "nan", "None"])
-        return np.where(is_empty[texts.codes], MISSING, texts.codes).astype(np.int64)
-
-    def instance_classes(
-        self, labels: NDArray[np.bool_], names: list[str], nothing: Collection[str] = ()
-    ) -> NDArray[np.int64] | None:
-        """Return (N,) the class of every row from the column `instance_label`; C is background.
-
-        A field is background where it is empty or holds a label that means no class.
-        """
-        if "instance_label" not in self.table.frame:
-            return None
-        texts = self.table.texts("instance_label", "the class of an instance")
-        background = len(names)
-        number_of = {name: number for number, name in enumerate(names)}
-        number_of |= dict.fromkeys(["", *nothing], background)
-        label_names = [class_name(text) for text in texts.categories]
-        for text, name in zip(texts.categories, label_names, strict=True):
-            if name not in number_of:
-                raise unknown_class(self.table.place(int((texts == text).argmax())), name, names)
-        classes: NDArray[np.int64] = np.array([number_of[name] for name in label_names])[
-            texts.codes
-        ]
-        # Every bag may hold background.
-        allowed = np.pad(labels, ((0, 0), (0, 1)), constant_values=True)
-        is_foreign = ~allowed[self.codes, classes]
-        if is_foreign.any():
-            row = int(is_foreign.argmax())
-            raise UsageError(
-                f"{self.table.place(row)}: an instance of {names[classes[row]]!r}, "
-                "which is not among its bag's labels"
-            )
-        return classes
-
-    def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
-        """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
-
-        Marks of labels that mean no class are left out.
-        """
-        if column not in self.table.frame:
-            return None
-        every_mark: Marks = []
-        for row, text in enumerate(self.table.texts(column, column)):
-            place = self.table.place(row)
-            marks: list[Annotation] = []
-            if text:
-                marks = _marks(text, column, form, labels, place)
-                _check_complete(marks, column, labels.sets[row], labels.names, place)
-            every_mark.append(marks)
-        return every_mark
-
-    def mark_rows(self, marks: Marks) -> list[list[int]]:
-        """Return the row of each mark: here all marks of a bag are in its own row."""
-        return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
-
-
-def _marks(
-    text: str, column: str, form: MarkForm, labels: LabelSets, place: str
-) -> list[Annotation]:
-    """Return the marks in a field. Raises UsageError."""
-    try:
-        items = [(class_name(str(name)), numbers) for name, *numbers in json.loads(text)]
-    except (ValueError, TypeError, RecursionError) as error:
-        expected = f"expected JSON, a list of {EXPECTED_MARKS[form]}"
-        raise UsageError(
-            f"{place}: {column} {text[:60]!r} cannot be read ({error}), {expected}"
-        ) from None
-    marks = []
-    for name, numbers in items:
-        if not is_mark(numbers, form):
-            got = str([name, *numbers])[:60]
-            expected = EXPECTED_MARKS[form]
-            raise WrongMarkError(f"{place}: {column}: {got} is wrong; expected {expected}")
-        if name in labels.nothing:
-            continue
-        if name not in labels.names:
-            raise unknown_class(place, name, labels.names)
-        marks.append(Annotation(labels.names.index(name), tuple(numbers)))
-    if form == "events":
-        marks.sort(key=lambda mark: mark.place)
-    return marks
-
-
-def is_mark(numbers: Sequence[Any], form: MarkForm) -> bool:
-    """Return whether values are the numbers of a mark."""
-    if form == "events":
-        return are_numbers(numbers, 2) and 0 <= numbers[0] < numbers[1]
-    return are_numbers(numbers, 4) and has_extent(tuple(numbers), form)
-
-
-def _check_complete(
-    marks: list[Annotation], column: str, labels: NDArray[np.bool_], names: list[str], place: str
-) -> None:
-    """Raise UsageError where marks are not of all classes of a label set (C,), and of no other."""
-    marked = {mark.cls for mark in marks}
-    expected = set(np.flatnonzero(labels).tolist())
-    if marked != expected:
-        marked_text = set_text(names[c] for c in marked)
-        label_text = set_text(names[c] for c in expected)
-        expected_marks = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
-        raise UsageError(f"{place}: the {column} are of {marked_text}, {expected_marks}")
-
-
-def take_rows(table: Table, column: str, kind: str) -> Bagged:
-    """Return each row of a table as a bag, named by a column, see `Table.unique`."""
-    names = table.unique(column, kind)
-    return Bagged(table, np.arange(len(names)), names)
-
-
-def group_rows(table: Table, bag: str) -> Bagged:
-    """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
-    texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
-    return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())
-
-
-def words_of(name: str) -> list[str]:
-    """Return the words in the name of a column or array, such as slide, patient and id of slide/patientID_2."""
-    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-
-
-def is_group_name(name: str) -> bool:
-    """Return whether a column is named like what bags share, such as case_id or patient."""
-    words = set(words_of(name))
-    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | _NUMBERS
-
-
-def is_id_name(name: str) -> bool:
-    """Return whether a column is named like one of ids, such as lesion_id."""
-    return not _IDS.isdisjoint(words_of(name))
-
-
-def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
-    """Return the error of a name that is no class, with the closest class."""
-    return UsageError(
-        f"{place}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})"
-    )
-
-
-def set_text(names: Iterable[str]) -> str:
-    """Return a label set for a message."""
-    return "{" + ", ".join(sorted(names)) + "}"
-
-
-def abbreviate(names: Sequence[str], most: int = 8) -> str:
-    """Return names as text for a message: the first `most`, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def read_table(path: Path, text: Collection[str] = (), form: TableFormat = USUAL) -> Table:
     """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
     chunks = list(read_chunks(path, {*NAMES, *text}, form))
     frame = chunks[0] if len(chunks) == 1 else pd.concat(chunks)
     return Table(path, frame, form)
-
-
-_GROUPS = {
-    "case", "cases", "patient", "patients", "subject", "subjects", "participant", "person", "donor", "individual",
-    "animal", "mouse", "family", "group", "groups", "specimen", "sample", "slide", "speaker", "user", "scan",
-    "session", "recording", "video", "pid", "mrn",
-}  # fmt: skip
-_IDS = {"id", "ids", "uid", "idx"}
-_NUMBERS = {"number", "no", "nr", "code", "name", "barcode"}
-_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
-"""The name that pandas gives to columns without one."""

@@ -15,9 +15,12 @@ from milbench.contracts.bags import Origin
 from milbench.contracts.folds import Folds
 from milbench.contracts.problem import BagFormat
 from milbench.contracts.task import Task
-from milbench.data.bag_checks import check_bags, checked_splits, fatal
+from milbench.data.bag_checks import check_bags
 from milbench.data.catalog import find_file
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.findings import fatal
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
+from milbench.data.split_checks import checked_splits
 from milbench.data.splits import BagSplit, count_folds, mean_overlap, split_bags, split_files
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError

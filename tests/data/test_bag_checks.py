@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from milbench.data import bag_checks
+from milbench.data.annotations import Annotation
 from milbench.data.bag_checks import check_bags
 from milbench.data.own_bags import OwnBags
-from milbench.data.table import Annotation
 from milbench.data.table_options import FeatureOptions, SequenceOptions, TableOptions
 from milbench.likelihood import EXACT_LABEL_LIMIT
 from tests._helpers.own_bags import own_bags, store_of

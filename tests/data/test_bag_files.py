@@ -1,4 +1,7 @@
+"""Files with an array of features: every format, and one line for what cannot be read."""
+
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,25 +9,36 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from milbench.data.bags_store import single
-from milbench.data.own_bags import load_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
-def bag_features(folder: Path, names: list[str], key: str = "") -> list[Any]:
+def load(folder: Path, names: list[str], key: str = "") -> OwnBags:
+    """Return bags whose files a table names; the last one has a class, and so have some others."""
+    rows = ["bag,labels,path"]
+    for number, name in enumerate(names):
+        is_last = number == len(names) - 1
+        label = "x" if number % 2 or is_last else ""
+        rows.append(f"bag {number},{label},{name}")
+    (folder / "t.csv").write_text("\n".join(rows))
+    return load_bags(folder / "t.csv", FeatureOptions(table="", features="@path", key=key))
+
+
+def bag_features(folder: Path, names: list[str], key: str = "") -> list[NDArray[np.float32]]:
     """Return the features of bags whose files a table names."""
-    rows = [f"bag {n},{'x' * (n % 2 or len(names) == 1)},{name}" for n, name in enumerate(names)]
-    (folder / "t.csv").write_text("\n".join(["bag,labels,path", *rows]))
-    found = load_bags(folder / "t.csv", FeatureOptions(table="", features="@path", key=key)).store
-    return [single(found[bag], found.dtype) for bag in range(len(found))]
+    store = load(folder, names, key).store
+    return [store.single(bag) for bag in range(len(store))]
 
 
 def write(folder: Path, name: str, **arrays: Any) -> None:
+    """Write arrays by their names in the format of the file's ending; in HDF5 they are in a group."""
     path = folder / name
     if path.suffix == ".npy":
         np.save(path, next(iter(arrays.values())))
@@ -40,46 +54,71 @@ def write(folder: Path, name: str, **arrays: Any) -> None:
         torch.save({key: torch.from_numpy(array) for key, array in arrays.items()}, path)
 
 
-@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.hdf5", "a.pt", "a.safetensors"])
-@pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_every_format_gives_the_same_features_and_keeps_their_type(
-    tmp_path: Path, name: str, dtype: str
-) -> None:
+FORMATS = pytest.mark.parametrize(
+    "name", ["a.npy", "a.npz", "a.h5", "a.hdf5", "a.pt", "a.safetensors"]
+)
+TYPES = pytest.mark.parametrize("dtype", ["f4", "f2"])
+
+
+@FORMATS
+@TYPES
+def test_every_format_gives_the_same_features(tmp_path: Path, name: str, dtype: str) -> None:
     values = FEATURES.astype(dtype) / 3
     write(tmp_path, name, x=values)
     (found,) = bag_features(tmp_path, [name])
     assert found.dtype == np.float32
     assert np.array_equal(found, values.astype(np.float32))
-    assert (
-        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).store[0].dtype
-        == dtype
-    )
 
 
-@pytest.mark.parametrize(
+@FORMATS
+@TYPES
+def test_features_are_kept_in_the_type_of_their_file(tmp_path: Path, name: str, dtype: str) -> None:
+    write(tmp_path, name, x=FEATURES.astype(dtype))
+    assert load(tmp_path, [name]).store[0].dtype == dtype
+
+
+SEVERAL_ARRAYS = pytest.mark.parametrize(
     ("name", "key"), [("a.npz", "x"), ("a.h5", "group/x"), ("a.pt", "x"), ("a.safetensors", "x")]
 )
+
+
+@SEVERAL_ARRAYS
 def test_a_key_names_one_of_several_arrays(tmp_path: Path, name: str, key: str) -> None:
     write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
-    assert np.array_equal(bag_features(tmp_path, [name], key)[0], FEATURES)
+    (found,) = bag_features(tmp_path, [name], key)
+    assert np.array_equal(found, FEATURES)
+
+
+@SEVERAL_ARRAYS
+def test_several_arrays_without_a_key_are_refused(tmp_path: Path, name: str, key: str) -> None:
+    write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
     with pytest.raises(
         UsageError, match=r"expected one array, or -p task\.key with the name of one"
     ):
-        bag_features(tmp_path, [name])
+        load(tmp_path, [name])
+
+
+@SEVERAL_ARRAYS
+def test_a_misspelt_key_is_named_with_the_closest(tmp_path: Path, name: str, key: str) -> None:
+    write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
     with pytest.raises(UsageError, match=f"no '{key}s'; did you mean '{key}'"):
-        bag_features(tmp_path, [name], f"{key}s")
+        load(tmp_path, [name], f"{key}s")
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
 def test_a_leading_axis_of_one_slide_is_left_out(tmp_path: Path, name: str) -> None:
     write(tmp_path, name, features=FEATURES[None])
-    assert np.array_equal(bag_features(tmp_path, [name])[0], FEATURES)
-    if name == "a.h5":
-        with h5py.File(tmp_path / name, "w") as file:
-            file["features"], file["coords"] = FEATURES[None], np.arange(6).reshape(1, 3, 2)
-        coords = load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="@path")).coords
-        assert coords is not None
-        assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
+    (found,) = bag_features(tmp_path, [name])
+    assert np.array_equal(found, FEATURES)
+
+
+def test_a_leading_axis_of_coordinates_is_left_out(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["features"] = FEATURES[None]
+        file["coords"] = np.arange(6).reshape(1, 3, 2)
+    coords = load(tmp_path, ["a.h5"]).coords
+    assert coords is not None
+    assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -87,34 +126,50 @@ def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
     write(tmp_path, "flat.npy", x=FEATURES.ravel())
     write(tmp_path, "text.npy", x=np.array([["a", "b"]]))
-    names = ["good.npy", "gone.npy", "", "bad.npz", "flat.npy", "text.npy", "a.txt"]
     (tmp_path / "a.txt").write_text("1 2")
+    names = ["good.npy", "gone.npy", "", "bad.npz", "flat.npy", "text.npy", "a.txt"]
     with pytest.raises(UsageError, match="6 of 7 files cannot be read") as caught:
-        bag_features(tmp_path, names)
+        load(tmp_path, names)
     message = str(caught.value)
-    for part in ("row 3: gone.npy: not found", "row 4: no file", "row 5: bad.npz", "the shape (6,)",
-                 "row 7: text.npy: expected numbers", "row 8: a.txt: expected a file .npy"):  # fmt: skip
-        assert part in message
+    assert "row 3: gone.npy: not found" in message
+    assert "row 4: no file" in message
+    assert "row 5: bad.npz" in message
+    assert (
+        "row 6: flat.npy: expected an array of instances by features, got the shape (6,)" in message
+    )
+    assert "row 7: text.npy: expected numbers" in message
+    assert "row 8: a.txt: expected a file .npy" in message
     assert "good" not in message
 
 
 class Trap:
+    """Makes a file where it is unpickled."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("sprung"),)
 
 
-@pytest.mark.parametrize("damage", [
-    lambda content: content[: len(content) // 2], lambda content: b"\x93NUMPY\x01\x00" + bytes(range(200)),
-])  # fmt: skip
+def first_half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def garbage_with_a_header(content: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + bytes(range(200))
+
+
+@pytest.mark.parametrize("damage", [first_half, garbage_with_a_header])
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
-def test_a_damaged_file_is_named_with_its_row(tmp_path: Path, name: str, damage: Any) -> None:
+def test_a_damaged_file_is_named_with_its_row(
+    tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
     write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))
     write(tmp_path, name, x=np.ones((500, 2), np.float32))
-    (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
+    path = tmp_path / name
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
         UsageError, match=rf"1 of 2 files cannot be read: .*t\.csv, row 3: {name}: "
     ) as caught:
-        bag_features(tmp_path, ["good.npy", name])
+        load(tmp_path, ["good.npy", name])
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("instances.npy"))
 
@@ -133,32 +188,55 @@ def test_nothing_is_unpickled(tmp_path: Path, name: str, monkeypatch: pytest.Mon
     assert "weights_only=False" not in str(caught.value), "no hint how to run it after all"
 
 
-@pytest.mark.parametrize("values", [[1, -1, 0], [b"y", b"", b"x"]])
+INSTANCE_LABELS = pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([1, -1, 0], id="numbers"),
+        pytest.param([b"y", b"", b"x"], id="names"),
+    ],
+)
+"""One instance of y, one of background and one of x, where the classes are x and y."""
+
+
+def load_slide(folder: Path, labels: str, ending: str = ".h5") -> OwnBags:
+    """Return the bag s1 with its file, where the classes are x and y."""
+    (folder / "t.csv").write_text(f"bag,labels\ns1,{labels}\n")
+    options = FeatureOptions(table="", features=f"*{ending}", classes="x;y")
+    return load_bags(folder / "t.csv", options)
+
+
+@INSTANCE_LABELS
 def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[Any]) -> None:
     with h5py.File(tmp_path / "s1.h5", "w") as file:
-        file["features"], file["instance_labels"] = FEATURES, values
-    (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
-    known = load_bags(
-        tmp_path / "t.csv", FeatureOptions(table="", features="*.h5")
-    ).instance_classes
-    assert known is not None
-    assert known.tolist() == [1, 2, 0], "2 is background"
-    (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
+        file["features"] = FEATURES
+        file["instance_labels"] = values
+    found = load_slide(tmp_path, "x;y").instance_classes
+    assert found is not None
+    background = 2
+    assert found.tolist() == [1, background, 0]
+
+
+@INSTANCE_LABELS
+def test_classes_of_instances_that_the_bag_lacks_are_refused(
+    tmp_path: Path, values: list[Any]
+) -> None:
+    with h5py.File(tmp_path / "s1.h5", "w") as file:
+        file["features"] = FEATURES
+        file["instance_labels"] = values
     with pytest.raises(
         UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"
     ):
-        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.h5", classes="x;y"))
+        load_slide(tmp_path, "x")
 
+
+def test_classes_of_instances_that_are_pickled_are_refused(tmp_path: Path) -> None:
     # As pandas has texts, and numpy saves them.
-    np.savez(
-        tmp_path / "s1.npz",
-        features=FEATURES,
-        instance_labels=np.array(["x", "", "y"], dtype=object),
-    )
+    names = np.array(["x", "", "y"], dtype=object)
+    np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=names)
     with pytest.raises(
         UsageError, match=r"s1.npz: instance_labels cannot be read: Object arrays cannot be loaded"
     ):
-        load_bags(tmp_path / "t.csv", FeatureOptions(table="", features="*.npz"))
+        load_slide(tmp_path, "x;y", ".npz")
 
 
 @pytest.mark.parametrize("values", [np.array([1, "a", None], object), np.array([{"a": 1}])])

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from milbench.data import bags_store, own_bags
-from milbench.data.own_bags import load_bags
+from milbench.data import bags_store, pack_feature_files, pack_features
+from milbench.data.bags_store import BagStore
+from milbench.data.load_bags import load_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 from tests._helpers.own_bags import store_of
@@ -22,52 +24,118 @@ def slides(folder: Path, dtype: str = "f4") -> Path:
     """Write slides.csv and a file of features for each of its six rows."""
     rng = np.random.default_rng(0)
     (folder / "features").mkdir(parents=True)
-    for n in range(6):
-        np.save(folder / f"features/s{n}.npy", rng.normal(3, 2, size=(20 + 7 * n, 5)).astype(dtype))
-    rows = [f"s{n},{'x' * (n % 2)}" for n in range(6)]
-    (folder / "slides.csv").write_text("\n".join(["slide_id,label", *rows]))
-    return folder / "slides.csv"
+    for number in range(6):
+        values = rng.normal(3, 2, size=(20 + 7 * number, 5))
+        np.save(folder / f"features/s{number}.npy", values.astype(dtype))
+    return table_of_slides(folder, 6)
 
 
-@pytest.mark.parametrize("sizes", [[1, 1, 1], [3, 5, 1, 900, 2], [5000], [2, 4000, 4000, 1, 1]])
-def test_moments_and_extremes_are_those_of_all_numbers(
-    sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def table_of_slides(folder: Path, count: int) -> Path:
+    """Write slides.csv, in which every second slide has the class x."""
+    rows = ["slide_id,label"]
+    for number in range(count):
+        label = "x" if number % 2 else ""
+        rows.append(f"s{number},{label}")
+    path = folder / "slides.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scan 85 rows of three features together, so that bags are larger and smaller than a block."""
     monkeypatch.setattr(bags_store, "BLOCK", 1 << 8)
+
+
+SIZES = pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([1, 1, 1], id="bags of one"),
+        pytest.param([3, 5, 1, 900, 2], id="one large bag"),
+        pytest.param([5000], id="one bag"),
+        pytest.param([2, 4000, 4000, 1, 1], id="two large bags"),
+    ],
+)
+
+
+def instances(sizes: list[int]) -> list[NDArray[np.float32]]:
+    """Return bags of three features far from zero, where sums of squares would lose all digits."""
     rng = np.random.default_rng(1)
-    parts = [(1e6 + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
-    store, every = store_of(parts), np.concatenate(parts).astype(np.longdouble)
-    mean, spread = store.standard(np.arange(len(sizes)))
+    return [(1e6 + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
+
+
+@SIZES
+@pytest.mark.usefixtures("small_blocks")
+def test_means_and_deviations_are_those_of_all_numbers(sizes: list[int]) -> None:
+    parts = instances(sizes)
+    mean, spread = store_of(parts).standard(np.arange(len(sizes)))
+    every = np.concatenate(parts).astype(np.longdouble)
     np.testing.assert_allclose(mean, every.mean(axis=0).astype(float), rtol=1e-12)
     np.testing.assert_allclose(spread, every.std(axis=0).astype(float), rtol=1e-9, atol=1e-9)
-    for feature in range(3):
-        low, next_low, next_high, high = store.ends()[:, feature].tolist()
-        different = np.unique(every[:, feature])
-        assert (low, high) == (different[0], different[-1])
-        if len(different) > 1:
-            assert (next_low, next_high) == (different[1], different[-2])
-    assert len({bytes(digest) for digest in store.digests}) == len(
-        {part.tobytes() for part in parts}
-    )
 
 
-def test_a_constant_feature_has_no_spread_at_all() -> None:
-    parts = [np.full((n, 2), 0.1, np.float32) for n in (3, 70_000)]
-    assert store_of(parts).standard(np.arange(2))[1].tolist() == [0, 0]
-    assert store_of(parts).constant().all()
+@SIZES
+@pytest.mark.usefixtures("small_blocks")
+def test_extremes_are_those_of_all_numbers(sizes: list[int]) -> None:
+    parts = instances(sizes)
+    every = np.concatenate(parts)
+    for feature, ends in enumerate(store_of(parts).ends().T.tolist()):
+        # No feature of these bags has a single value.
+        different = np.unique(every[:, feature]).tolist()
+        assert ends == [different[0], different[1], different[-2], different[-1]]
 
 
-def test_npy_files_stay_and_other_files_are_packed(tmp_path: Path) -> None:
-    table = slides(tmp_path / "a", dtype="f2")
-    bags = load_bags(table, FILES)
-    assert bags.store.packed is None
+def test_a_feature_of_one_value_has_no_second_one() -> None:
+    ends = store_of([np.full((3, 1), 0.5, np.float32)]).ends()
+    assert ends[:, 0].tolist() == [0.5, np.inf, -np.inf, 0.5]
+
+
+@SIZES
+@pytest.mark.usefixtures("small_blocks")
+def test_bags_of_other_content_have_other_digests(sizes: list[int]) -> None:
+    parts = instances(sizes)
+    contents = {part.tobytes() for part in parts}
+    digests = {bytes(digest) for digest in store_of(parts).digests}
+    assert len(digests) == len(contents)
+
+
+@pytest.fixture
+def constant() -> BagStore:
+    """A small and a large bag of the same number."""
+    return store_of([np.full((count, 2), 0.1, np.float32) for count in (3, 70_000)])
+
+
+def test_a_constant_feature_has_no_spread_at_all(constant: BagStore) -> None:
+    _, spread = constant.standard(np.arange(2))
+    assert spread.tolist() == [0, 0]
+
+
+def test_a_constant_feature_is_found(constant: BagStore) -> None:
+    assert constant.constant().tolist() == [True, True]
+
+
+def test_npy_files_of_one_type_stay_where_they_are(tmp_path: Path) -> None:
+    store = load_bags(slides(tmp_path, dtype="f2"), FILES).store
+    assert store.packed is None
     assert not list(tmp_path.rglob("instances.npy"))
-    assert isinstance(bags.store[3], np.memmap)
-    np.save(tmp_path / "a/features/s2.npy", np.ones((4, 5), np.float32))
+    assert isinstance(store[3], np.memmap)
+
+
+def test_npy_files_of_two_types_are_packed(tmp_path: Path) -> None:
+    table = slides(tmp_path, dtype="f2")
+    of_one_type = load_bags(table, FILES).store
+    np.save(tmp_path / "features/s2.npy", np.ones((4, 5), np.float32))
     mixed = load_bags(table, FILES).store
     assert mixed.packed is not None
     assert mixed.packed.dtype == np.float32
-    assert np.array_equal(mixed.single(3), bags.store.single(3))
+    assert np.array_equal(mixed.single(3), of_one_type.single(3))
+
+
+def test_files_of_another_date_are_the_same_data(tmp_path: Path) -> None:
+    table = slides(tmp_path)
+    first = load_bags(table, FILES)
+    os.utime(tmp_path / "features/s1.npy", (1, 1))
+    assert load_bags(table, FILES).digest == first.digest
 
 
 def test_a_second_reader_reads_no_table_and_no_file(
@@ -75,18 +143,14 @@ def test_a_second_reader_reads_no_table_and_no_file(
 ) -> None:
     table = slides(tmp_path)
     first = load_bags(table, FILES)
-    os.utime(tmp_path / "features/s1.npy", (1, 1))
-    assert load_bags(table, FILES).digest == first.digest, (
-        "another date is the same data, read again"
-    )
-    for name in ("read_table", "read_chunks", "open_features"):
-        monkeypatch.setattr(own_bags, name, None)
+    # Nothing can be read now.
+    monkeypatch.setattr(pack_features, "read_table", None)
+    monkeypatch.setattr(pack_features, "read_chunks", None)
+    monkeypatch.setattr(pack_feature_files, "open_features", None)
     again = load_bags(table, FILES)
-    assert (again.digest, again.bags, again.labels.tolist()) == (
-        first.digest,
-        first.bags,
-        first.labels.tolist(),
-    )
+    assert again.digest == first.digest
+    assert again.bags == first.bags
+    assert again.labels.tolist() == first.labels.tolist()
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(
@@ -107,11 +171,12 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 
 
 def test_what_a_killed_process_leaves_is_removed_later(tmp_path: Path) -> None:
-    load_bags(table := slides(tmp_path), FILES)
+    table = slides(tmp_path)
+    load_bags(table, FILES)
     (kept,) = (tmp_path / ".bags").iterdir()
     kept.rename(kept.with_name(f".{kept.name}-killed"))
     assert len(load_bags(table, FILES)) == 6
-    assert [*(tmp_path / ".bags").iterdir()] == [kept]
+    assert list((tmp_path / ".bags").iterdir()) == [kept]
 
 
 CELL = """
@@ -135,16 +200,14 @@ main()
 def test_a_cell_trains_on_more_data_than_it_may_hold(tmp_path: Path) -> None:
     """On 1.5 GB in sparse files, under a limit of 0.9 GB of anonymous memory: cells at once share the mapped pages."""
     (tmp_path / "features").mkdir()
-    for n in range(10):
-        path = tmp_path / f"features/s{n}.npy"
+    for number in range(10):
+        path = tmp_path / f"features/s{number}.npy"
         array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(36_600, 1024))
-        array[:10] = np.random.default_rng(n).normal(size=(10, 1024))
+        array[:10] = np.random.default_rng(number).normal(size=(10, 1024))
         del array
-    (tmp_path / "slides.csv").write_text(
-        "\n".join(["slide_id,label", *(f"s{n},{'x' * (n % 2)}" for n in range(10))])
-    )
+    table = table_of_slides(tmp_path, 10)
+    # 10 files x 36,600 instances x 1,024 features x 4 bytes.
     assert sum(path.stat().st_size for path in tmp_path.glob("features/*")) > 1.49e9
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    assert b"done" in subprocess.check_output(
-        [sys.executable, "-c", CELL, tmp_path / "slides.csv"], env=env
-    )
+    printed = subprocess.check_output([sys.executable, "-c", CELL, table], env=env)
+    assert b"done" in printed

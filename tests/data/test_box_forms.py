@@ -11,7 +11,8 @@ from PIL import Image
 
 from milbench import UsageError
 from milbench.data.bag_checks import check_bags
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions
 
 WIDTH, HEIGHT = 40, 20

@@ -14,6 +14,7 @@ from tests._helpers.svhn_files import write_struct
 
 ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
 THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
+"""Label, left, top, width and height of every digit; a label of 10 is a 0."""
 
 
 @pytest.fixture
@@ -28,12 +29,17 @@ def written(tmp_path: Path) -> Path:
 def test_the_files_of_these_tests_have_the_structure_of_svhn(written: Path) -> None:
     """Read back by the few lines that every reader of SVHN has, not by the code under test."""
     with h5py.File(written) as file:
-        names, boxes = file["digitStruct/name"], file["digitStruct/bbox"]
-        assert names.shape == boxes.shape == (2, 1)
-        assert ["".join(chr(c) for c in file[r][:, 0]) for r in names[:, 0]] == ["3.png", "x.png"]
-        two, one = (file[r] for r in boxes[:, 0])
-        assert [file[r][0, 0] for r in two["label"][:, 0]] == [4, 10]
-        assert [file[r][0, 0] for r in two["height"][:, 0]] == [4, 8]
+        names = file["digitStruct/name"]
+        boxes = file["digitStruct/bbox"]
+        assert names.shape == (2, 1)
+        assert boxes.shape == (2, 1)
+        texts = [file[reference][:, 0] for reference in names[:, 0]]
+        assert ["".join(map(chr, text)) for text in texts] == ["3.png", "x.png"]
+        two = file[boxes[0, 0]]
+        one = file[boxes[1, 0]]
+        assert [file[reference][0, 0] for reference in two["label"][:, 0]] == [4, 10]
+        assert [file[reference][0, 0] for reference in two["height"][:, 0]] == [4, 8]
+        # A single digit has its number in place of a reference.
         assert one["label"].shape == (1, 1)
         assert one["label"][0, 0] == 10
         assert one["left"].dtype == np.float64
@@ -41,13 +47,16 @@ def test_the_files_of_these_tests_have_the_structure_of_svhn(written: Path) -> N
 
 def test_records_have_digits_and_boxes_in_the_order_of_reading(written: Path) -> None:
     first, second = digit_struct.read(written)
-    assert (first.name, first.classes) == ("3.png", (4, 0))
+    assert first.name == "3.png"
+    assert first.classes == (4, 0)
     assert first.boxes.tolist() == [[1, -2, 3, 4], [5, 6.5, 7, 8]]
-    assert (second.name, second.classes) == ("x.png", (0,))
+    assert second.name == "x.png"
+    assert second.classes == (0,)
     assert second.boxes.tolist() == [[1, 1, 1, 1]]
 
 
 def other_count(path: Path) -> None:
+    """Write a number of three digits with one `top`."""
     write_struct(path, [("1.png", ONE), ("2.png", THREE)])
     with h5py.File(path, "r+") as file:
         group = file[file["digitStruct/bbox"][1, 0]]
@@ -67,27 +76,42 @@ def huge(path: Path) -> None:
 
 
 def truncated(path: Path) -> None:
-    write_struct(path, [(f"{n}.png", THREE) for n in range(20)])
+    write_struct(path, [(f"{number}.png", THREE) for number in range(20)])
     path.write_bytes(path.read_bytes()[:-5000])
 
 
-def given(digits: Any) -> Callable[[Path], None]:
-    return lambda path: write_struct(path, [("1.png", ONE), ("2.png", digits)])
+def of(*records: tuple[str, Any]) -> Callable[[Path], None]:
+    """Return what writes a file of these records."""
+    return lambda path: write_struct(path, list(records))
+
+
+def second(*digits: tuple[float, ...]) -> Callable[[Path], None]:
+    """Return what writes a file whose second record has these digits."""
+    return of(("1.png", ONE), ("2.png", list(digits)))
+
+
+def nothing(path: Path) -> None:
+    """Write no file."""
+
+
+def older_format(path: Path) -> None:
+    path.write_bytes(b"MATLAB 5.0")
 
 
 @pytest.mark.parametrize(("write", "complaint"), [
-    (lambda path: None, r"digitStruct.mat not found$"),
-    (lambda path: path.write_bytes(b"MATLAB 5.0"), r"digitStruct.mat is damaged: no HDF5 file"),
-    (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
-    (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
-    (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
-    (given([]), r"record 2 \(2.png\) has {'label': \[\], .* for each digit"),
-    (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has .*'left': \[nan\]"),
-    (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10"),
-    (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has .*'width': \[0.0\]"),
-    (other_count, r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]"),
-    (truncated, "is damaged"),
-    (huge, "is damaged: no HDF5 file with SVHN's records"),
+    pytest.param(nothing, r"digitStruct.mat not found$", id="no file"),
+    pytest.param(older_format, r"digitStruct.mat is damaged: no HDF5 file", id="no HDF5"),
+    pytest.param(of(), r"digitStruct.mat has no records", id="no records"),
+    pytest.param(of(("1.png", ONE), ("1.png", ONE)), "record 2 names 1.png a second time", id="a name twice"),
+    pytest.param(of(("../1.png", ONE)), "record 1 names '../1.png', which is no plain name", id="another folder"),
+    pytest.param(second(), r"record 2 \(2.png\) has {'label': \[\], .* for each digit", id="no digits"),
+    pytest.param(second((1, float("nan"), 2, 3, 4)), r"record 2 \(2.png\) has .*'left': \[nan\]", id="nan"),
+    pytest.param(second((11, 1, 2, 3, 4)),
+                 r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10", id="label"),
+    pytest.param(second((1, 1, 2, 0, 4)), r"record 2 \(2.png\) has .*'width': \[0.0\]", id="no width"),
+    pytest.param(other_count, r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]", id="lengths"),
+    pytest.param(truncated, "is damaged", id="cut short"),
+    pytest.param(huge, "is damaged: no HDF5 file with SVHN's records", id="huge"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(
     tmp_path: Path, write: Callable[[Path], None], complaint: str

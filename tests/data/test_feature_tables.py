@@ -1,3 +1,5 @@
+"""Tables of features: what is read of them, and one line for what is wrong."""
+
 import os
 from pathlib import Path
 from typing import Any
@@ -6,14 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.data.load_bags import load_bags
 from milbench.data.new_bags import new_bags
-from milbench.data.own_bags import OwnBags, load_bags
-from milbench.data.table import read_table
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import Table, read_table
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
 
 def parts(table: OwnBags) -> list[list[list[float]]]:
+    """Return the instances of each bag."""
     return [table.store.single(bag).tolist() for bag in range(len(table))]
 
 
@@ -27,95 +31,179 @@ b,,5,x,1e2
 """
 
 
-def load(folder: Path, text: str, columns: FeatureOptions | None = None) -> Any:
+USUAL = FeatureOptions(table="")
+
+
+def load(folder: Path, text: str, options: FeatureOptions = USUAL) -> OwnBags:
+    """Write bags.csv and return its bags."""
     (folder / "bags.csv").write_text(text, "utf-8")
-    return load_bags(folder / "bags.csv", columns or FeatureOptions(table=""))
+    return load_bags(folder / "bags.csv", options)
 
 
-def test_a_row_an_instance(tmp_path: Path) -> None:
+def classes_of_instances(table: OwnBags) -> list[int]:
+    assert table.instance_classes is not None
+    classes: list[int] = table.instance_classes.tolist()
+    return classes
+
+
+def test_rows_of_a_name_are_the_instances_of_a_bag(tmp_path: Path) -> None:
     table = load(tmp_path, TEXT)
     assert table.bags == ["7", "b", "c"]
+    assert parts(table) == [[[1, 0.5], [3, 2.5]], [[2, 1.5], [5, 100]], [[4, -1]]]
+    assert table.store.sizes.tolist() == [2, 2, 1]
+
+
+def test_every_instance_knows_its_row(tmp_path: Path) -> None:
+    rows = load(tmp_path, TEXT).rows
+    assert rows is not None
+    assert rows.tolist() == [0, 2, 1, 4, 3]
+
+
+def test_label_sets_are_those_of_the_bags(tmp_path: Path) -> None:
+    table = load(tmp_path, TEXT)
     assert table.class_names == ["cat", "dog", "eel"]
     assert table.labels.tolist() == [[True, True, False], [False] * 3, [False, False, True]]
+
+
+def test_columns_of_numbers_are_features_and_others_are_not(tmp_path: Path) -> None:
+    table = load(tmp_path, TEXT)
     assert table.feature_names == ["size", "weight"]
     assert table.ignored == ["kind"]
-    assert parts(table) == [[[1, 0.5], [3, 2.5]], [[2, 1.5], [5, 100]], [[4, -1]]]
-    assert table.rows.tolist() == [0, 2, 1, 4, 3]
-    assert table.store.sizes.tolist() == [2, 2, 1]
-    assert (table.instance_classes, table.groups, table.split) == (None, None, None)
+
+
+def test_what_a_table_does_not_say_is_none(tmp_path: Path) -> None:
+    table = load(tmp_path, TEXT)
+    assert table.instance_classes is None
+    assert table.groups is None
+    assert table.split is None
+
+
+ONE_SIGN = "caf\u00e9"
+TWO_SIGNS = "cafe\u0301"
+"""One word by Unicode's two forms: a letter with its accent, and a letter before an accent."""
+BOTH_FORMS = (
+    "bag,labels,instance_label,size\n"
+    f"a,{ONE_SIGN},{TWO_SIGNS},1\n"
+    f"b,{TWO_SIGNS},,2\n"
+    f"b,{ONE_SIGN},{ONE_SIGN},3\n"
+)
 
 
 def test_two_forms_of_a_letter_are_one_class(tmp_path: Path) -> None:
-    one, two = "caf\u00e9", "cafe\u0301"
-    text = f"bag,labels,instance_label,size\na,{one},{two},1\nb,{two},,2\nb,{one},{one},3\n"
-    table = load(tmp_path, text)
-    assert table.class_names == [one]
+    table = load(tmp_path, BOTH_FORMS)
+    assert table.class_names == [ONE_SIGN]
     assert table.labels.tolist() == [[True], [True]]
-    assert table.instance_classes.tolist() == [0, 1, 0]
-    assert load(tmp_path, text, FeatureOptions(table="", classes=two)).class_names == [one]
+    background = 1
+    assert classes_of_instances(table) == [0, background, 0]
 
 
-def test_columns_of_zero_and_one_are_classes(tmp_path: Path) -> None:
-    text = "name,has_a,has_b,f1,f2,other\nx,1,0,1,2,9\nx,1,0,3,4,9\ny,0,0,5,6,9\n"
-    table = load(
-        tmp_path, text, FeatureOptions(table="", bag="name", labels="has_*", features="f*")
-    )
+def test_a_class_may_be_named_in_another_form_of_its_letters(tmp_path: Path) -> None:
+    options = FeatureOptions(table="", classes=TWO_SIGNS)
+    assert load(tmp_path, BOTH_FORMS, options).class_names == [ONE_SIGN]
+
+
+INDICATORS = "name,has_a,has_b,f1,f2,other\nx,1,0,1,2,9\nx,1,0,3,4,9\ny,0,0,5,6,9\n"
+
+
+def test_patterns_name_columns_of_classes_and_features(tmp_path: Path) -> None:
+    options = FeatureOptions(table="", bag="name", labels="has_*", features="f*")
+    table = load(tmp_path, INDICATORS, options)
     assert table.class_names == ["has_a", "has_b"]
     assert table.labels.tolist() == [[True, False], [False, False]]
     assert table.feature_names == ["f1", "f2"]
     assert table.ignored == ["other"]
-    listed = load(
+
+
+def test_lists_name_columns_of_classes_and_features_in_order(tmp_path: Path) -> None:
+    options = FeatureOptions(table="", bag="name", labels="has_b;has_a", features="other;f2")
+    table = load(tmp_path, INDICATORS, options)
+    assert table.class_names == ["has_b", "has_a"]
+    assert table.labels.tolist() == [[False, True], [False, False]]
+    assert table.feature_names == ["other", "f2"]
+
+
+def test_columns_of_the_usual_names_are_instance_labels_groups_and_split(tmp_path: Path) -> None:
+    table = load(
         tmp_path,
-        text,
-        FeatureOptions(table="", bag="name", labels="has_b;has_a", features="other;f2"),
+        "bag,labels,instance_label,group,split,f\n"
+        "1,a;b,b,g,train,1\n"
+        "1,a;b,,g,train,2\n"
+        "2,a,a,g,test,3\n",
     )
-    assert (listed.class_names, listed.feature_names) == (["has_b", "has_a"], ["other", "f2"])
+    background = 2
+    assert classes_of_instances(table) == [1, background, 0]
+    assert table.groups == ["g", "g"]
+    assert table.split == ["train", "test"]
 
 
-def test_instance_labels_groups_and_split(tmp_path: Path) -> None:
-    text = "bag,labels,instance_label,group,split,f\n1,a;b,b,g,train,1\n1,a;b,,g,train,2\n2,a,a,g,test,3\n"
-    table = load(tmp_path, text)
-    assert table.instance_classes.tolist() == [1, 2, 0], "2 is background"
-    assert (table.groups, table.split) == (["g", "g"], ["train", "test"])
+def test_the_label_na_is_no_missing_value(tmp_path: Path) -> None:
+    assert load(tmp_path, TEXT.replace("eel", "NA")).class_names == ["NA", "cat", "dog"]
 
 
-def test_the_digest_follows_the_content_and_not_the_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bags.tsv", "bags.parquet"])
+def test_the_digest_is_the_same_in_every_format(tmp_path: Path, name: str) -> None:
     text = TEXT.replace("eel", "NA")
-    table = load(tmp_path, text)
-    assert table.class_names == ["NA", "cat", "dog"], "which is no missing value"
+    digest = load(tmp_path, text).digest
     (tmp_path / "bags.tsv").write_text(text.replace(",", "\t"), "utf-8")
     pd.read_csv(tmp_path / "bags.csv", keep_default_na=False).to_parquet(tmp_path / "bags.parquet")
-    for name in ("bags.tsv", "bags.parquet"):
-        assert load_bags(tmp_path / name, FeatureOptions(table="")).digest == table.digest
-    for changed in (
-        text.replace("-1", "-2"),
-        text.replace("NA", "cat"),
-        text.replace("c,NA", "d,NA"),
-    ):
-        assert load(tmp_path, changed).digest != table.digest
+    assert load_bags(tmp_path / name, USUAL).digest == digest
 
 
-def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("-1", "-2", id="a feature"),
+        pytest.param("eel", "cat", id="a label"),
+        pytest.param("c,eel", "d,eel", id="the name of a bag"),
+    ],
+)
+def test_the_digest_of_other_content_is_another(tmp_path: Path, before: str, after: str) -> None:
+    digest = load(tmp_path, TEXT).digest
+    assert load(tmp_path, TEXT.replace(before, after)).digest != digest
+
+
+OF_FILES = FeatureOptions(table="", features="@path")
+TEXT_OF_FILES = "bag,labels,path,note\nx,a;b,parts/x.npy,1\ny,,parts/y.npy,2\n"
+
+
+@pytest.fixture
+def with_files(tmp_path: Path) -> Path:
+    """A folder with the files of two bags, of 3 and 1 instances."""
     (tmp_path / "parts").mkdir()
     np.save(tmp_path / "parts/x.npy", np.arange(6).reshape(3, 2))
     np.save(tmp_path / "parts/y.npy", np.ones((1, 2)))
-    text = "bag,labels,path,note\nx,a;b,parts/x.npy,1\ny,,parts/y.npy,2\n"
-    table = load(tmp_path, text, FeatureOptions(table="", features="@path"))
+    return tmp_path
+
+
+def test_a_column_names_the_file_of_each_bag(with_files: Path) -> None:
+    table = load(with_files, TEXT_OF_FILES, OF_FILES)
     assert table.store.offsets.tolist() == [0, 3, 4]
     assert parts(table) == [[[0, 1], [2, 3], [4, 5]], [[1, 1]]]
     assert table.labels.tolist() == [[True, True], [False, False]]
     assert table.ignored == ["note"]
-    np.save(tmp_path / "parts/y.npy", np.full((1, 2), 7.0))
-    os.utime(tmp_path / "parts/y.npy", ns=(1, 1))
-    again = load_bags(tmp_path / "bags.csv", FeatureOptions(table="", features="@path"))
-    assert parts(again)[-1] == [[7, 7]], "a file that the table names has changed"
-    assert again.digest != table.digest
+
+
+def test_a_file_that_has_changed_is_read_again(with_files: Path) -> None:
+    before = load(with_files, TEXT_OF_FILES, OF_FILES)
+    np.save(with_files / "parts/y.npy", np.full((1, 2), 7.0))
+    os.utime(with_files / "parts/y.npy", ns=(1, 1))
+    after = load_bags(with_files / "bags.csv", OF_FILES)
+    assert parts(after)[-1] == [[7, 7]]
+    assert after.digest != before.digest
+
+
+def test_a_bag_of_files_in_two_rows_is_refused(with_files: Path) -> None:
     with pytest.raises(
         UsageError, match=r"row 4: 'x' is the bag of row 2 too, expected a row for each"
     ):
-        load(tmp_path, text + "x,a;b,parts/x.npy,3\n", FeatureOptions(table="", features="@path"))
+        load(with_files, TEXT_OF_FILES + "x,a;b,parts/x.npy,3\n", OF_FILES)
+
+
+def test_a_new_bag_of_files_in_two_rows_is_refused(with_files: Path) -> None:
+    path = with_files / "bags.csv"
+    path.write_text(TEXT_OF_FILES + "x,a;b,parts/x.npy,3\n")
     with pytest.raises(UsageError, match=r"row 4: 'x' is the bag of row 2 too"):
-        new_bags([tmp_path / "bags.csv"], FeatureOptions(table="", features="@path"), ["f0", "f1"])
+        new_bags([path], OF_FILES, ["f0", "f1"])
 
 
 @pytest.mark.parametrize(("text", "columns", "complaint"), [
@@ -145,28 +233,33 @@ def test_a_mistake_is_named_with_its_row(
     assert "\n" not in str(caught.value)
 
 
-def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
-    frame.to_csv(tmp_path / "t.csv")
-    table = load_bags(tmp_path / "t.csv", FeatureOptions(table=""))
-    assert (table.feature_names, table.ignored) == (["f0"], ["Unnamed: 0"])
-    times = frame.assign(when=pd.to_datetime(["2020-01-01", "2020-01-02"]), remark=["", "1 egg"])
+FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
+
+
+def test_an_index_without_a_name_is_no_feature(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "t.csv")
+    table = load_bags(tmp_path / "t.csv", USUAL)
+    assert table.feature_names == ["f0"]
+    assert table.ignored == ["Unnamed: 0"]
+
+
+def test_times_are_no_features_in_any_format(tmp_path: Path) -> None:
+    times = FRAME.assign(when=pd.to_datetime(["2020-01-01", "2020-01-02"]), remark=["", "1 egg"])
     times.to_parquet(tmp_path / "t.parquet")
-    times.to_csv(tmp_path / "times.csv", index=False)
-    tables = [
-        load_bags(tmp_path / name, FeatureOptions(table="")) for name in ("t.parquet", "times.csv")
-    ]
-    assert [table.feature_names for table in tables] == [["f0"]] * 2
-    assert tables[0].digest == tables[1].digest
+    times.to_csv(tmp_path / "t.csv", index=False)
+    of_parquet = load_bags(tmp_path / "t.parquet", USUAL)
+    of_text = load_bags(tmp_path / "t.csv", USUAL)
+    assert of_parquet.feature_names == ["f0"]
+    assert of_text.feature_names == ["f0"]
+    assert of_parquet.digest == of_text.digest
 
 
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
+    # With the mark that Excel writes first, and spaces around names of columns.
     found = load(tmp_path, "\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n")
-    assert (found.bags, found.class_names, found.feature_names) == (
-        ["007", "1e3"],
-        ["1", "2"],
-        ["f"],
-    )
+    assert found.bags == ["007", "1e3"]
+    assert found.class_names == ["1", "2"]
+    assert found.feature_names == ["f"]
 
 
 @pytest.mark.parametrize(("name", "content", "complaint"), [
@@ -204,52 +297,90 @@ def test_what_is_no_table_is_named_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+LINE_ENDS = pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["Unix", "Windows"])
+
+
+def table_of(folder: Path, rows: list[str], end: str) -> Table:
+    path = folder / "t.csv"
+    path.write_bytes("".join(row + end for row in rows).encode())
+    return read_table(path)
+
+
+@LINE_ENDS
 def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None:
-    path = tmp_path / "t.csv"
     rows = [
         "image,labels,caption",
         'a.png,dog,"A dog',
         'on grass, under trees, at noon"',
-        'b.png,"cat" ,plain',
-        "",
+        "b.png,cat,plain",
     ]
-    path.write_bytes(end.join(rows).encode())
-    assert read_table(path).texts("labels").tolist() == ["dog", "cat"]
-    path.write_bytes(end.join(["a, labels", '1, "x;y"', '2, ""', ""]).encode())
-    assert read_table(path).frame["labels"].tolist() == ["x;y", ""], (
-        "spaces behind a separator belong to no field"
-    )
-    rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
-    path.write_bytes(end.join(rows).encode())
-    assert read_table(path).frame["f1"].tolist() == [2, 4]
+    assert table_of(tmp_path, rows, end).texts("labels").tolist() == ["dog", "cat"]
 
 
-def test_a_table_read_in_chunks_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@LINE_ENDS
+def test_spaces_behind_a_quotation_mark_are_no_mistake(tmp_path: Path, end: str) -> None:
+    # Fields of two lines make the reader look for quotation marks that are not closed.
+    rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass"', 'b.png,"cat" ,plain']
+    assert table_of(tmp_path, rows, end).texts("labels").tolist() == ["dog", "cat"]
+
+
+@LINE_ENDS
+def test_spaces_behind_a_separator_belong_to_no_field(tmp_path: Path, end: str) -> None:
+    rows = ["a, labels", '1, "x;y"', '2, ""']
+    assert table_of(tmp_path, rows, end).frame["labels"].tolist() == ["x;y", ""]
+
+
+@LINE_ENDS
+def test_a_quotation_mark_written_twice_is_part_of_a_text(tmp_path: Path, end: str) -> None:
+    rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4']
+    assert table_of(tmp_path, rows, end).frame["f1"].tolist() == [2, 4]
+
+
+@pytest.fixture
+def long_frame() -> pd.DataFrame:
+    """300 instances of 20 bags, whose rows lie apart."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((300, 3)), columns=["f0", "f1", "f2"])
     frame["bag"] = rng.integers(0, 20, 300)
     frame["labels"] = np.where(frame["bag"] % 2, "odd", "")
     frame["instance_label"] = np.where(rng.random(300) < 0.2, frame["labels"], "")
-    frame.to_csv(path := tmp_path / "t.csv", index=False)
-    whole = load_bags(path, FeatureOptions(table=""))
-    monkeypatch.setenv("MILBENCH_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr("milbench.data.table_files.CHUNK", 1)  # 64 rows
-    parts = load_bags(path, FeatureOptions(table=""))
-    assert parts.digest == whole.digest
-    assert parts.rows is not None
-    assert all(np.array_equal(parts.store[b], whole.store[b]) for b in range(20))
-    assert np.array_equal(parts.rows, np.argsort(pd.factorize(frame["bag"])[0], kind="stable"))
-    assert np.array_equal(parts.store.means, whole.store.means)
-    assert {p.name for p in (tmp_path / "elsewhere").rglob("*.npy")} == {
-        p.name for p in tmp_path.glob(".bags/*/*.npy")
-    }
-    frame["f1"] = frame["f1"].astype(object)
-    frame.loc[250, "f1"] = "seven"
-    frame.to_csv(path, index=False)
+    return frame
+
+
+def read_in_chunks(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> OwnBags:
+    """Read a table in chunks of 64 rows, the fewest there are, into another cache."""
+    monkeypatch.setenv("MILBENCH_CACHE", str(cache))
+    monkeypatch.setattr("milbench.data.table_files.CHUNK", 1)
+    return load_bags(path, USUAL)
+
+
+def test_a_table_read_in_chunks_is_the_same(
+    tmp_path: Path, long_frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    long_frame.to_csv(path, index=False)
+    whole = load_bags(path, USUAL)
+    chunked = read_in_chunks(path, tmp_path / "elsewhere", monkeypatch)
+    assert chunked.digest == whole.digest
+    assert parts(chunked) == parts(whole)
+    assert np.array_equal(chunked.store.means, whole.store.means)
+    assert chunked.rows is not None
+    numbers_of_bags, _ = pd.factorize(long_frame["bag"])
+    assert np.array_equal(chunked.rows, np.argsort(numbers_of_bags, kind="stable"))
+    of_chunks = {file.name for file in (tmp_path / "elsewhere").rglob("*.npy")}
+    of_whole = {file.name for file in tmp_path.glob(".bags/*/*.npy")}
+    assert of_chunks == of_whole
+
+
+def test_a_mistake_in_a_later_chunk_is_named_with_its_row(
+    tmp_path: Path, long_frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    long_frame["f1"] = long_frame["f1"].astype(object)
+    long_frame.loc[250, "f1"] = "seven"
+    long_frame.to_csv(path, index=False)
+    # Rows are counted from 1, and the header is the first.
     with pytest.raises(
         UsageError, match=r"t.csv, row 252: column 'f1' is 'seven', expected a number"
     ):
-        load_bags(path, FeatureOptions(table=""))
+        read_in_chunks(path, tmp_path / "elsewhere", monkeypatch)

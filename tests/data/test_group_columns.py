@@ -9,7 +9,7 @@ import pytest
 
 from milbench.data.bag_checks import check_bags
 from milbench.data.group_columns import is_shared_and_unsplit, stands_in_train_and_test
-from milbench.data.own_bags import load_bags
+from milbench.data.load_bags import load_bags
 from milbench.data.splits import split_bags
 from milbench.data.table_options import FeatureOptions
 
@@ -44,65 +44,76 @@ def test_a_value_stands_in_train_and_test(values: list[int], expected: bool) -> 
     assert stands_in_train_and_test(np.array(values), [0, 1], [2, 3]) is expected
 
 
-def warnings_of(folder: Path, columns: dict[str, list[Any]], **options: Any) -> list[str]:
+def in_fours(prefix: str) -> list[str]:
+    """Return a value for each bag, which four bags in a row share."""
+    return [f"{prefix}{number // 4}" for number in range(BAGS)]
+
+
+def alternating(first: str, second: str) -> list[str]:
+    """Return two values in turn for the bags."""
+    return [second if number % 2 else first for number in range(BAGS)]
+
+
+def halves(first: str, second: str) -> list[str]:
+    """Return one value for the first half of the bags, another for the others."""
+    return [first] * (BAGS // 2) + [second] * (BAGS // 2)
+
+
+def warnings_of(folder: Path, **columns: list[Any]) -> list[str]:
     """Return what is said of groups in a table of bags, of which columns have a value each."""
-    labels = ["wren" if n % 2 else "" for n in range(BAGS)]
-    frame = pd.DataFrame({"bag": range(BAGS), "labels": labels, "f": range(BAGS), **columns})
+    usual = {"bag": range(BAGS), "labels": alternating("", "wren"), "f": range(BAGS)}
     path = folder / "t.csv"
-    frame.to_csv(path, index=False)
-    chosen = FeatureOptions(table=str(path), **options)
-    found = check_bags(load_bags(path, chosen), chosen)
+    pd.DataFrame(usual | columns).to_csv(path, index=False)
+    options = FeatureOptions(table=str(path))
+    found = check_bags(load_bags(path, options), options)
     return [one.detail for one in found if one.what == "a column that reads like a group"]
 
 
 def test_every_column_that_may_be_a_group_is_named(tmp_path: Path) -> None:
-    columns = {
-        "farm": [f"farm {n // 4}" for n in range(BAGS)],
-        "patient": [f"P{n // 2}" for n in range(BAGS)],
-        "sex": ["f" if n % 3 else "m" for n in range(BAGS)],
-        "note": [f"note {n}" for n in range(BAGS)],
-    }
-    farm, patient = warnings_of(tmp_path, columns)
+    farm, patient = warnings_of(
+        tmp_path,
+        farm=in_fours("farm "),
+        patient=[f"P{number // 2}" for number in range(BAGS)],
+        # Too few values to split by, and a value for each bag.
+        sex=alternating("f", "m"),
+        note=[f"note {number}" for number in range(BAGS)],
+    )
     assert "farm: 20 values" in farm
     assert "-p task.group=farm keeps them in one part" in farm
     assert "-p task.group=patient" in patient
 
 
 def test_the_named_group_keeps_its_bags_together(tmp_path: Path) -> None:
-    owners = [n // 4 for n in range(BAGS)]
-    columns = {"patient": [f"P{owner}" for owner in owners]}
-    assert len(warnings_of(tmp_path, columns)) == 1
+    patients = in_fours("P")
+    (text,) = warnings_of(tmp_path, patient=patients)
+    assert "-p task.group=patient" in text
     options = FeatureOptions(table="", group="patient")
     split = split_bags(load_bags(tmp_path / "t.csv", options), options, 0)
-    parts = [{owners[bag] for bag in part} for part in split]
-    assert sum(map(len, parts)) == len(set.union(*parts))
+    train, validation, test = ({patients[bag] for bag in part} for part in split)
+    assert train.isdisjoint(validation)
+    assert train.isdisjoint(test)
+    assert validation.isdisjoint(test)
 
 
 def test_a_group_apart_in_a_given_split_is_not_named(tmp_path: Path) -> None:
-    columns = {
-        "patient": [f"P{n // 4}" for n in range(BAGS)],
-        "split": ["train" if n < BAGS // 2 else "test" for n in range(BAGS)],
-    }
-    assert warnings_of(tmp_path, columns) == []
+    split = halves("train", "test")
+    assert warnings_of(tmp_path, patient=in_fours("P"), split=split) == []
 
 
 def test_no_option_is_named_where_a_given_split_divides_groups(tmp_path: Path) -> None:
-    columns = {
-        "patient": [f"P{n // 4}" for n in range(BAGS)],
-        "split": ["train" if n % 2 else "test" for n in range(BAGS)],
-    }
-    (text,) = warnings_of(tmp_path, columns)
+    split = alternating("test", "train")
+    (text,) = warnings_of(tmp_path, patient=in_fours("P"), split=split)
     assert "trained and tested on" in text
     assert "-p" not in text
 
 
 def test_a_group_not_known_of_all_bags_says_so(tmp_path: Path) -> None:
-    columns = {"patient": [f"P{n // 4}" if n > 7 else "" for n in range(BAGS)]}
-    (text,) = warnings_of(tmp_path, columns)
+    patients = [""] * 8 + in_fours("P")[8:]
+    (text,) = warnings_of(tmp_path, patient=patients)
     assert "it is empty for 8 bags" in text
 
 
 def test_large_numbers_of_patients_stay_apart(tmp_path: Path) -> None:
     """Single precision, in which features are kept, would make one patient of several."""
-    columns = {"patient_id": [10**9 + n for n in range(BAGS)]}
-    assert warnings_of(tmp_path, columns) == []
+    ids = [10**9 + number for number in range(BAGS)]
+    assert warnings_of(tmp_path, patient_id=ids) == []

@@ -8,7 +8,7 @@ import pytest
 
 from milbench.data.bag_checks import check_bags
 from milbench.data.label_cells import classes_in
-from milbench.data.own_bags import load_bags
+from milbench.data.load_bags import load_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 

@@ -9,9 +9,11 @@ import soundfile
 from PIL import Image
 
 from milbench import UsageError
-from milbench.data.bag_checks import check_bags, fatal
+from milbench.data.bag_checks import check_bags
+from milbench.data.findings import fatal
+from milbench.data.load_bags import load_bags
 from milbench.data.new_bags import new_sequences
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.splits import split_bags
 from milbench.data.table_options import ImageOptions, SequenceOptions
 from tests._helpers.command_line import Milbench

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from milbench.data.bag_checks import check_bags, checked_splits
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.bag_checks import check_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
+from milbench.data.split_checks import checked_splits
 from milbench.data.splits import count_folds, split_bags
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError

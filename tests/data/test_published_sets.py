@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import shutil
 import tarfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,39 +26,64 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(root: Path, name: str, samples: np.ndarray, rate: int = 44_100) -> Path:
+    """Write a clip below a data directory."""
     path = root / esc10.FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples, rate, format="OGG", subtype="VORBIS")
     return path
 
 
-def test_clips_lose_their_padding_and_keep_their_pitch(tmp_path: Path, cache: None) -> None:
-    """A tone of 1 kHz between silence: as long afterwards as it sounds, and of the same pitch at 16 kHz."""
+@pytest.fixture
+def tones(tmp_path: Path, cache: None) -> esc10.Clips:
+    """A second of 1 kHz, by itself and between silence, read at 16 kHz."""
     tone = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(44_100) / 44_100)
     padded = np.concatenate([np.zeros(22_050), tone, np.zeros(66_150)])
     write(tmp_path, "003 - Sea waves/5-77-B.ogg", padded)
     write(tmp_path, "001 - Dog bark/1-9-A.ogg", tone)
-    found = esc10.read_all(tmp_path, "digest")
-    assert (found.classes.tolist(), found.folds.tolist()) == ([0, 2], [0, 4])
-    for waveform in found.waveforms:
-        assert len(waveform) / 16_000 == pytest.approx(1, abs=0.03)  # the codec smears an edge
-        loudest = np.abs(np.fft.rfft(waveform)).argmax() * 16_000 / len(waveform)
-        assert loudest == pytest.approx(1000, abs=2)
-        assert np.abs(waveform[4000:12_000]).max() == pytest.approx(0.5, abs=0.05)
+    return esc10.read_all(tmp_path, "digest")
+
+
+def test_names_of_clips_say_class_and_fold(tones: esc10.Clips) -> None:
+    assert tones.classes.tolist() == [0, 2]
+    assert tones.folds.tolist() == [0, 4]
+
+
+BOTH = pytest.mark.parametrize("number", [0, 1], ids=["alone", "between silence"])
+
+
+@BOTH
+def test_clips_lose_their_padding(tones: esc10.Clips, number: int) -> None:
+    seconds = len(tones.waveforms[number]) / 16_000
+    # The codec smears an edge.
+    assert seconds == pytest.approx(1, abs=0.03)
+
+
+@BOTH
+def test_clips_keep_their_pitch(tones: esc10.Clips, number: int) -> None:
+    waveform = tones.waveforms[number]
+    loudest = np.abs(np.fft.rfft(waveform)).argmax() * 16_000 / len(waveform)
+    assert loudest == pytest.approx(1000, abs=2)
+
+
+@BOTH
+def test_clips_keep_their_loudness(tones: esc10.Clips, number: int) -> None:
+    middle = tones.waveforms[number][4000:12_000]
+    assert np.abs(middle).max() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(("name", "content", "problem"), [
-    ("011 - Cat/1-9-A.ogg", b"", "expected a name such as '001 - Dog bark/5-9032-A.ogg'"),
-    ("001 - Dog bark/6-9-A.ogg", b"", "a fold from 1 to 5"),
-    ("001 - Dog bark/bark.ogg", b"", "expected a name such as"),
-    ("001 - Dog bark/1-9-A.ogg", b"no sound", "is damaged"),
-    ("001 - Dog bark/1-9-A.ogg", None, "is silent"),
+    pytest.param("011 - Cat/1-9-A.ogg", b"", "expected a name such as '001 - Dog bark/5-9032-A.ogg'", id="class"),
+    pytest.param("001 - Dog bark/6-9-A.ogg", b"", "a fold from 1 to 5", id="fold"),
+    pytest.param("001 - Dog bark/bark.ogg", b"", "expected a name such as", id="no fold"),
+    pytest.param("001 - Dog bark/1-9-A.ogg", b"no sound", "is damaged", id="damaged"),
+    pytest.param("001 - Dog bark/1-9-A.ogg", None, "is silent", id="silent"),
 ])  # fmt: skip
 @pytest.mark.usefixtures("cache")
 def test_other_files_are_refused_in_one_line(
     name: str, content: bytes | None, problem: str, tmp_path: Path
 ) -> None:
-    path = write(tmp_path, name, np.zeros(4410))
+    silence = np.zeros(4410)
+    path = write(tmp_path, name, silence)
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=problem) as error:
@@ -66,9 +92,9 @@ def test_other_files_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_the_licences_stay_beside_the_clips_that_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fetched_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data directory, with a small ESC-10 that was fetched into it."""
     published = small_clips(tmp_path / "published") / esc10.FOLDER
     (published / "README.txt").write_text("CC0 or CC BY")
 
@@ -81,11 +107,26 @@ def test_the_licences_stay_beside_the_clips_that_are_fetched(
     part = DATASETS["esc10"].parts[0]._replace(digest=folder_digest(published, "*.ogg"))
     monkeypatch.setitem(DATASETS, "esc10", replace(DATASETS["esc10"], parts=(part,)))
     assert fetch("esc10", tmp_path / "data").state == "present"
-    assert (tmp_path / "data/esc10/README.txt").read_text() == "CC0 or CC BY"
-    (tmp_path / "data/esc10/README.txt").unlink()  # no sound, and not needed
-    assert DATASETS["esc10"].status(tmp_path / "data").state == "present"
-    esc10.clip_files(tmp_path / "data")[3].write_bytes(b"")
-    assert DATASETS["esc10"].status(tmp_path / "data").state == "damaged"
+    return tmp_path / "data"
+
+
+def test_the_licences_stay_beside_the_clips_that_are_fetched(fetched_clips: Path) -> None:
+    assert (fetched_clips / "esc10/README.txt").read_text() == "CC0 or CC BY"
+
+
+def test_clips_are_complete_without_their_licences(fetched_clips: Path) -> None:
+    (fetched_clips / "esc10/README.txt").unlink()
+    assert DATASETS["esc10"].status(fetched_clips).state == "present"
+
+
+def test_a_clip_that_lost_its_content_is_damage(fetched_clips: Path) -> None:
+    esc10.clip_files(fetched_clips)[3].write_bytes(b"")
+    assert DATASETS["esc10"].status(fetched_clips).state == "damaged"
+
+
+def pixels_of(rows: list[list[str]]) -> list[list[int]]:
+    """Return the pixels of each row, which are behind six other columns."""
+    return [[int(pixel) for pixel in row[6:]] for row in rows]
 
 
 def test_letters_and_words_are_those_of_the_file(tmp_path: Path) -> None:
@@ -94,23 +135,29 @@ def test_letters_and_words_are_those_of_the_file(tmp_path: Path) -> None:
     assert found.classes.tolist() == [2, 0, 1, 0]
     assert found.folds.tolist() == [0, 0, 0, 9]
     assert found.sizes.tolist() == [3, 1]
-    assert found.pixels.tolist() == [[int(pixel) for pixel in row[6:]] for row in rows]
-    pixels = (
-        "".join(pixel for row in rows for pixel in row[6:]).replace("0", "\0").replace("1", "\1")
-    )
-    assert (
-        found.digest()
-        == hashlib.sha256(pixels.encode() + bytes([2, 0, 1, 0, 0, 0, 0, 9])).hexdigest()
-    )
+    assert found.pixels.tolist() == pixels_of(rows)
+
+
+def test_the_digest_of_letters_is_that_of_pixels_classes_and_folds(tmp_path: Path) -> None:
+    rows = letter_rows(["cab", "a"], [0, 9])
+    found = ocr_letters.read(write_letters(tmp_path, rows))
+    pixels = b"".join(bytes(pixels_of_row) for pixels_of_row in pixels_of(rows))
+    classes = bytes([2, 0, 1, 0])
+    folds = bytes([0, 0, 0, 9])
+    assert found.digest() == hashlib.sha256(pixels + classes + folds).hexdigest()
+
+
+LETTER, NEXT, FOLD, PIXEL = 1, 2, 5, 9
+"""Columns of a row; there are more pixels around this one."""
 
 
 @pytest.mark.parametrize(("row", "column", "value", "problem"), [
-    (0, 1, "A", "letters other than a to z"),
-    (0, 9, "2", "pixels other than 0 and 1"),
-    (0, 5, "10", "folds other than 0 to 9"),
-    (1, 5, "1", "a word in two folds"),
-    (-1, 2, "5", "a last word without an end"),
-    (0, 9, "x", "is damaged"),
+    pytest.param(0, LETTER, "A", "letters other than a to z", id="letter"),
+    pytest.param(0, PIXEL, "2", "pixels other than 0 and 1", id="pixel"),
+    pytest.param(0, FOLD, "10", "folds other than 0 to 9", id="fold"),
+    pytest.param(1, FOLD, "1", "a word in two folds", id="word in two folds"),
+    pytest.param(-1, NEXT, "5", "a last word without an end", id="word without end"),
+    pytest.param(0, PIXEL, "x", "is damaged", id="no number"),
 ])  # fmt: skip
 def test_other_letters_are_refused_in_one_line(
     row: int, column: int, value: str, problem: str, tmp_path: Path
@@ -124,10 +171,9 @@ def test_other_letters_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_what_is_fetched_is_checked_by_its_contents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same letters in a file of other bytes are right, and another letter in it is not."""
+@pytest.fixture
+def fetched_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data directory, with small letters that were fetched into it."""
     published = small_letters(tmp_path / "published") / ocr_letters.FILE
 
     def download(url: str, folder: str, name: str) -> None:
@@ -139,12 +185,32 @@ def test_what_is_fetched_is_checked_by_its_contents(
     part = official.parts[0]._replace(digest=ocr_letters.read(published).digest())
     monkeypatch.setitem(DATASETS, "ocr-letters", replace(official, parts=(part,)))
     assert fetch("ocr-letters", tmp_path / "data").state == "present"
-    states, text = [], gzip.decompress(published.read_bytes())
-    for content in (
-        gzip.compress(text, 1),
-        gzip.compress(text.replace(b"\t0\t\n", b"\t1\t\n", 1)),
-        text,
-    ):
-        (tmp_path / "data" / part.path).write_bytes(content)
-        states.append(DATASETS["ocr-letters"].status(tmp_path / "data").state)
-    assert states == ["present", "damaged", "damaged"]
+    return tmp_path / "data"
+
+
+def compress_otherwise(text: bytes) -> bytes:
+    return gzip.compress(text, 1)
+
+
+def change_a_pixel(text: bytes) -> bytes:
+    return gzip.compress(text.replace(b"\t0\t\n", b"\t1\t\n", 1))
+
+
+def leave_uncompressed(text: bytes) -> bytes:
+    return text
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        pytest.param(compress_otherwise, "present", id="the same letters in other bytes"),
+        pytest.param(change_a_pixel, "damaged", id="another letter"),
+        pytest.param(leave_uncompressed, "damaged", id="no archive"),
+    ],
+)
+def test_letters_that_are_fetched_are_checked_by_their_contents(
+    fetched_letters: Path, change: Callable[[bytes], bytes], state: str
+) -> None:
+    path = fetched_letters / ocr_letters.FILE
+    path.write_bytes(change(gzip.decompress(path.read_bytes())))
+    assert DATASETS["ocr-letters"].status(fetched_letters).state == state

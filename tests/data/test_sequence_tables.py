@@ -9,7 +9,8 @@ import soundfile
 import torch
 
 from milbench import UsageError
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import SequenceOptions
 from tests._helpers.sequence_files import RATE
 

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table_files import column_names
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError

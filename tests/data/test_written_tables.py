@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from milbench.data.bag_checks import check_bags
-from milbench.data.own_bags import OwnBags, load_bags
+from milbench.data.load_bags import load_bags
+from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError
 

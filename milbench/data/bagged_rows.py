@@ -1,0 +1,200 @@
+"""The rows of a table in bags, and what they say of each bag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.annotations import Annotation, MarkForm, Marks, check_complete, marks_in
+from milbench.data.column_words import is_group_name, is_id_name
+from milbench.data.group_columns import MISSING, is_shared_and_unsplit
+from milbench.data.label_cells import class_name
+from milbench.data.name_lists import set_text, unknown_class
+from milbench.data.split_parts import PARTS, SPLITS
+from milbench.data.table import LabelSets, Table
+from milbench.data.table_options import TableOptions
+from milbench.errors import UsageError, hint
+
+
+@dataclass(frozen=True, eq=False)
+class Bagged:
+    """The rows of a table in bags. Raises UsageError, which names the row, for what cannot be made of them."""
+
+    table: Table
+    codes: NDArray[np.int64]
+    """(N,), the number of the bag of every row."""
+    names: list[str]
+    """Of the bags, in the order of their first rows."""
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """(B,), the first row of every bag."""
+        return np.unique(self.codes, return_index=True)[1]
+
+    def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
+        """Raise UsageError where two rows of a bag have different values (N, C); `text` says what a row has."""
+        first_row_of_bag = self.first[self.codes]
+        is_different = (values != values[first_row_of_bag]).any(axis=1)
+        if is_different.any():
+            row = int(is_different.argmax())
+            first = int(first_row_of_bag[row])
+            bag = self.names[self.codes[row]]
+            earlier = f"{text(first)} in {self.table.short_place(first)}"
+            differing = f"bag {bag!r} has the {what} {text(row)}, and {earlier}"
+            raise UsageError(
+                f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
+            )
+
+    def labels(self, options: TableOptions) -> LabelSets:
+        """Return the label sets of the bags."""
+        of_rows = self.table.label_sets(options)
+        sets = of_rows.sets
+        names = np.array(of_rows.names, object)
+        if not len(names):
+            raise UsageError(
+                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
+            )
+        self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
+        nothing = {label: rows[self.first] for label, rows in of_rows.nothing.items()}
+        return of_rows._replace(sets=sets[self.first], nothing=nothing)
+
+    def values(self, name: str, usual: str) -> list[str] | None:
+        """Return a column's value for every bag, None where there is none of the `usual` name."""
+        if name == usual and name not in self.table.frame:
+            return None
+        texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
+        self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
+        return texts[self.first].tolist()
+
+    def split(self, column: str) -> list[str] | None:
+        """Return the part of every bag from a column, None for no such column."""
+        values = self.values(column, "split")
+        if values is None:
+            return None
+        for value in values:
+            if value.casefold() not in PARTS:
+                row = int((self.table.texts(column) == value).argmax())
+                near = hint(value, SPLITS)
+                raise UsageError(
+                    f"{self.table.place(row)}: split {value!r}{near}, expected {', '.join(SPLITS)}"
+                )
+        split = [PARTS[value.casefold()] for value in values]
+        for part in ("train", "test"):
+            if part not in split:
+                raise UsageError(
+                    f"{self.table.path}: the column {column!r} puts no bag into {part}"
+                )
+        return split
+
+    def split_column(self, names: Sequence[str]) -> str:
+        """Return the first column that can be taken for a split, "" for none."""
+        for name in names:
+            texts = {text.casefold() for text in self._texts_or_none(name)}
+            if len(texts) > 1 and texts <= PARTS.keys():
+                try:
+                    self.split(name)
+                except UsageError:
+                    continue
+                return name
+        return ""
+
+    def _texts_or_none(self, name: str) -> list[str]:
+        """Return the different texts of a column, none of a column of lists or objects."""
+        try:
+            return self.table.texts(name).categories.tolist()
+        except UsageError:
+            return []
+
+    def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
+        """Return the columns that may say which bags belong together, with the number of every bag's value.
+
+        These are columns whose values several bags share, while no bag has two. A column of numbers counts only where
+        it is named like an id or a group: other numbers are measured.
+        """
+        shared = {}
+        for name in names:
+            is_number = self.table.frame[name].dtype.kind in "biufMm"
+            if is_number and not (is_id_name(name) or is_group_name(name)):
+                continue
+            values = self._numbered(name)
+            if is_shared_and_unsplit(values, self.codes):
+                shared[name] = values[self.first].tolist()
+        return shared
+
+    def _numbered(self, name: str) -> NDArray[np.int64]:
+        """Return (N,), the number of the value of each row, -1 for an empty field, and for lists and objects."""
+        try:
+            texts = self.table.texts(name)
+        except UsageError:
+            return np.full(len(self.codes), MISSING)
+        is_empty = np.isin(texts.categories, ["", "nan", "None"])
+        return np.where(is_empty[texts.codes], MISSING, texts.codes).astype(np.int64)
+
+    def instance_classes(
+        self, labels: NDArray[np.bool_], names: list[str], nothing: Collection[str] = ()
+    ) -> NDArray[np.int64] | None:
+        """Return (N,) the class of every row from the column `instance_label`; C is background.
+
+        A field is background where it is empty or holds a label that means no class.
+        """
+        if "instance_label" not in self.table.frame:
+            return None
+        texts = self.table.texts("instance_label", "the class of an instance")
+        background = len(names)
+        number_of = {name: number for number, name in enumerate(names)}
+        number_of |= dict.fromkeys(["", *nothing], background)
+        label_names = [class_name(text) for text in texts.categories]
+        for text, name in zip(texts.categories, label_names, strict=True):
+            if name not in number_of:
+                row = int((texts == text).argmax())
+                raise unknown_class(self.table.place(row), name, names)
+        # Few texts are different: each is looked up once.
+        class_of_text = np.array([number_of[name] for name in label_names])
+        classes: NDArray[np.int64] = class_of_text[texts.codes]
+        # Every bag may hold background.
+        allowed = np.pad(labels, ((0, 0), (0, 1)), constant_values=True)
+        is_foreign = ~allowed[self.codes, classes]
+        if is_foreign.any():
+            row = int(is_foreign.argmax())
+            raise UsageError(
+                f"{self.table.place(row)}: an instance of {names[classes[row]]!r}, "
+                "which is not among its bag's labels"
+            )
+        return classes
+
+    def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
+        """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
+
+        Marks of labels that mean no class are left out.
+        """
+        if column not in self.table.frame:
+            return None
+        every_mark: Marks = []
+        for row, text in enumerate(self.table.texts(column, column)):
+            place = self.table.place(row)
+            marks: list[Annotation] = []
+            if text:
+                marks = marks_in(text, column, form, labels, place)
+                check_complete(marks, column, labels.sets[row], labels.names, place)
+            every_mark.append(marks)
+        return every_mark
+
+    def mark_rows(self, marks: Marks) -> list[list[int]]:
+        """Return the row of each mark: here all marks of a bag are in its own row."""
+        return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
+
+
+def take_rows(table: Table, column: str, kind: str) -> Bagged:
+    """Return each row of a table as a bag, named by a column, see `Table.unique`."""
+    names = table.unique(column, kind)
+    return Bagged(table, np.arange(len(names)), names)
+
+
+def group_rows(table: Table, bag: str) -> Bagged:
+    """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
+    texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
+    return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())

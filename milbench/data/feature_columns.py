@@ -1,0 +1,80 @@
+"""Which columns of a table are features."""
+
+from pathlib import Path
+
+from milbench.data.table import NAMES, Table
+from milbench.data.table_files import column_names, require_columns, shown_names
+from milbench.data.table_options import (
+    FEATURE_FILES,
+    LEFT_OUT,
+    LIST_MARK,
+    UNREAD_FILES,
+    FeatureOptions,
+    listed,
+)
+from milbench.errors import UsageError
+
+_BAG = "the bag that an instance belongs to"
+
+
+def check_columns(path: Path, options: FeatureOptions) -> None:
+    """Raise UsageError where a table has not the columns that are needed, or `features` names what is not read."""
+    require_columns(path, options.form, {options.bag: _BAG})
+    pattern = options.features
+    ending = Path(pattern).suffix.lower()
+    if options.of_files or pattern in column_names(path, options.form):
+        return
+    if ending in FEATURE_FILES:
+        expected = f"such as task.features='features/*{ending}', where * is the name of the bag"
+        raise UsageError(
+            f"task.features={pattern!r} is one file, expected a file for each bag, {expected}"
+        )
+    if ending in UNREAD_FILES:
+        raise UsageError(
+            f"task.features={pattern!r}: files {ending} are not read, expected {', '.join(FEATURE_FILES)}"
+        )
+
+
+def feature_names(table: Table, options: FeatureOptions) -> list[str]:
+    """Return the columns that are features. Raises UsageError where there is none, or where one is no feature."""
+    coords = table.matching(options.coords, "of x and y")
+    if len(coords) not in (0, 2):
+        columns = "1 column" if len(coords) == 1 else f"{len(coords)} columns"
+        raise UsageError(
+            f"{table.path}: task.coords={options.coords!r} names {columns}, expected x and y"
+        )
+    label_columns = table.label_columns(options.labels)
+    reserved = {*label_columns, *NAMES, options.bag, options.group, options.split}
+    parts = listed(options.features)
+    wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
+    unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]
+    left_out = set(table.matching(LIST_MARK.join(unwanted), "to leave out of the features"))
+    candidates = [name for name in table.columns if name not in left_out]
+    if wanted:
+        names = _wanted_features(table, options, wanted, reserved)
+        names = [name for name in names if name not in left_out]
+    else:
+        used = {*reserved, *coords}
+        names = table.holds_numbers([name for name in candidates if name not in used])
+    if not names:
+        raise UsageError(
+            f"{table.path} has no column of numbers for features (it has: {shown_names(table.columns)})"
+        )
+    return names
+
+
+def _wanted_features(
+    table: Table, options: FeatureOptions, wanted: list[str], reserved: set[str]
+) -> list[str]:
+    """Return the columns that `features` names.
+
+    A pattern skips columns of names and labels. Raises UsageError where such a column is named.
+    """
+    # A table of features has no names in these columns, which other tables have.
+    names_or_labels = reserved - {"features", "image", "boxes"}
+    for name in table.columns:
+        if name in wanted and name in names_or_labels:
+            named = f"the features {options.features!r} name the column {name!r}"
+            raise UsageError(f"{table.path}: {named}, which holds names or labels")
+    names = table.matching(LIST_MARK.join(wanted), "of features")
+    return [name for name in names if name in wanted or name not in reserved]

@@ -1,0 +1,100 @@
+"""Bags whose features are in a file each, opened where they lie."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.annotate_bags import annotate
+from milbench.data.array_cache import DeclareInputs
+from milbench.data.bag_files import CLASSES, COORDINATES, BagFile, open_all, open_features
+from milbench.data.bagged_rows import Bagged, take_rows
+from milbench.data.bags_store import write_files
+from milbench.data.label_cells import class_name
+from milbench.data.name_lists import set_text
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import Table
+from milbench.data.table_options import FeatureOptions
+from milbench.errors import UsageError
+
+
+def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
+    """Return the path of the file of every bag, from the folder of the table."""
+    if options.features.startswith("@"):
+        return bags.table.texts(options.features[1:], "the file of a bag's features").tolist()
+    return [options.features.replace("*", name) for name in bags.names]
+
+
+def pack_feature_files(
+    folder: Path, table: Table, options: FeatureOptions, declare: DeclareInputs
+) -> OwnBags:
+    """Pack the bags of a table with a row a bag, each of which has its features in a file."""
+    bags = take_rows(table, options.bag, "bag")
+    annotated = annotate(bags, options, {options.bag, options.features.removeprefix("@")})
+    names = feature_files(bags, options)
+    declare(names)
+    files = open_all(partial(open_features, key=options.key), table.path, names)
+    store = replace(write_files(folder, files), files=[*map(Path, names)])
+    return OwnBags(
+        **annotated,
+        store=store,
+        feature_names=[f"f{number}" for number in range(files[0].shape[1])],
+        instance_classes=_classes_in_files(files, annotated),
+        coords=_coords_in_files(files),
+    )
+
+
+def _coords_in_files(files: Sequence[BagFile]) -> NDArray[np.float32] | None:
+    """Return x and y of all instances, None unless every file has a pair for each of its instances."""
+    of_files = []
+    for file in files:
+        if COORDINATES not in file.named:
+            return None
+        coords = file.named[COORDINATES]()
+        if coords.shape != (file.shape[0], 2):
+            return None
+        of_files.append(coords)
+    return np.concatenate(of_files).astype(np.float32)
+
+
+def _classes_in_files(
+    files: Sequence[BagFile], annotated: Mapping[str, Any]
+) -> NDArray[np.int64] | None:
+    """Return the classes of all instances, None unless every file has them."""
+    if any(CLASSES not in file.named for file in files):
+        return None
+    # Every bag may hold background, which is the last.
+    allowed = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
+    names = annotated["class_names"]
+    nothing = annotated["nothing"]
+    classes = [
+        _classes_in(file, names, nothing, has) for file, has in zip(files, allowed, strict=True)
+    ]
+    return np.concatenate(classes)
+
+
+def _classes_in(
+    file: BagFile, class_names: list[str], nothing: Collection[str], has: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
+    classes = file.named[CLASSES]()
+    count = len(class_names)
+    if classes.dtype.kind not in "iu":
+        number_of = {name: number for number, name in enumerate(class_names)}
+        number_of |= dict.fromkeys(["", *nothing], -1)
+        stranger = count + 1
+        numbers = []
+        for value in classes.ravel().tolist():
+            text = value.decode() if isinstance(value, bytes) else str(value)
+            numbers.append(number_of.get(class_name(text), stranger))
+        classes = np.array(numbers)
+    classes = np.where(classes == -1, count, classes.astype(np.int64).ravel())
+    is_one_each = classes.shape == file.shape[:1]
+    if not is_one_each or classes.min() < 0 or classes.max() > count or not has[classes].all():
+        expected = f"one of the bag's {set_text(class_names)} or background an instance"
+        raise UsageError(f"{file.name}: {CLASSES} are not {expected}")
+    return classes

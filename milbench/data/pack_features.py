@@ -1,0 +1,97 @@
+"""Bags of a table with a row an instance, whose features are columns."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from milbench.data.annotate_bags import annotate
+from milbench.data.array_cache import DeclareInputs, write_header
+from milbench.data.bagged_rows import group_rows
+from milbench.data.bags_store import row_parts, write_files
+from milbench.data.column_words import is_group_name, is_id_name
+from milbench.data.feature_columns import check_columns, feature_names
+from milbench.data.in_order import prefetched
+from milbench.data.list_columns import with_lists_as_columns
+from milbench.data.own_bags import OwnBags
+from milbench.data.pack_feature_files import pack_feature_files
+from milbench.data.table import NAMES, Table, read_table
+from milbench.data.table_files import read_chunks
+from milbench.data.table_options import FeatureOptions
+from milbench.errors import UsageError
+
+
+def pack_features(
+    folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs
+) -> OwnBags:
+    """Pack the bags of a table with a row an instance, or with a row a bag and a file of features for each."""
+    check_columns(path, options)
+    if options.of_files:
+        table = read_table(path, options.texts, options.form)
+        return pack_feature_files(folder, table, options, declare)
+    in_rows = folder / "rows_of_table.npy"
+    names, table = _write_rows(in_rows, path, options)
+    features = np.load(in_rows, mmap_mode="r", allow_pickle=False)
+    bags = group_rows(table, options.bag)
+    coords = table.matching(options.coords, "of x and y")
+    annotated = annotate(bags, options, {options.bag, *coords, *names})
+    order = np.argsort(bags.codes, kind="stable")
+    classes = bags.instance_classes(
+        annotated["labels"], annotated["class_names"], annotated["nothing"]
+    )
+    offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
+    parts = row_parts(features, order, offsets, str(path))
+    store = write_files(folder, parts, "parts")
+    # Where bag follows bag in the table, the instances are already in the order of the bags.
+    if parts[0].mapped:
+        in_rows.replace(folder / "instances.npy")
+    else:
+        in_rows.unlink()
+    return OwnBags(
+        **annotated,
+        store=store,
+        feature_names=names,
+        rows=order,
+        instance_classes=None if classes is None else classes[order],
+        coords=table.numbers(coords)[order] if coords else None,
+    )
+
+
+def _write_rows(in_rows: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
+    """Write the features of the rows of a table to a file .npy; return their names, and the other columns.
+
+    It is read in chunks of rows, of which the first one says what is a feature. Features that are named like ids or
+    groups are kept as columns, too: they may say which bags belong together.
+    """
+    names: list[str] = []
+    features_alone: list[str] = []
+    others: list[pd.DataFrame] = []
+    text = {*NAMES, *options.texts}
+    with in_rows.open("wb") as out:
+        for frame in prefetched(read_chunks(path, text, options.form)):
+            chunk = with_lists_as_columns(Table(path, frame, options.form), options)
+            if not others:
+                names = feature_names(chunk, options)
+                features_alone = [
+                    name for name in names if not is_group_name(name) and not is_id_name(name)
+                ]
+                # How many rows there are is not known yet: the header is written again at the end.
+                write_header(out, np.dtype(np.float32), (0, len(names)))
+            _check_lists(chunk, names)
+            out.write(chunk.numbers(names, options.features).data)
+            others.append(chunk.frame.drop(columns=features_alone))
+        table = Table(path, pd.concat(others), options.form)
+        out.seek(0)
+        write_header(out, np.dtype(np.float32), (len(table.frame), len(names)))
+    return names, table
+
+
+def _check_lists(chunk: Table, names: Sequence[str]) -> None:
+    """Raise UsageError where lists of numbers are shorter than those in the rows before."""
+    for name in names:
+        if name not in chunk.frame:
+            column = name.rpartition("[")[0]
+            raise UsageError(
+                f"{chunk.place(0)}: column {column!r} has not the length of the lists in the rows before"
+            )

@@ -1,0 +1,80 @@
+"""Checks of sequences and their events."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from milbench.data.feature_checks import constant_features
+from milbench.data.findings import Finding, list_names, names_with_rows
+from milbench.data.own_bags import OwnBags
+from milbench.data.table_files import row_name
+
+STRIDE = 4
+"""The frames of a position in networks for sequences, by default."""
+
+
+def check_sequences(bags: OwnBags) -> Iterator[Finding]:
+    """Yield facts on sequences, and findings for late events, broken frames and what never changes."""
+    lengths = bags.store.sizes
+    rate = bags.frames_per_second
+    rows = names_with_rows(bags)
+    low = lengths.min()
+    high = lengths.max()
+    frames = f"{low:,} to {high:,} frames, median {np.median(lengths):,.0f}"
+    yield Finding("fact", "sequences", f"{len(bags):,}, of {frames}")
+    seconds = f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second"
+    yield Finding("fact", "time", seconds)
+    yield Finding("fact", "features", f"{bags.store.width} in every frame")
+    if bags.marks is not None:
+        marked = int(bags.marked().sum())
+        detail = f"{marked:,} of {len(bags):,} sequences have an event of every class"
+        yield Finding("fact", "events", detail)
+        yield from _late_events(bags)
+    is_broken = ~np.isfinite(bags.store.means).all(axis=1)
+    broken = [rows[number] for number in np.flatnonzero(is_broken)]
+    yield from list_names("fatal", "sequences with values that are not finite", broken, 20)
+    numbers = [str(number) for number in range(bags.store.width)]
+    yield from constant_features(bags, numbers, " (counted from 0)")
+    if not bags.store.constant().all():
+        is_unchanged = (bags.store.squares == 0).all(axis=1)
+        unchanged = [rows[number] for number in np.flatnonzero(is_unchanged)]
+        yield from list_names("warning", "sequences that never change", unchanged)
+
+
+def _late_events(bags: OwnBags) -> Iterator[Finding]:
+    """Yield findings for events that begin, or end, after the end of their recording."""
+    begin_late = []
+    end_late = []
+    lengths = bags.store.sizes / bags.frames_per_second
+    # The length is known only to a frame.
+    frame = 1 / bags.frames_per_second
+    for bag, events in enumerate(bags.marks or []):
+        for number, (cls, (start, end)) in enumerate(events):
+            row = row_name(bags.path, bags.mark_row(bag, number)).rpartition(", ")[2]
+            name = bags.class_names[cls]
+            lasts = f"{bags.bags[bag]} ({row}) lasts {lengths[bag]:.3g} seconds and has {name!r}"
+            if start >= lengths[bag]:
+                begin_late.append(f"{lasts} from {start:g}")
+            elif end > lengths[bag] + frame:
+                end_late.append(f"{lasts} to {end:g}")
+    yield from list_names("fatal", "events after the end", begin_late, 4)
+    yield from list_names("warning", "events that end after their recording", end_late, 4)
+
+
+def short_sequences(bags: OwnBags) -> Iterator[Finding]:
+    """Yield findings for sequences with more classes than frames, or than positions of a network."""
+    counts = bags.labels.sum(axis=1)
+    sizes = bags.store.sizes
+    # A begun block of frames is a position: the quotient is rounded up.
+    positions = -(-sizes // STRIDE)
+    named = [
+        f"{row} has {count} classes and {size:,} frames"
+        for row, count, size in zip(names_with_rows(bags), counts, sizes, strict=True)
+    ]
+    lacks_frames = counts > sizes
+    lacks_positions = (counts > positions) & ~lacks_frames
+    without = [named[bag] for bag in np.flatnonzero(lacks_frames)]
+    short = [named[bag] for bag in np.flatnonzero(lacks_positions)]
+    yield from list_names("fatal", "sequences with too few frames", without, 4)
+    what = f"sequences with too few positions of {STRIDE} frames (-p network.stride=1 gives more)"
+    yield from list_names("warning", what, short, 4)

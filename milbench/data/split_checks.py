@@ -1,0 +1,132 @@
+"""Checks of splits: whether there can be one, and which classes its parts lack."""
+
+import dataclasses
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from milbench.data.findings import Finding, list_names
+from milbench.data.own_bags import OwnBags
+from milbench.data.split_parts import SPLITS
+from milbench.data.splits import BagSplit, count_folds, split_bags
+from milbench.data.table_options import TableOptions
+
+_RARE = 30
+"""If at least as many bags or groups have a class, and as many lack it, both are in every part of a drawn split."""
+
+
+def checked_splits(
+    bags: OwnBags, options: TableOptions, seeds: Sequence[int] | None = None
+) -> list[BagSplit]:
+    """Return the splits in which classes may be missing from a part; none where no class is rare.
+
+    Args:
+        bags: those of a table.
+        options: of the task, which say how bags are split.
+        seeds: those of the splits; None: one for each fold, or 0 to 9 where there are no folds.
+
+    Raises:
+        UsageError: where the bags cannot be split as the options say.
+    """
+    if bags.split:
+        return [split_bags(bags, options, 0)]
+    units = np.unique(bags.groups or bags.bags, return_inverse=True)[1]
+    has_folds = bool(options.folds or options.splits)
+    # Two bags or groups are too few to train, to validate and to test on.
+    if units.max() < 2 and not has_folds:
+        return []
+    if seeds is None:
+        seeds = range(math.prod(count_folds(bags, options) or (10,)))
+    # A class is rare where few units have it, and where few lack it.
+    sets = np.concatenate([bags.labels, ~bags.labels], axis=1).T
+    fewest = min(len(np.unique(units[has])) for has in sets)
+    if fewest >= _RARE and not options.splits:
+        return []
+    return [split_bags(bags, options, seed) for seed in seeds]
+
+
+def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
+    """Yield findings on the split of a column, or where there are too few bags or groups to draw one."""
+    what = "group" if bags.groups else "bag"
+    units = len(set(bags.groups or bags.bags))
+    if bags.split:
+        sizes = [f"{part} {bags.split.count(part):,} bags" for part in SPLITS]
+        yield Finding("fact", "split", ", ".join(sizes))
+    elif units < 2:
+        detail = "it cannot be split into a part to train on and one to test on"
+        yield Finding("fatal", f"only one {what}", detail)
+    elif units == 2 and options.validation:
+        detail = "one to train on and one to test on: training needs -p task.validation=0"
+        yield Finding("warning", f"two {what}s", detail)
+
+
+def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
+    """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
+    if bags.split and not splits:
+        splits = [_split_of_column(bags.split)]
+    gaps = _count_gaps(bags, splits)
+    of_splits = f" of {len(splits)} splits" if len(splits) > 1 else ""
+    missing = _in_parts(gaps.missing, "from", of_splits)
+    yield from list_names("warning", "classes missing from a part of the split", missing)
+    everywhere = _in_parts(gaps.everywhere, "in", of_splits)
+    yield from list_names("warning", "classes in every bag of a part of the split", everywhere)
+    if gaps.blind:
+        where = "the validation bags"
+        if of_splits:
+            where = f"the validation bags of {gaps.blind}{of_splits}"
+        detail = f"{where} have no class, or all classes: label sets are read off at even odds"
+        yield Finding("warning", "no threshold can be chosen", detail)
+    if splits:
+        outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0]))
+        names = [bags.bags[bag] for bag in outside]
+        yield from list_names("warning", "bags in no part of the split", names, 4)
+
+
+def _split_of_column(parts: Sequence[str]) -> BagSplit:
+    """Return the split that a column says, the part of each bag."""
+    column = np.array(parts)
+    return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
+
+
+@dataclasses.dataclass
+class _Gaps:
+    """In how many splits something is missing from a part."""
+
+    missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    """(class, part) -> the splits in which no bag of the part has the class."""
+    everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+    """(class, part) -> the splits in which every bag of the part has the class."""
+    blind: int = 0
+    """The splits whose validation bags have no class or all classes."""
+
+
+def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
+    """Return which classes the parts of splits lack. Those in all bags or in none are reported elsewhere."""
+    gaps = _Gaps()
+    names = np.array(bags.class_names, object)
+    is_varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)
+    for split, part in itertools.product(splits, SPLITS):
+        labels = bags.labels[getattr(split, part)]
+        if not len(labels):
+            continue
+        if part == "validation" and (labels.all() or not labels.any()):
+            gaps.blind += 1
+        missing = names[is_varied & ~labels.any(axis=0)]
+        everywhere = names[is_varied & labels.all(axis=0)]
+        if len(missing):
+            gaps.missing.update((name, part) for name in missing)
+        else:
+            gaps.everywhere.update((name, part) for name in everywhere)
+    return gaps
+
+
+def _in_parts(counts: Counter[tuple[str, str]], word: str, of_splits: str) -> list[str]:
+    """Return texts such as "wren from test (2 of 10 splits)"."""
+    texts = []
+    for (name, part), count in counts.items():
+        times = f" ({count}{of_splits})" if of_splits else ""
+        texts.append(f"{name} {word} {part}{times}")
+    return texts
