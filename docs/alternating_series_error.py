@@ -6,22 +6,34 @@ alternating series plus 1e-16. Run from the repository root: python docs/alterna
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import mpmath
-import numpy as np
 import seaborn as sns
 import torch
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob
 
-POSITIONS, REQUIRED, BAGS = 64, 5, 12
+CLASSES = 10
+POSITIONS = 64
+REQUIRED = 5
+"""How many classes a bag of the figure has to have."""
+BAGS = 12
+"""How many bags a point of the figure is the worst of."""
 BACKGROUND = range(0, 21, 2)
-CASES, FAR = 400, 0.01
+"""What is added to the background's logit."""
+CASES = 400
+"""How many random cases are counted."""
+FAR = 0.01
+"""An error in nats above which a case counts as far off."""
 DTYPES = (torch.float64, torch.float32)
+Rule = Callable[[Tensor, int], float]
+"""Computes the log-likelihood of the first so many classes from log-probabilities (11, positions)."""
 
 
 def published_rule(log_probs: Tensor, required: int) -> float:
@@ -46,62 +58,71 @@ def package(log_probs: Tensor, required: int) -> float:
 
 
 def precise(log_probs: Tensor, required: int) -> float:
-    """Return the same in 80 digits, by a recursion over the sets emitted so far."""
+    """Return the same in 80 digits, by a recursion over the sets of classes that have occurred so far.
+
+    Set s contains class c where bit c of s is 1.
+    """
     with mpmath.workdps(80):
-        emitted = [mpmath.mpf(0)] * 2**required
-        emitted[0] = mpmath.mpf(1)
+        occurred = [mpmath.mpf(0)] * 2**required
+        occurred[0] = mpmath.mpf(1)
         for column in log_probs[[*range(required), -1]].double().T.tolist():
             p = [mpmath.exp(mpmath.mpf(x)) for x in column]
+            # From the largest set down: a smaller one still has its value of before this position.
             for s in reversed(range(2**required)):
-                inside = [i for i in range(required) if s >> i & 1]
-                stay = p[-1] + sum(p[i] for i in inside)
-                emitted[s] = emitted[s] * stay + sum(p[i] * emitted[s ^ (1 << i)] for i in inside)
-        return float(mpmath.log(emitted[-1]))
+                inside = [c for c in range(required) if s >> c & 1]
+                stay = p[-1] + sum(p[c] for c in inside)
+                join = sum(p[c] * occurred[s ^ (1 << c)] for c in inside)
+                occurred[s] = occurred[s] * stay + join
+        return float(mpmath.log(occurred[-1]))
+
+
+RULES: dict[str, Rule] = {"alternating series": published_rule, "milbench.likelihood": package}
+COLOURS = {"alternating series": "C3", "milbench.likelihood": "C0"}
 
 
 def random_log_probs(positions: int, background: float, rng: torch.Generator) -> Tensor:
     """Return (11, positions) float64, of normal logits with `background` added to that of the background."""
-    logits = torch.randn(11, positions, generator=rng, dtype=torch.float64)
+    logits = torch.randn(CLASSES + 1, positions, generator=rng, dtype=torch.float64)
     logits[-1] += background
     return logits.log_softmax(dim=0)
 
 
-def errors(background: int, dtype: torch.dtype) -> tuple[list[float], list[float]]:
-    """Return the absolute errors of the published rule and of the package in nats, one a bag."""
+def worst_errors(background: int, dtype: torch.dtype) -> dict[str, float]:
+    """Return the largest absolute error of each rule over some bags, in nats."""
     rng = torch.Generator().manual_seed(background)
     bags = [random_log_probs(POSITIONS, background, rng).to(dtype) for _ in range(BAGS)]
-    truth = np.array([precise(bag, REQUIRED) for bag in bags])
-    found = [np.array([rule(bag, REQUIRED) for bag in bags]) for rule in (published_rule, package)]
-    return abs(found[0] - truth).tolist(), abs(found[1] - truth).tolist()
+    truth = [precise(bag, REQUIRED) for bag in bags]
+    worst = {}
+    for name, rule in RULES.items():
+        errors = [abs(rule(bag, REQUIRED) - true) for bag, true in zip(bags, truth, strict=True)]
+        # The axis is logarithmic and has no 0.
+        worst[name] = max(1e-16, *errors)
+    return worst
 
 
 def draw() -> None:
     """Draw and save the figure."""
     sns.set_theme(style="whitegrid")
     figure, axes = plt.subplots(figsize=(8, 4.6))
-    for dtype, dash in zip(DTYPES, ("-", "--"), strict=True):
-        pairs = [errors(b, dtype) for b in BACKGROUND]
-        name = str(dtype).removeprefix("torch.")
-        for side, colour, label in (
-            (0, "C3", "alternating series"),
-            (1, "C0", "milbench.likelihood"),
-        ):
-            worst = [max(1e-16, *pair[side]) for pair in pairs]
+    dashes = {torch.float64: "-", torch.float32: "--"}
+    for dtype in DTYPES:
+        points = [worst_errors(background, dtype) for background in BACKGROUND]
+        for name in RULES:
             axes.plot(
                 list(BACKGROUND),
-                worst,
-                dash,
-                color=colour,
+                [worst[name] for worst in points],
+                dashes[dtype],
+                color=COLOURS[name],
                 marker="o",
                 ms=4,
-                label=f"{label}, {name}",
+                label=f"{name}, {name_of(dtype)}",
             )
     axes.set_xticks(range(0, 21, 4))
     axes.set_yscale("log")
     axes.set_xlabel("added to the background's logit")
     axes.set_ylabel("error of the log-likelihood (nats)")
     axes.set_title(
-        f"{REQUIRED} required of 10 classes, {POSITIONS} positions: the worst of {BAGS} bags",
+        f"{REQUIRED} required of {CLASSES} classes, {POSITIONS} positions: the worst of {BAGS} bags",
         fontsize=11,
     )
     axes.legend(fontsize=9, loc="center right", bbox_to_anchor=(1.0, 0.32))
@@ -109,30 +130,60 @@ def draw() -> None:
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=130)
 
 
-def count() -> None:
-    """Print in how many random cases, of 1 to 5 classes and 50 to 800 positions, each rule is off by more than FAR."""
-    rng, cases = torch.Generator().manual_seed(0), []
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random bag, and how many classes it has to have."""
+
+    required: int
+    background: float
+    """What is added to the background's logit."""
+    log_probs: Tensor
+
+
+def random_cases() -> list[Case]:
+    """Return cases of 1 to 5 required classes and 50 to 800 positions."""
+    rng = torch.Generator().manual_seed(0)
+    cases = []
     for _ in range(CASES):
-        required, positions = (
-            int(torch.randint(low, high, (), generator=rng)) for low, high in ((1, 6), (50, 801))
-        )
+        required = int(torch.randint(1, 6, (), generator=rng))
+        positions = int(torch.randint(50, 801, (), generator=rng))
         background = 16 * float(torch.rand((), generator=rng))
-        cases.append(
-            (required, positions, background, random_log_probs(positions, background, rng))
-        )
+        log_probs = random_log_probs(positions, background, rng)
+        cases.append(Case(required, background, log_probs))
+    return cases
+
+
+def error_of(rule: Rule, case: Case, dtype: torch.dtype) -> float:
+    """Return the absolute error of a rule in nats."""
+    log_probs = case.log_probs.to(dtype)
+    return abs(rule(log_probs, case.required) - precise(log_probs, case.required))
+
+
+def count() -> None:
+    """Print in how many random cases each rule is off by more than FAR."""
+    cases = random_cases()
     for dtype in DTYPES:
-        for rule in (published_rule, package):
-            off = [abs(rule(x.to(dtype), n) - precise(x.to(dtype), n)) for n, _, _, x in cases]
-            far = [(n, b) for error, (n, _, b, _) in zip(off, cases, strict=True) if error > FAR]
+        for rule in RULES.values():
+            errors = [error_of(rule, case, dtype) for case in cases]
+            far = [case for case, error in zip(cases, errors, strict=True) if error > FAR]
             print(
-                f"{dtype}, {rule.__name__}: {len(far)} of {CASES} off by more than {FAR}, worst {max(off):.2g}"
+                f"{dtype}, {rule.__name__}: {len(far)} of {CASES} off by more than {FAR}, worst {max(errors):.2g}"
             )
-            for size in sorted({n for n, _ in far}):
-                least = min(b for n, b in far if n == size)
-                share = (
-                    f"{sum(n == size for n, _ in far)} of {sum(case[0] == size for case in cases)}"
-                )
-                print(f"  |L| = {size}: {share}, all with background +{least:.1f} or more")
+            print_by_size(cases, far)
+
+
+def print_by_size(cases: list[Case], far: list[Case]) -> None:
+    """Print how many of the cases of each number of required classes are far off."""
+    for size in sorted({case.required for case in far}):
+        far_of_size = [case for case in far if case.required == size]
+        cases_of_size = [case for case in cases if case.required == size]
+        share = f"{len(far_of_size)} of {len(cases_of_size)}"
+        least = min(case.background for case in far_of_size)
+        print(f"  |L| = {size}: {share}, all with background +{least:.1f} or more")
 
 
 if __name__ == "__main__":

@@ -23,15 +23,29 @@ Floats = NDArray[np.float64]
 
 LOSSES = ("A", "B", "C", "D")
 TRUTHS = (0.100, 0.112, 0.150, 0.200)
+"""The set error that each loss is made to have, about."""
 SEEDS = 5
-BAGS, BAG_SIZE, ITEMS = 600, 4, 300
+BAGS = 600
+BAG_SIZE = 4
+ITEMS = 300
 DRAWS = 16
+"""How many settings a search tries."""
+SEARCH_SEEDS = 3
+"""With how many seeds the best four draws of a search are trained."""
 
-WIDTH, HEIGHT = 360, 376
-LEFT, RIGHT, TOP, ROW = 34, 322, 84, 60
-INK, QUIET, LINE = "#1c2733", "#5b6874", "#d9dee5"
+# In pixels.
+WIDTH = 360
+HEIGHT = 376
+LEFT = 34
+RIGHT = 322
+TOP = 84
+ROW = 60
+INK = "#1c2733"
+QUIET = "#5b6874"
+LINE = "#d9dee5"
+ACCENT = "#00695c"
 PARTS = (
-    ("seeds", "#00695c"),
+    ("seeds", ACCENT),
     ("test bags", "#3f9187"),
     ("items that return", "#86bdb5"),
     ("search", "#c3e0dc"),
@@ -52,18 +66,18 @@ class Example:
 def make_example(number: int) -> Example:
     """Return the comparison with this number."""
     rng = np.random.default_rng(number)
-    items = np.concatenate([rng.permutation(ITEMS) for _ in range(BAGS * BAG_SIZE // ITEMS)])
+    # Every item once in random order, then again.
+    rounds = BAGS * BAG_SIZE // ITEMS
+    items = np.concatenate([rng.permutation(ITEMS) for _ in range(rounds)])
     items_of_bags = items.reshape(BAGS, BAG_SIZE)
+    # Items are hard for one loss and easy for another, which makes bags that share items alike.
     hardness = rng.normal(size=(len(LOSSES), ITEMS))
     outcomes = []
     for loss, truth in enumerate(TRUTHS):
-        logits = special.logit(truth) - 0.45 + 0.7 * hardness[loss, items_of_bags].sum(axis=1) / 2
-        row = []
-        for _ in range(SEEDS):
-            of_seed = special.expit(logits + 0.05 * rng.normal())
-            wrong = (rng.random(BAGS) < of_seed).astype(float)
-            row.append(Outcomes(wrong, np.ones(BAGS), "bags"))
-        outcomes.append(row)
+        hardness_of_bags = 0.7 * hardness[loss, items_of_bags].sum(axis=1) / 2
+        # The spread of hardness raises the mean error, which 0.45 lowers again.
+        logits = special.logit(truth) - 0.45 + hardness_of_bags
+        outcomes.append([make_outcomes(logits, rng) for _ in range(SEEDS)])
     errors = np.array([[of_cell.value for of_cell in row] for row in outcomes])
     independent = sampling_noise(outcomes)
     returning = sampling_noise(outcomes, {"bags": clusters(None, items_of_bags)})
@@ -77,12 +91,21 @@ def make_example(number: int) -> Example:
     return Example(errors, verdicts)
 
 
+def make_outcomes(logits: Floats, rng: np.random.Generator) -> Outcomes:
+    """Return which bags (BAGS,) a loss errs on with one seed, by the log-odds of an error in each."""
+    luck_of_the_seed = 0.05 * rng.normal()
+    probability = special.expit(logits + luck_of_the_seed)
+    wrong = (rng.random(BAGS) < probability).astype(float)
+    return Outcomes(wrong, np.ones(BAGS), "bags")
+
+
 def make_search(rng: np.random.Generator, truth: float) -> Search:
     """Return a search of 16 draws with one seed, of which the best four have two more."""
     draws = special.logit(truth) + 0.15 * rng.exponential(size=(DRAWS, 1))
-    validation = draws + 0.1 * rng.normal(size=(DRAWS, 3))
-    test = draws + 0.1 * rng.normal(size=(DRAWS, 3))
-    is_dropped = validation[:, 0].argsort().argsort() >= 4
+    validation = draws + 0.1 * rng.normal(size=(DRAWS, SEARCH_SEEDS))
+    test = draws + 0.1 * rng.normal(size=(DRAWS, SEARCH_SEEDS))
+    rank_by_first_seed = validation[:, 0].argsort().argsort()
+    is_dropped = rank_by_first_seed >= 4
     validation[is_dropped, 1:] = np.nan
     test[is_dropped, 1:] = np.nan
     return Search(special.expit(validation), special.expit(test))
@@ -98,9 +121,14 @@ def allowances(example: Example, loss: int, best: int) -> list[float]:
     return ends
 
 
+LOWEST = 0.06
+"""The error at the left of the picture."""
+
+
 def place(error: float, highest: float) -> float:
     """Return where an error lies in the picture, from left to right."""
-    return round(LEFT + (RIGHT - LEFT) * (error - 0.06) / (highest - 0.06), 1)
+    share = (error - LOWEST) / (highest - LOWEST)
+    return round(LEFT + (RIGHT - LEFT) * share, 1)
 
 
 def text(
@@ -143,19 +171,28 @@ def draw_row(example: Example, loss: int, best: int, highest: float) -> list[str
     parts = [text(12, middle + 5, LOSSES[loss])]
     mean = float(example.errors[loss].mean())
     if loss != best:
-        start = place(float(example.errors[best].mean()), highest)
-        for (_, colour), error in zip(PARTS, allowances(example, loss, best), strict=True):
-            end = place(error, highest)
-            parts.append(
-                f'<rect x="{start}" y="{middle - 15}" width="{max(end - start, 0):.1f}" height="30" '
-                f'fill="{colour}"/>'
-            )
-            start = max(start, end)
+        parts += draw_allowance(example, loss, best, highest)
     parts += [seed(place(error, highest), middle) for error in example.errors[loss]]
     parts.append(mean_line(place(mean, highest), middle, 20))
     if example.verdicts[-1].contender[loss]:
-        parts.append(text(350, middle + 6, "✓", "#00695c", "end", 19))
+        parts.append(text(350, middle + 6, "✓", ACCENT, "end", 19))
     return parts
+
+
+def draw_allowance(example: Example, loss: int, best: int, highest: float) -> list[str]:
+    """Return the bar of one loss: from the mean of the best loss on, a piece for all that widens the allowance."""
+    top = TOP + ROW * loss + 11
+    pieces = []
+    start = place(float(example.errors[best].mean()), highest)
+    for (_, colour), error in zip(PARTS, allowances(example, loss, best), strict=True):
+        end = place(error, highest)
+        # What varies less than was known before widens nothing.
+        width = max(end - start, 0)
+        pieces.append(
+            f'<rect x="{start}" y="{top}" width="{width:.1f}" height="30" fill="{colour}"/>'
+        )
+        start = max(start, end)
+    return pieces
 
 
 def draw(example: Example) -> str:
@@ -193,13 +230,15 @@ def report(example: Example) -> str:
     lines = []
     best = int(example.errors.mean(axis=1).argmin())
     for loss, name in enumerate(LOSSES):
+        # Nothing is allowed for the best loss itself.
         ends = allowances(example, loss, best) if loss != best else []
-        ticks = "".join("x✓"[int(verdict.contender[loss])] for verdict in example.verdicts)
         allowed = " ".join(f"{100 * end:.1f}" for end in ends)
+        ticks = ""
+        for verdict in example.verdicts:
+            ticks += "✓" if verdict.contender[loss] else "x"
+        mean = 100 * example.errors[loss].mean()
         bound = 100 * example.verdicts[-1].worse_by[loss]
-        lines.append(
-            f"{name} {100 * example.errors[loss].mean():.1f} % {ticks} {allowed} bound {bound:.1f}"
-        )
+        lines.append(f"{name} {mean:.1f} % {ticks} {allowed} bound {bound:.1f}")
     resolution = example.verdicts[-1].resolution()
     lines.append(f"resolution {100 * resolution:.1f} points")
     return "\n".join(lines)

@@ -11,16 +11,24 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 # Letters that a telephone of 390 pixels still shows: the picture is scaled to about a third there.
-SMALL, LARGE = 15, 19
-INK, QUIET, ACCENT = "#1c2733", "#5b6874", "#00695c"
-CANVAS = 24  # pixels on each side of the photo
-PLACES = {3: (3, 2), 8: (12, 14)}  # row and column of the corner of each digit
-SIDE = 8  # pixels on each side of a digit of scikit-learn
-SPINE = 0.915  # where the line from the maps to the loss lies, from left to right
+SMALL = 15
+LARGE = 19
+INK = "#1c2733"
+QUIET = "#5b6874"
+ACCENT = "#00695c"
+CANVAS = 24
+"""Pixels on each side of the photo."""
+SIDE = 8
+"""Pixels on each side of a digit of scikit-learn."""
+PLACES = {3: (3, 2), 8: (12, 14)}
+"""Row and column of the corner of each digit."""
+SPINE = 0.915
+"""Where the line from the maps to the loss lies, from left to right."""
 
 
 def photo() -> NDArray[np.float64]:
@@ -38,8 +46,9 @@ def map_of(digit: int) -> NDArray[np.float64]:
     """Return a smooth spot where the digit is."""
     row, column = np.array(PLACES[digit]) + SIDE / 2
     rows, columns = np.mgrid[:CANVAS, :CANVAS]
-    distance = (rows - row) ** 2 + (columns - column) ** 2
-    return np.exp(-distance / (2 * 3.2**2))
+    squared_distance = (rows - row) ** 2 + (columns - column) ** 2
+    width = 3.2
+    return np.exp(-squared_distance / (2 * width**2))
 
 
 def map_of_background() -> NDArray[np.float64]:
@@ -71,7 +80,8 @@ def box(page: Axes, centre: tuple[float, float], text: str, colour: str = INK) -
 
 def line(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Draw a line, where an arrow would have a head too many."""
-    page.plot([start[0], end[0]], [start[1], end[1]], lw=2.5, color=QUIET, solid_capstyle="butt")
+    xs, ys = zip(start, end, strict=True)
+    page.plot(xs, ys, lw=2.5, color=QUIET, solid_capstyle="butt")
 
 
 def arrow(page: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -87,11 +97,21 @@ def draw() -> None:
     page.set_xlim(0, 1)
     page.set_ylim(0, 1)
     page.axis("off")
+    draw_bag_and_network(figure, page)
+    draw_maps(figure, page)
+    draw_label_set_and_loss(page)
+    figure.savefig(Path(__file__).with_name("problem.png"), dpi=120)
 
+
+def draw_bag_and_network(figure: Figure, page: Axes) -> None:
+    """Draw the photo, and the network that sees it."""
     show(figure.add_axes((0.03, 0.5, 0.33, 0.3)), photo(), "gray_r", "the bag: a photo")
     box(page, (0.505, 0.65), "network")
     arrow(page, (0.37, 0.65), (0.415, 0.65))
 
+
+def draw_maps(figure: Figure, page: Axes) -> None:
+    """Draw the maps that the network makes, and the lines from them to the loss."""
     show(figure.add_axes((0.65, 0.755, 0.2, 0.182)), map_of(3), "Greens", "map of class 3")
     show(figure.add_axes((0.65, 0.52, 0.2, 0.182)), map_of(8), "Greens", "map of class 8")
     # Its name stands below it, where the arrow from the network does not cross it.
@@ -108,6 +128,9 @@ def draw() -> None:
     line(page, (SPINE, 0.849), (SPINE, 0.3))
     arrow(page, (SPINE, 0.31), (SPINE, 0.252))
 
+
+def draw_label_set_and_loss(page: Axes) -> None:
+    """Draw what the loss is told, and the loss."""
     box(page, (0.195, 0.17), "the label set\n{3, 8}")
     page.text(
         0.195,
@@ -129,7 +152,6 @@ def draw() -> None:
         fontsize=SMALL,
         color=ACCENT,
     )
-    figure.savefig(Path(__file__).with_name("problem.png"), dpi=120)
 
 
 if __name__ == "__main__":

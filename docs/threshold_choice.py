@@ -5,7 +5,7 @@ something in common for all classes of a bag. Thresholds are chosen by few bags 
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,28 @@ DRAWS = 200
 NEW_BAGS = 20_000
 COMMON = 0.5
 """The standard deviation of what the scores of one bag have in common."""
-CASES = [  # bags, classes, share of bags with a class, distance in standard deviations
-    (26, 19, 0.12, 1.6),
-    (26, 19, 0.12, 5.0),
-    (26, 5, 0.30, 4.0),
-    (26, 5, 0.30, 7.0),
-    (26, 19, 0.12, 8.0),
-    (100, 10, 0.20, 4.0),
-    (500, 10, 0.20, 4.0),
+
+
+class Case(NamedTuple):
+    """What varies between the rows of the table."""
+
+    bags: int
+    """By how many bags a threshold is chosen."""
+    classes: int
+    share: float
+    """The share of bags with a class."""
+    distance: float
+    """Between the mean scores of present and absent classes, in standard deviations."""
+
+
+CASES = [
+    Case(26, 19, 0.12, 1.6),
+    Case(26, 19, 0.12, 5.0),
+    Case(26, 5, 0.30, 4.0),
+    Case(26, 5, 0.30, 7.0),
+    Case(26, 19, 0.12, 8.0),
+    Case(100, 10, 0.20, 4.0),
+    Case(500, 10, 0.20, 4.0),
 ]
 
 Array = NDArray[Any]
@@ -31,7 +45,8 @@ Array = NDArray[Any]
 
 def set_error(presence: Array, labels: Array, threshold: float) -> float:
     """Return the share of bags whose label set is wrong."""
-    return float((predicted_sets(presence, threshold) != labels).any(axis=1).mean())
+    is_wrong = (predicted_sets(presence, threshold) != labels).any(axis=1)
+    return float(is_wrong.mean())
 
 
 def with_fewest_errors(presence: Array, labels: Array) -> float:
@@ -42,31 +57,36 @@ def with_fewest_errors(presence: Array, labels: Array) -> float:
     return float(tried[best[len(best) // 2]])
 
 
+def row_of(case: Case, rng: np.random.Generator) -> str:
+    """Return a row of the table: the least possible error, and mean and 95 % quantile by either choice."""
+    labels = rng.random((NEW_BAGS, case.classes)) < case.share
+    common = COMMON * rng.normal(size=(NEW_BAGS, 1))
+    presence = case.distance * labels + rng.normal(size=labels.shape) + common
+    chosen = []
+    fewest = []
+    for _ in range(DRAWS):
+        few = rng.integers(NEW_BAGS, size=case.bags)
+        threshold = choose_threshold(presence[few], labels[few], by="sets")
+        chosen.append(set_error(presence, labels, threshold))
+        threshold = with_fewest_errors(presence[few], labels[few])
+        fewest.append(set_error(presence, labels, threshold))
+    grid = np.linspace(-1, case.distance + 2, 400)
+    least = min(set_error(presence, labels, threshold) for threshold in grid)
+    settings = f"{case.bags}|{case.classes}|{case.distance}"
+    return f"|{settings}|{least:.1%}|{mean_and_quantile(chosen)}|{mean_and_quantile(fewest)}|"
+
+
+def mean_and_quantile(errors: list[float]) -> str:
+    return f"{np.mean(errors):.1%} / {np.quantile(errors, 0.95):.1%}"
+
+
 def main() -> None:
     """Print a row for each case."""
     rng = np.random.default_rng(1)
     print("|bags|classes|distance|best possible|chosen|fewest errors|")
     print("|---|---|---|---|---|---|")
-    for bags, classes, share, distance in CASES:
-        labels = rng.random((NEW_BAGS, classes)) < share
-        common = COMMON * rng.normal(size=(NEW_BAGS, 1))
-        presence = distance * labels + rng.normal(size=labels.shape) + common
-        chosen = []
-        fewest = []
-        for _ in range(DRAWS):
-            few = rng.integers(NEW_BAGS, size=bags)
-            threshold = choose_threshold(presence[few], labels[few], by="sets")
-            chosen.append(set_error(presence, labels, threshold))
-            fewest.append(
-                set_error(presence, labels, with_fewest_errors(presence[few], labels[few]))
-            )
-        grid = np.linspace(-1, distance + 2, 400)
-        least = min(set_error(presence, labels, threshold) for threshold in grid)
-        columns = [
-            f"{np.mean(errors):.1%} / {np.quantile(errors, 0.95):.1%}"
-            for errors in (chosen, fewest)
-        ]
-        print(f"|{bags}|{classes}|{distance}|{least:.1%}|{columns[0]}|{columns[1]}|")
+    for case in CASES:
+        print(row_of(case, rng))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ class EveryImage(Network):
         seed: int,
     ) -> None:
         super().__init__()
-        self.body, self.shape = body, shape
+        self.body = body
+        self.shape = shape
         self.head = nn.Linear(features, num_classes + 1)
         initialise(self, seed)
 

@@ -50,8 +50,8 @@ class SequenceBags(SequenceTask, TableBags):
     Options = SequenceOptions
     added = SequenceOptions.added
     options: SequenceOptions
-    revision = 3  # features of any unit are standardised
-
+    # Since revision 3 features of any unit are standardised.
+    revision = 3
     reads_files = True
 
     def __init__(self, **options: Any) -> None:

@@ -7,13 +7,21 @@ mkdocs checks the links of Markdown; this reads the pages that came out, as a br
 
 import re
 import sys
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-FETCHED = {"link": "href"} | dict.fromkeys(
-    ("script", "img", "iframe", "source", "video", "audio"), "src"
-)
+FETCHED = {
+    "link": "href",
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+}
+"""Tags for which a browser fetches something by itself, and the attribute that has its address."""
 NOT_FETCHED = {"next", "prev", "canonical", "alternate"}
 """Kinds of <link> that name a page, which no browser loads by itself."""
 
@@ -36,34 +44,42 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep the names and the addresses of a tag."""
         given = {name: value or "" for name, value in attrs}
-        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        for name in ("id", "name"):
+            if name in given:
+                self.anchors.add(given[name])
         if tag == "a" and "href" in given:
             self.links.add(given["href"])
-        elif tag in FETCHED and FETCHED[tag] in given and given.get("rel") not in NOT_FETCHED:
+        is_fetched = tag in FETCHED and given.get("rel") not in NOT_FETCHED
+        if is_fetched and FETCHED[tag] in given:
             self.fetched.add(given[FETCHED[tag]])
         if tag in ("source", "img") and given.get("srcset"):
-            # Each candidate is an address and, after a space, a width.
-            self.fetched |= {one.split()[0] for one in given["srcset"].split(",")}
+            for candidate in given["srcset"].split(","):
+                # An address and, after a space, a width.
+                address = candidate.split()[0]
+                self.fetched.add(address)
 
 
 def problems(site: Path) -> list[str]:
     """Return a line for every broken link and every request to another host in the pages and styles of a folder."""
     # A server sends 404.html at any address: its links begin at the root of the host.
-    pages = {path: Page(path) for path in sorted(site.rglob("*.html")) if path != site / "404.html"}
+    paths = set(site.rglob("*.html")) - {site / "404.html"}
+    pages = {path: Page(path) for path in sorted(paths)}
     lines = []
     for path, page in pages.items():
-        where = path.relative_to(site)
-        links = sorted(page.links | page.fetched)
-        lines += [
-            f"{where}: fetches {address}"
-            for address in sorted(page.fetched)
-            if _is_elsewhere(address)
-        ]
-        lines += [f"{where}: broken link {link}" for link in links if _is_broken(link, page, pages)]
+        where = str(path.relative_to(site))
+        lines += _fetches(where, sorted(page.fetched))
+        for link in sorted(page.links | page.fetched):
+            if _is_broken(link, page, pages):
+                lines.append(f"{where}: broken link {link}")
     for path in sorted(site.rglob("*.css")):
-        urls = re.findall(r"url\(\s*['\"]?([^'\")]+)", path.read_text("utf-8"))
-        lines += [f"{path.relative_to(site)}: fetches {url}" for url in urls if _is_elsewhere(url)]
+        addresses = re.findall(r"url\(\s*['\"]?([^'\")]+)", path.read_text("utf-8"))
+        lines += _fetches(str(path.relative_to(site)), addresses)
     return lines
+
+
+def _fetches(where: str, addresses: Iterable[str]) -> list[str]:
+    """Return a line for every address on another host that a file fetches."""
+    return [f"{where}: fetches {address}" for address in addresses if _is_elsewhere(address)]
 
 
 def _is_elsewhere(address: str) -> bool:
@@ -75,7 +91,9 @@ def _is_broken(link: str, page: Page, pages: dict[Path, Page]) -> bool:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return False
-    target = page.path if not parts.path else (page.path.parent / unquote(parts.path)).resolve()
+    target = page.path
+    if parts.path:
+        target = (page.path.parent / unquote(parts.path)).resolve()
     if target.is_dir():
         target /= "index.html"
     if target in pages:
@@ -87,9 +105,12 @@ def main() -> int:
     """Print the problems of the site in the folder that the command line names; exit code 1 if there are any."""
     site = Path(sys.argv[1]).resolve()
     faults = problems(site)
-    print(*faults, sep="\n", end="\n" if faults else "")
-    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
-    print(f"{len(list(site.rglob('*.html')))} pages, {size:.0f} MB, {len(faults)} problems")
+    for fault in faults:
+        print(fault)
+    pages = list(site.rglob("*.html"))
+    files = [path for path in site.rglob("*") if path.is_file()]
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    print(f"{len(pages)} pages, {megabytes:.0f} MB, {len(faults)} problems")
     return 1 if faults else 0
 
 

@@ -8,17 +8,10 @@ from website import REPOSITORY
 
 def files() -> dict[str, str]:
     """Return the page."""
-    words = [
-        "milbench/cli/main.py",
-        "utils",
-        "docs",
-        "--name",
-        "milbench",
-        "--title",
-        "Command line",
-    ]
+    asked = ["milbench/cli/main.py", "utils", "docs"]
+    options = ["--name", "milbench", "--title", "Command line"]
     made = subprocess.run(
-        [sys.executable, "-m", "typer", *words],
+        [sys.executable, "-m", "typer", *asked, *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

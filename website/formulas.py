@@ -11,8 +11,10 @@ MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', 
 SIZES = {"span": 16, "div": 19}
 """Of the letters, in pixels at the size of the text around them."""
 EM = 16
+"""Pixels of an em, the size of the text around a formula."""
 
-ziamath.config.svg2 = False  # paths in place of symbols, whose ids would repeat in a page
+# Paths in place of symbols, whose ids would repeat in a page.
+ziamath.config.svg2 = False
 
 
 def draw(page: str) -> str:
@@ -22,20 +24,32 @@ def draw(page: str) -> str:
         >>> draw('<p><span class="arithmatex">\\(x_k\\)</span></p>')
         '<p><span class="formula"><svg style=... role="img" aria-label="x_k" ...</svg></span></p>'
     """
-    return MARKED.sub(lambda found: _drawn(found[1], html.unescape(found[2]).strip()), page)
+
+    def replaced(found: re.Match[str]) -> str:
+        tag = found[1]
+        tex = html.unescape(found[2]).strip()
+        return _drawn(tag, tex)
+
+    return MARKED.sub(replaced, page)
 
 
 @cache
 def _drawn(tag: str, tex: str) -> str:
-    unary = tex.replace("(-", "({-}")  # which ziamath sets apart like a difference otherwise
-    svg = ziamath.Latex(unary, size=SIZES[tag], color="currentColor", inline=tag == "span").svg()
+    """Return a formula as an element of a page: a `span` in a line of text, or a `div` by itself."""
+    # Without braces, ziamath sets a minus after a bracket apart like one between two numbers.
+    unary = tex.replace("(-", "({-}")
+    is_inline = tag == "span"
+    formula = ziamath.Latex(unary, size=SIZES[tag], color="currentColor", inline=is_inline)
+    svg = formula.svg()
     box = re.search(r'viewBox="([^"]+)"', svg)
     if box is None:
         raise ValueError(f"ziamath draws {tex} without a viewBox")
     _, top, width, height = (float(number) / EM for number in box[1].split())
-    style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-(top + height):.3f}em"
+    # The line of the letters is at 0: what is below it hangs below the line of the text.
+    below = top + height
+    style = f"width:{width:.3f}em;height:{height:.3f}em;vertical-align:{-below:.3f}em"
+    # The size is that of the style, which follows the size of the text.
     svg = re.sub(r' (width|height)="[\d.]+"', "", svg, count=2)
-    svg = svg.replace(
-        "<svg ", f'<svg style="{style}" role="img" aria-label="{html.escape(tex)}" ', 1
-    )
+    label = html.escape(tex)
+    svg = svg.replace("<svg ", f'<svg style="{style}" role="img" aria-label="{label}" ', 1)
     return f'<{tag} class="formula">{svg}</{tag}>'

@@ -23,6 +23,18 @@ from website import (
 from website.outside import lead_to_the_site
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
+MAKERS = (
+    outside,
+    command_line,
+    metrics,
+    settings,
+    python_names,
+    losses,
+    tasks,
+    networks,
+    reports,
+)
+"""The modules that make files of the site."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -39,17 +51,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files that are made."""
-    for maker in (
-        outside,
-        command_line,
-        metrics,
-        settings,
-        python_names,
-        losses,
-        tasks,
-        networks,
-        reports,
-    ):
+    for maker in MAKERS:
         write_line(sys.stderr, f"making the pages of {maker.__name__}")
         for path, content in maker.files().items():
             files.append(File.generated(config, path, content=content))
@@ -64,18 +66,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Draw the formulas of every page, and keep a mean and its spread on one line."""
-    return (
-        formulas.draw(html)
-        .replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
-        .replace(" ✓</td>", f"{NO_BREAK}✓</td>")
-    )
+    """Draw the formulas of every page, and keep a mean, its spread and its tick on one line."""
+    drawn = formulas.draw(html)
+    drawn = drawn.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+    return drawn.replace(" ✓</td>", f"{NO_BREAK}✓</td>")
 
 
 def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:
     """Return the navigation with lists of pages in place of the words that stand for them."""
     if isinstance(nav, dict):
         return {title: _filled(below, made) for title, below in nav.items()}
-    if isinstance(nav, list):
-        return [entry for below in nav for entry in made.get(str(below), [_filled(below, made)])]
-    return nav
+    if not isinstance(nav, list):
+        return nav
+    entries: list[Any] = []
+    for below in nav:
+        word = str(below)
+        if word in made:
+            entries += made[word]
+        else:
+            entries.append(_filled(below, made))
+    return entries

@@ -38,49 +38,73 @@ worse than the best by at most so many points ([{title}](../../reports/lengths/i
 @cache
 def lengths() -> list[Lengths]:
     """Return the tasks of the published comparison of lengths; none before it is published."""
-    return lengths_of(Study(read(REPORT))) if REPORT.is_dir() else []
+    if not REPORT.is_dir():
+        return []
+    return lengths_of(Study(read(REPORT)))
 
 
 def section(loss: str = "", network: str = "") -> str:
     """Return the section of a loss, or of a network that it had, with a row a task; "" where nothing is known."""
-    rows, most = [], max((len(one.studies) for one in lengths()), default=0)
-    for one in lengths():
-        no_skill = number(
-            float(one.longest.no_skill(one.task).mean()), 1, one.longest.metric(one.task)
-        )
-        for variant, errors in lengths_table(one).frame.iterrows():
-            name, _, its_network = str(variant).partition(" with ")
-            if loss == name.split()[0] or (network and network == its_network):
-                rows.append(
-                    [
-                        readable(one.task),
-                        readable(str(variant)),
-                        *errors,
-                        *[NOTHING] * (most - len(errors)),
-                        no_skill,
-                    ]
-                )
+    tasks = lengths()
+    # Tasks with fewer lengths than others leave the last columns empty.
+    columns = max((len(one.studies) for one in tasks), default=0)
+    rows = []
+    for one in tasks:
+        rows += _rows_of(one, loss, network, columns)
     if not rows:
         return ""
-    spans = [
-        [length for one in lengths() for length in [*one.studies][k : k + 1]] for k in range(most)
-    ]
-    texts = [dict.fromkeys(f"{bound(span):,.0f}" for bound in (min, max)) for span in spans]
-    heads = [f"{' to '.join(text)} {lengths()[0].unit}" for text in texts]
+    heads = [_head(tasks, column) for column in range(columns)]
     frame = pd.DataFrame(rows, columns=["task", "loss", *heads, NO_SKILL]).set_index("task")
-    if {*frame["loss"]} == {loss}:
+    is_of_one_variant = set(frame["loss"]) == {loss}
+    if is_of_one_variant:
         frame = frame.drop(columns="loss")
-    return SECTION.format(
-        title=lengths()[0].longest.plan.spec.title, table=Table("", frame).markdown()
-    )
+    title = tasks[0].longest.plan.spec.title
+    return SECTION.format(title=title, table=Table("", frame).markdown())
+
+
+def _rows_of(one: Lengths, loss: str, network: str, columns: int) -> list[list[str]]:
+    """Return a row for each variant of a loss, or with a network: task, variant, errors by length, no skill."""
+    no_skill = float(one.longest.no_skill(one.task).mean())
+    shown_no_skill = number(no_skill, 1, one.longest.metric(one.task))
+    rows = []
+    for variant, errors in lengths_table(one).frame.iterrows():
+        name, _, its_network = str(variant).partition(" with ")
+        is_of_loss = name.split()[0] == loss
+        # Variants with the network of the task name none.
+        is_of_network = bool(network) and its_network == network
+        if is_of_loss or is_of_network:
+            empty = [NOTHING] * (columns - len(errors))
+            names = [readable(one.task), readable(str(variant))]
+            rows.append([*names, *errors, *empty, shown_no_skill])
+    return rows
+
+
+def _head(tasks: list[Lengths], column: int) -> str:
+    """Return the head of a column: the lengths from the shortest to the longest one that tasks have there."""
+    lengths_of_column = []
+    for one in tasks:
+        lengths_of_task = list(one.studies)
+        if column < len(lengths_of_task):
+            lengths_of_column.append(lengths_of_task[column])
+    shortest = f"{min(lengths_of_column):,.0f}"
+    longest = f"{max(lengths_of_column):,.0f}"
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    return f"{span} {tasks[0].unit}"
 
 
 @styled()
 def picture(tasks: Collection[str], columns: int) -> bytes:
     """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
     shown = [one for one in lengths() if one.task in tasks]
-    return drawn("lengths", "", LENGTHS, lengths_figure(shown, columns))[0].png()
+    (made,) = drawn("lengths", "", LENGTHS, lengths_figure(shown, columns))
+    return made.png()
+
+
+def main() -> None:
+    """Write the picture that the command line asks for."""
+    file, columns, *tasks = sys.argv[1:]
+    Path(file).write_bytes(picture(tasks, int(columns)))
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(picture(sys.argv[3:], int(sys.argv[2])))
+    main()

@@ -10,9 +10,11 @@ from torch import Tensor
 from milbench._utils.palette import INK
 from milbench.contracts.loss import Loss
 
-SIDE = 41
 REACH = 5.0
-"""Logits from -REACH to REACH, SIDE of them on either axis."""
+SIDE = 41
+"""How many logits from -REACH to REACH are tried at each position."""
+FLAT = 1e-6
+"""A surface whose values differ less is shown as one number."""
 
 
 def picture(loss: Loss) -> bytes:
@@ -30,21 +32,21 @@ def picture(loss: Loss) -> bytes:
 
 
 def _surfaces(loss: Loss) -> Figure:
+    """Draw the loss of both bags, and the presence of the class, by the logits of the class at the two positions."""
     logits = torch.linspace(-REACH, REACH, SIDE)
     first, second = torch.meshgrid(logits, logits, indexing="xy")
-    batch = torch.zeros(
-        SIDE * SIDE, 2, 1, 2
-    )  # every pair of logits is a bag; height 1, as some losses read columns
-    batch[:, 0, 0, 0], batch[:, 0, 0, 1] = first.flatten(), second.flatten()
-    shown = {
-        "the class occurs: loss": _values(loss, batch, occurs=True),
-        "it does not occur: loss": _values(loss, batch, occurs=False),
-        "presence, log-odds" if loss.presence_is_log_odds else "presence score": loss.score(
-            batch
-        ).presence[:, 0],
+    # Every pair of logits is a bag of two positions. They have a height of 1, as some losses read columns.
+    batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
+    batch[:, 0, 0, 0] = first.flatten()
+    batch[:, 0, 0, 1] = second.flatten()
+    presence_title = "presence, log-odds" if loss.presence_is_log_odds else "presence score"
+    surfaces = {
+        "the class occurs: loss": _values_of_bags_with_class(loss, batch),
+        "it does not occur: loss": _values_of_bags_without_class(loss, batch),
+        presence_title: loss.score(batch).presence[:, 0],
     }
     figure = Figure(figsize=(9.6, 3.1), layout="constrained")
-    for axes, (title, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
+    for axes, (title, values) in zip(figure.subplots(1, 3), surfaces.items(), strict=True):
         _contours(figure, axes, logits, values.view(SIDE, SIDE))
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("logit at position 1", fontsize=8)
@@ -53,13 +55,13 @@ def _surfaces(loss: Loss) -> Figure:
 
 
 def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> None:
+    """Draw values (SIDE, SIDE) by two logits."""
     axes.set_aspect("equal")
     axes.tick_params(labelsize=7)
-    if float(values.max() - values.min()) < 1e-6:
+    if float(values.max() - values.min()) < FLAT:
         axes.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH))
-        axes.text(
-            0, 0, f"{float(values.mean()):.3g} everywhere", ha="center", va="center", fontsize=9
-        )
+        text = f"{float(values.mean()):.3g} everywhere"
+        axes.text(0, 0, text, ha="center", va="center", fontsize=9)
         return
     drawn = axes.contourf(logits, logits, values, levels=16, cmap="YlGnBu")
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8)
@@ -67,10 +69,13 @@ def _contours(figure: Figure, axes: Axes, logits: Tensor, values: Tensor) -> Non
 
 
 def _curve(loss: Loss) -> Figure:
+    """Draw the loss of a bag of one position with one of two classes, by the logit of that class."""
     logits = torch.linspace(-REACH, REACH, SIDE)
-    batch = torch.zeros(SIDE, 3, 1)  # one position, two classes, and a background that is not read
+    # One position, two classes, and a background that such losses do not read.
+    batch = torch.zeros(SIDE, 3, 1)
     batch[:, 0, 0] = logits
-    values = loss(batch, torch.tensor([[True, False]]).expand(SIDE, -1))
+    labels = torch.tensor([[True, False]]).expand(SIDE, -1)
+    values = loss(batch, labels)
     figure = Figure(figsize=(4.8, 3.1), layout="constrained")
     axes = figure.subplots()
     axes.plot(logits, values, color=INK)
@@ -80,16 +85,29 @@ def _curve(loss: Loss) -> Figure:
     return figure
 
 
-def _values(loss: Loss, batch: Tensor, *, occurs: bool) -> Tensor:
-    """Return (N,), the loss of N bags of one class that all hold it, at their first position, or all do not."""
-    labels = torch.full((len(batch), 1), occurs)
+def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
+    """Return (N,), the loss of N bags that all hold the one class, at their first position."""
+    number_of_class = 0
+    background = 1
     targets = {
-        "count": labels.long(),
-        "order": labels.long() - 1,  # the class is number 0, and -1 is no instance
-        "position": torch.ones(len(batch), 1, 2, dtype=torch.long),  # 1 is the background
+        "count": torch.ones(len(batch), 1, dtype=torch.long),
+        "order": torch.full((len(batch), 1), number_of_class),
+        "position": torch.tensor([number_of_class, background]).expand(len(batch), 1, 2),
     }
     target = targets[loss.supervision] if loss.takes_target else None
-    if loss.supervision == "position" and target is not None and occurs:
-        target[:, 0, 0] = 0
-    values: Tensor = loss(batch, labels, None, target)
+    values: Tensor = loss(batch, torch.ones(len(batch), 1, dtype=torch.bool), None, target)
+    return values
+
+
+def _values_of_bags_without_class(loss: Loss, batch: Tensor) -> Tensor:
+    """Return (N,), the loss of N bags without the one class."""
+    no_instance = -1
+    background = 1
+    targets = {
+        "count": torch.zeros(len(batch), 1, dtype=torch.long),
+        "order": torch.full((len(batch), 1), no_instance),
+        "position": torch.full((len(batch), 1, 2), background),
+    }
+    target = targets[loss.supervision] if loss.takes_target else None
+    values: Tensor = loss(batch, torch.zeros(len(batch), 1, dtype=torch.bool), None, target)
     return values

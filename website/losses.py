@@ -81,16 +81,18 @@ GIVEN = {
     "order": "the order of classes",
     "position": "the class at each position",
 }
+"""What a loss is given, by its supervision."""
+TOLD = {"set": "", "count": " once", "order": " once", "position": " at the first position"}
+"""What such a loss is told of the bag of a picture besides that the class occurs."""
 PRESENCE = ", in the binary cross-entropy of every class"
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
+"""A row of a table of docs/losses.md: the name of a loss, and the other cells."""
 
 
 def titles() -> list[dict[str, str]]:
     """Return title and path of every page, in the order of the navigation."""
-    return [
-        {"In pictures": "reference/losses/pictures.md"},
-        *({name: _path(name)} for name in losses().names()),
-    ]
+    overview = {"In pictures": "reference/losses/pictures.md"}
+    return [overview, *[{name: _path(name)} for name in losses().names()]]
 
 
 def files() -> dict[str, str | bytes]:
@@ -114,23 +116,28 @@ def formulas() -> dict[str, str]:
     Raises:
         ValueError: a built-in loss has no row there.
     """
-    rows = ROW.findall((REPOSITORY / "docs" / "losses.md").read_text("utf-8"))
-    found = {
-        name: next(cell for cell in cells.split(" | ") if "$" in cell).strip()
-        for name, cells in rows
-        if "$" in cells
-    }
-    if missing := set(losses().names()) - set(found):
-        raise ValueError(
-            f"docs/losses.md has no row with a formula for {', '.join(sorted(missing))}"
-        )
-    return {
-        name: cell + (PRESENCE if cell.startswith("$P_c") else "") for name, cell in found.items()
-    }
+    text = (REPOSITORY / "docs" / "losses.md").read_text("utf-8")
+    found = {}
+    for name, cells in ROW.findall(text):
+        with_formula = [cell.strip() for cell in cells.split(" | ") if "$" in cell]
+        if with_formula:
+            found[name] = _completed(with_formula[0])
+    missing = set(losses().names()) - set(found)
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise ValueError(f"docs/losses.md has no row with a formula for {names}")
+    return found
+
+
+def _completed(formula: str) -> str:
+    """Return a formula of the presence of a class, as the tables have it for some losses, with what is made of it."""
+    if formula.startswith("$P_c"):
+        return formula + PRESENCE
+    return formula
 
 
 def linked(overview: str) -> str:
-    """Return the text of docs/losses.md with each loss in its tables leading to its page, which GitHub has not."""
+    """Return the text of docs/losses.md with each loss in its tables linked to its page, which only the site has."""
     return re.sub(
         r"^\| `([\w-]+)` \|(?=.*\$)",
         r"| [`\1`](reference/losses/\1.md) |",
@@ -140,32 +147,47 @@ def linked(overview: str) -> str:
 
 
 def _page(name: str, loss: Loss) -> str:
+    """Return the page of a loss."""
     file = name.replace("-", "_")
-    table = standing.table(standing.variants(name))
-    parameter = constructor_parameters(type(loss)).get("head")
-    heads = " or ".join(get_args(type_of(parameter))) if parameter else loss.head
-    reason = (
-        "computes what `exact` does" if loss.supervision == "set" else "sees more than label sets"
-    )
     return PAGE.format(
-        name=name, supervision=GIVEN[loss.supervision], head=heads, file=file, cls=type(loss).__name__,
-        caption=caption(loss), formula=formulas()[name],
-        standing=(STANDING if table else NOT_COMPARED).format(name=name, table=table, reason=reason),
+        name=name,
+        supervision=GIVEN[loss.supervision],
+        head=_heads(loss),
+        file=file,
+        cls=type(loss).__name__,
+        caption=caption(loss),
+        formula=formulas()[name],
+        standing=_standing(name, loss),
         lengths=lengths.section(loss=name),
         code=(REPOSITORY / "losses" / f"{file}.py").read_text("utf-8"),
-    )  # fmt: skip
+    )
+
+
+def _heads(loss: Loss) -> str:
+    """Return the heads that a loss may have."""
+    parameter = constructor_parameters(type(loss)).get("head")
+    if parameter is None:
+        return loss.head
+    return " or ".join(get_args(type_of(parameter)))
+
+
+def _standing(name: str, loss: Loss) -> str:
+    """Return where a loss stands among all losses, or why it is not among them."""
+    table = standing.table(standing.variants(name))
+    if table:
+        return STANDING.format(name=name, table=table)
+    if loss.supervision == "set":
+        return NOT_COMPARED.format(reason="computes what `exact` does")
+    return NOT_COMPARED.format(reason="sees more than label sets")
 
 
 def caption(loss: Loss) -> str:
     """Return what the picture of a loss shows, in a sentence."""
     if loss.head == "class":
         return "The loss of a bag of one position, by the logit of its class."
-    what = "presence" if loss.presence_is_log_odds else "presence score"
-    given = {"set": "", "count": " once", "order": " once", "position": " at the first position"}[
-        loss.supervision
-    ]
-    bags = f"The loss of a bag that holds the class{given}, of one that does not"
-    return f"{bags}, and the {what}, by the logits at two positions."
+    presence = "presence" if loss.presence_is_log_odds else "presence score"
+    bags = f"The loss of a bag that holds the class{TOLD[loss.supervision]}, of one that does not"
+    return f"{bags}, and the {presence}, by the logits at two positions."
 
 
 def _path(name: str) -> str:

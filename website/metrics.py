@@ -1,6 +1,6 @@
 """The page of the metrics, from `milbench.contracts.metric_info`."""
 
-from milbench.contracts.metric_info import METRICS
+from milbench.contracts.metric_info import METRICS, Metric
 
 PAGE = """# Metrics
 
@@ -12,9 +12,14 @@ figures, and a direction. Shares are stored in 0 to 1 and shown in percent. How 
 
 def files() -> dict[str, str]:
     """Return the page, with a section for every metric."""
-    sections = [
-        f"## {metric.label} {{ #{name} }}\n\n`{name}` · {'lower' if metric.lower_is_better else 'higher'} is better"
-        f"{' · in percent' if metric.percent else ''}\n\n{metric.definition}\n"
-        for name, metric in METRICS.items()
-    ]
+    sections = [_section(name, metric) for name, metric in METRICS.items()]
     return {"reference/metrics.md": "\n".join([PAGE, *sections])}
+
+
+def _section(name: str, metric: Metric) -> str:
+    """Return heading, direction and definition of a metric."""
+    facts = [f"`{name}`"]
+    facts.append("lower is better" if metric.lower_is_better else "higher is better")
+    if metric.percent:
+        facts.append("in percent")
+    return f"## {metric.label} {{ #{name} }}\n\n{' · '.join(facts)}\n\n{metric.definition}\n"

@@ -5,6 +5,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor, nn
@@ -14,7 +15,9 @@ from milbench.contracts.network import Network
 from milbench.networks.sequence import SequenceNetwork
 
 DRAWN = nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU
-INPUT, LAYER = "#c3cad4", "#0e7490"
+"""The layers that are drawn."""
+INPUT_COLOUR = "#c3cad4"
+LAYER_COLOUR = "#0e7490"
 
 
 class Box(NamedTuple):
@@ -27,21 +30,12 @@ class Box(NamedTuple):
 
 def picture(network: Network, sample: Tensor) -> bytes:
     """Return a PNG of the layers of a network, in the order in which they ran on one bag (1, *bag_shape)."""
-    channels_last = sample.ndim == 3 and not isinstance(network, SequenceNetwork)
-    boxes = [_box("input", sample[0], channels_last=channels_last), *_layers(network, sample)]
-    most = max(math.prod(box.places) for box in boxes)
+    boxes = [_input_box(network, sample), *_layer_boxes(network, sample)]
+    most_places = max(math.prod(box.places) for box in boxes)
     figure = Figure(figsize=(max(4.8, 0.68 * len(boxes)), 2.2), layout="constrained")
     axes = figure.subplots()
     for number, box in enumerate(boxes):
-        width = 0.2 + 0.07 * math.log2(box.channels)
-        height = 0.2 + 0.8 * math.log2(math.prod(box.places)) / max(math.log2(most), 1)
-        colour = LAYER if number else INPUT
-        axes.add_patch(
-            Rectangle((number - width / 2, -height / 2), width, height, facecolor=colour)
-        )
-        size = f"{box.channels}\n{' x '.join(map(str, box.places))}"
-        axes.text(number, height / 2 + 0.04, size, ha="center", va="bottom", fontsize=7)
-        axes.text(number, -0.56, box.name, ha="center", va="top", fontsize=7, color=MUTED)
+        _draw_box(axes, box, number, most_places)
     axes.set(xlim=(-0.6, len(boxes) - 0.4), ylim=(-0.95, 0.85))
     axes.axis("off")
     file = io.BytesIO()
@@ -49,18 +43,42 @@ def picture(network: Network, sample: Tensor) -> bytes:
     return file.getvalue()
 
 
-def _layers(network: Network, sample: Tensor) -> list[Box]:
+def _draw_box(axes: Axes, box: Box, number: int, most_places: int) -> None:
+    """Draw a layer: its height and width grow with the logarithms of its places and channels."""
+    width = 0.2 + 0.07 * math.log2(box.channels)
+    places = math.prod(box.places)
+    height = 0.2 + 0.8 * math.log2(places) / max(math.log2(most_places), 1)
+    colour = INPUT_COLOUR if number == 0 else LAYER_COLOUR
+    corner = (number - width / 2, -height / 2)
+    axes.add_patch(Rectangle(corner, width, height, facecolor=colour))
+    size = f"{box.channels}\n{' x '.join(map(str, box.places))}"
+    axes.text(number, height / 2 + 0.04, size, ha="center", va="bottom", fontsize=7)
+    axes.text(number, -0.56, box.name, ha="center", va="top", fontsize=7, color=MUTED)
+
+
+def _input_box(network: Network, sample: Tensor) -> Box:
+    """Return the box of a bag: sets have their features last, sequences and images their channels first."""
+    is_set = sample.ndim == 3 and not isinstance(network, SequenceNetwork)
+    if is_set:
+        return _box_with_channels_last("input", sample[0])
+    return _box_with_channels_first("input", sample[0])
+
+
+def _layer_boxes(network: Network, sample: Tensor) -> list[Box]:
+    """Return the boxes of the layers of a network, in the order in which they run."""
     boxes: list[Box] = []
 
     def keep(layer: nn.Module, _: Any, output: Any) -> None:
-        values = (output[0] if isinstance(output, tuple) else output)[0]
-        boxes.append(
-            _box(_name(layer), values, channels_last=isinstance(layer, nn.Linear | nn.GRU))
-        )
+        # A GRU returns its state as well.
+        values = output[0] if isinstance(output, tuple) else output
+        of_bag = values[0]
+        if isinstance(layer, nn.Linear | nn.GRU):
+            boxes.append(_box_with_channels_last(_name(layer), of_bag))
+        else:
+            boxes.append(_box_with_channels_first(_name(layer), of_bag))
 
-    hooks = [
-        layer.register_forward_hook(keep) for layer in network.modules() if isinstance(layer, DRAWN)
-    ]
+    layers = [layer for layer in network.modules() if isinstance(layer, DRAWN)]
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
     with torch.no_grad():
         network.eval()(sample)
     for hook in hooks:
@@ -68,17 +86,25 @@ def _layers(network: Network, sample: Tensor) -> list[Box]:
     return boxes
 
 
-def _box(name: str, values: Tensor, *, channels_last: bool) -> Box:
-    shape = tuple(values.shape)
-    return (
-        Box(name, shape[-1], shape[:-1] or (1,))
-        if channels_last
-        else Box(name, shape[0], shape[1:])
-    )
+def _box_with_channels_last(name: str, values: Tensor) -> Box:
+    *places, channels = values.shape
+    # What has no positions has one place.
+    return Box(name, channels, tuple(places) or (1,))
+
+
+def _box_with_channels_first(name: str, values: Tensor) -> Box:
+    channels, *places = values.shape
+    return Box(name, channels, tuple(places))
 
 
 def _name(layer: nn.Module) -> str:
-    if isinstance(layer, nn.Conv1d | nn.Conv2d):
-        kernel = "x".join(map(str, layer.kernel_size))
-        return f"conv\n{kernel}" + (f"\nstride {layer.stride[0]}" if layer.stride[0] > 1 else "")
-    return "GRU" if isinstance(layer, nn.GRU) else "linear"
+    """Return what stands below a layer."""
+    if isinstance(layer, nn.GRU):
+        return "GRU"
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d):
+        return "linear"
+    kernel = "x".join(map(str, layer.kernel_size))
+    stride = layer.stride[0]
+    if stride > 1:
+        return f"conv\n{kernel}\nstride {stride}"
+    return f"conv\n{kernel}"

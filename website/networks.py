@@ -1,6 +1,7 @@
 """The pages of the networks: drawing or formula, what each suits, where it stands, docstring and code."""
 
 import inspect
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +16,28 @@ from website import REPOSITORY, lengths, standing
 from website.network_pictures import picture
 
 SAMPLES = {
-    "extended-digits": (1, 20, 20), "extended-mnist": (1, 56, 56), "mnist": (1, 28, 28), "cifar10": (3, 32, 32),
-    "image-bags": (3, 64, 64), "svhn": (3, 64, 64),
-    "handwritten-words": (7, 128), "mnist-bags": (10, 784), "feature-bags": (5, 16), "synthetic-bags": (10, 2),
-    "sequence-bags": (32, 124), "sound-events": (32, 124), "soundscapes": (32, 624), "spoken-digits": (32, 124),
-}  # fmt: skip
-"""A bag of each task, of a size that it may have."""
-INPUTS_FIRST = 32  # bags with so many features are sequences, whose features come first as the channels of images do
+    "extended-digits": (1, 20, 20),
+    "extended-mnist": (1, 56, 56),
+    "mnist": (1, 28, 28),
+    "cifar10": (3, 32, 32),
+    "image-bags": (3, 64, 64),
+    "svhn": (3, 64, 64),
+    "handwritten-words": (7, 128),
+    "mnist-bags": (10, 784),
+    "feature-bags": (5, 16),
+    "synthetic-bags": (10, 2),
+    "sequence-bags": (32, 124),
+    "sound-events": (32, 124),
+    "soundscapes": (32, 624),
+    "spoken-digits": (32, 124),
+}
+"""The shape of a bag of each task, of a size that it may have."""
+BANDS = 32
+"""The features of all sequences in `SAMPLES`; they come first, as the channels of images do."""
 CLASSES = 10
+"""The number of classes that networks are drawn for."""
+NETWORK_OF_IMAGES = "torchvision"
+"""The page of the networks that suit all tasks with images."""
 FORMULAS = {
     "gated-attention": (
         r"$$z_c = u_c^\top \sum_k a_{ck} h_k + b_c, \qquad "
@@ -44,15 +59,15 @@ FORMULAS = {
         r"z_{ck} = u_c^\top \operatorname{LN}(x_k) + b_c$$"
     ),
 }
-"""Of the networks that see the features h_k of all instances, after self-attention x_k.
+"""Of the networks that see a whole bag: h_k are the features of its instances, x_k those after self-attention.
 
-Those that pool them have a logit z_c for each class, `context` one at each position.
+Networks that pool instances have a logit z_c for each class; `context` has one at each position.
 """
 PAGE = """# {name}
 
 {sections}
 """
-SECTION = """{heading}{shown}
+SECTION = """{shown}
 
 {suits}. {parameters}
 
@@ -111,11 +126,10 @@ def entries() -> dict[str, list[Entry]]:
     for (name, maker), suitable in of_tasks.items():
         found.setdefault(name, []).append(Entry(maker, tuple(suitable)))
     ordered = dict(sorted(found.items()))
-    return (
-        ordered
-        | {name: [Entry(maker, ())] for name, maker in OF_BAGS.items()}
-        | {"torchvision": [Entry(partial(Backbone, "resnet18"), ())]}
-    )
+    for name, maker in OF_BAGS.items():
+        ordered[name] = [Entry(maker, ())]
+    ordered[NETWORK_OF_IMAGES] = [Entry(partial(Backbone, "resnet18"), ())]
+    return ordered
 
 
 def files() -> dict[str, str | bytes]:
@@ -127,57 +141,90 @@ def files() -> dict[str, str | bytes]:
             drawing = f"{name}-{number}.png"
             if name not in FORMULAS:
                 made[f"reference/networks/{drawing}"] = _drawn(entry)
-            sections.append(_section(name, entry, drawing, alone=len(several) == 1))
+            # A heading says which section is for which tasks.
+            heading = "" if len(several) == 1 else f"## For {', '.join(entry.tasks)}\n\n"
+            sections.append(heading + _section(name, entry, drawing))
         page = PAGE.format(name=name, sections="\n".join(sections))
         made[_path(name)] = page + _standing(name) + lengths.section(network=name)
     return made
 
 
 def _drawn(entry: Entry) -> bytes:
+    """Return the drawing of a network."""
     shape = SAMPLES[_example(entry)]
-    images_or_frames = len(shape) == 3 or shape[0] == INPUTS_FIRST
-    network = entry.maker(shape[0] if images_or_frames else shape[-1], CLASSES, 0)
+    is_image = len(shape) == 3
+    is_sequence = shape[0] == BANDS
+    inputs = shape[0] if is_image or is_sequence else shape[-1]
+    network = entry.maker(inputs, CLASSES, 0)
     return picture(network, torch.zeros(1, *shape))
 
 
 def _example(entry: Entry) -> str:
-    return entry.tasks[0] if entry.tasks else "image-bags"
+    """Return the task whose bag a network is drawn with."""
+    if entry.tasks:
+        return entry.tasks[0]
+    return "image-bags"
 
 
-def _section(name: str, entry: Entry, drawing: str, *, alone: bool) -> str:
+def _section(name: str, entry: Entry, drawing: str) -> str:
+    """Return what a page says of one network of its name."""
+    # The class or function whose code is shown; some are made with fixed arguments.
     maker = getattr(entry.maker, "func", entry.maker)
     file = Path(inspect.getsourcefile(maker) or "").resolve().relative_to(REPOSITORY)
+    module = file.with_suffix("").as_posix().replace("/", ".")
     shown = FORMULAS.get(name) or DRAWING.format(name=name, file=drawing, task=_example(entry))
-    suits = f"A network of {', '.join(f'`{task}`' for task in entry.tasks)}" if entry.tasks else (
-        f"Suits tasks whose bags are images: `--network` {', '.join(f'`{one}`' for one in backbones())}"
-        if name == "torchvision" else f"Suits {suited(maker)}"
-    )  # fmt: skip
-    found = network_parameters(entry.maker).values()
-    parameters = (
-        f"Parameters: {', '.join(f'`network.{p.name}={p.default}`' for p in found)}. "
-        if found
-        else ""
-    )
-    code = inspect.getsource(maker)
     return SECTION.format(
-        heading="" if alone else f"## For {', '.join(entry.tasks)}\n\n", shown=shown, suits=suits, file=file,
-        parameters=parameters, command=_command(name, entry), code=code,
-        identifier=f"{file.with_suffix('').as_posix().replace('/', '.')}.{maker.__name__}",
-    )  # fmt: skip
+        shown=shown,
+        suits=_suits(name, entry, maker),
+        parameters=_parameters(entry),
+        command=_command(name, entry),
+        identifier=f"{module}.{maker.__name__}",
+        file=file,
+        code=inspect.getsource(maker),
+    )
+
+
+def _suits(name: str, entry: Entry, maker: Any) -> str:
+    """Return which tasks a network is for."""
+    if entry.tasks:
+        return f"A network of {_listed(entry.tasks)}"
+    if name == NETWORK_OF_IMAGES:
+        return f"Suits tasks whose bags are images: `--network` {_listed(backbones())}"
+    return f"Suits {suited(maker)}"
+
+
+def _parameters(entry: Entry) -> str:
+    """Return the parameters of a network with their defaults; "" without any."""
+    parameters = network_parameters(entry.maker).values()
+    if not parameters:
+        return ""
+    settings = [f"network.{parameter.name}={parameter.default}" for parameter in parameters]
+    return f"Parameters: {_listed(settings)}. "
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _command(name: str, entry: Entry) -> str:
-    known = entry.tasks or ("extended-digits" if name in FORMULAS else "image-bags",)
-    task = next(
-        (one for one in known if "table" not in constructor_parameters(tasks().get(one))), known[0]
-    )
-    table = " -p task.table=TABLE.csv" * ("table" in constructor_parameters(tasks().get(task)))
+    """Return a command that trains a network, on a task without a table of the user where there is one."""
+    suitable = entry.tasks
+    if not suitable:
+        suitable = ("extended-digits",) if name in FORMULAS else ("image-bags",)
+    without_table = [task for task in suitable if not _needs_table(task)]
+    task = without_table[0] if without_table else suitable[0]
+    table = " -p task.table=TABLE.csv" if _needs_table(task) else ""
     loss = "exact" if "softmax" in loss_heads(entry.maker) else "one-vs-rest"
-    network = "resnet18" if name == "torchvision" else name
+    network = "resnet18" if name == NETWORK_OF_IMAGES else name
     return f"milbench run --loss {loss} --task {task} --network {network}{table}"
 
 
+def _needs_table(task: str) -> bool:
+    return "table" in constructor_parameters(tasks().get(task))
+
+
 def _standing(name: str) -> str:
+    """Return where a network stands among all losses and networks; "" where it is in no published comparison."""
     table = standing.table(standing.of_network(name))
     if table:
         return STANDING.format(table=table)

@@ -48,7 +48,8 @@ def place(path: str) -> str:
     if path in COPIES:
         return COPIES[path]
     if path == "README.md":
-        return "index.md"  # which says on the site what the README says on GitHub
+        # The page that says on the site what the README says on GitHub.
+        return "index.md"
     if path.startswith("reports/"):
         return path.replace("/report.md", "/index.html")
     return posixpath.relpath(path, "docs")
@@ -56,26 +57,27 @@ def place(path: str) -> str:
 
 def files() -> dict[str, str]:
     """Return the pages, and the style sheet."""
-    return {
-        **{page: _text(file) for file, page in COPIES.items() if page != "gallery.md"},
-        "examples.md": _examples(),
-        "assets/site.css": _text("website/site.css"),
-    }
+    pages = {page: _text(file) for file, page in COPIES.items()}
+    # `website.reports` makes the gallery from its file.
+    del pages["gallery.md"]
+    pages["examples.md"] = _examples()
+    pages["assets/site.css"] = _text("website/site.css")
+    return pages
 
 
 def _examples() -> str:
     """Return the page of the examples: the list, then each in full."""
-    names = sorted(path.name for path in (REPOSITORY / "examples").glob("*.py"))
-    listed = re.sub(
-        r"\[(\w+\.py)\]\(\1\)",
-        lambda link: f"[{link[1]}](#{_anchor(link[1])})",
-        _text("examples/README.md"),
-    )
-    blocks = (
-        f"## {name} {{ #{_anchor(name)} }}\n\n```python\n{_text(f'examples/{name}')}```\n"
-        for name in names
-    )
-    return "\n".join([listed, *blocks])
+
+    def to_section(link: re.Match[str]) -> str:
+        file = link[1]
+        return f"[{file}](#{_anchor(file)})"
+
+    listed = re.sub(r"\[(\w+\.py)\]\(\1\)", to_section, _text("examples/README.md"))
+    sections = [listed]
+    for path in sorted((REPOSITORY / "examples").glob("*.py")):
+        code = path.read_text("utf-8")
+        sections.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{code}```\n")
+    return "\n".join(sections)
 
 
 def _anchor(file: str) -> str:

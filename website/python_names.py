@@ -11,8 +11,7 @@ GROUPS = {
     "Estimator": ("BagClassifier",),
     "Bags": ("Bags", "Origin", "Truth", "label_matrix", "pad_bags", "generator"),
     "Tasks": ("load_task", "Task", "Problem", "BagFormat", "Folds", "Recipe", "Published"),
-    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
-                   "ScoreFunction", "Split"),
+    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores", "ScoreFunction", "Split"),
     "Families of tasks": ("FixedBags", "EvaluatedBags", "NestedDigits", "OneInstanceImages", "StreetNumbers",
                           "ImageSplits", "LabelledImages"),
     "Networks": ("load_network", "Network", "NetworkMaker", "AllConvolutional", "Layer", "InstanceMLP",
@@ -34,10 +33,15 @@ def files() -> dict[str, str]:
     Raises:
         ValueError: a public name is on no page, or on several.
     """
-    named = sorted(["__version__", *(name for names in GROUPS.values() for name in names)])
-    if named != sorted(milbench.__all__):
+    # The version needs no page.
+    named = ["__version__"]
+    for names in GROUPS.values():
+        named += names
+    # Lists, not sets: a name on two pages is a mistake too.
+    if sorted(named) != sorted(milbench.__all__):
+        difference = set(named) ^ set(milbench.__all__)
         raise ValueError(
-            f"website.python_names.GROUPS and milbench.__all__ differ: {set(named) ^ {*milbench.__all__}}"
+            f"website.python_names.GROUPS and milbench.__all__ differ: {difference or 'a name is on two pages'}"
         )
     pages = {title: _page(title, "milbench", names) for title, names in GROUPS.items()}
     for title, module in MODULES.items():

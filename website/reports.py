@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from milbench._utils.console import write_line
@@ -13,6 +14,12 @@ from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
 LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
+"""A link of reports/README.md to a report."""
+FIRST_PICTURE = re.compile(r"\]\(([^)]+\.png)\)")
+TITLE = re.compile(r"^# (.*)", re.MULTILINE)
+SENTENCE = re.compile(r"^\*\*(.*)\*\*", re.MULTILINE)
+"""What is bold in a report: its answer."""
+PICTURE_IN_DOCUMENT = re.compile(r"\]\(\.\./(reports/\S+\.png)\)")
 # Links are those of reports/README.md, whose page this is.
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
@@ -49,23 +56,55 @@ def files() -> dict[str, str | bytes]:
     names = LISTED.findall(listed)
     for number, name in enumerate(names, start=1):
         write_line(sys.stderr, f"drawing {name}, report {number} of {len(names)}")
-        with tempfile.TemporaryDirectory() as parent:
-            folder = Path(parent) / name
-            shutil.copytree(
-                REPORTS / name / PICTURES, folder / PICTURES
-            )  # with galleries that cannot be drawn again
-            made[f"reports/{name}/index.html"] = render(read(REPORTS / name), folder).read_bytes()
-            text = (folder / "report.md").read_text("utf-8")
-            picture = re.findall(r"\]\(([^)]+\.png)\)", text)[0]
-            made[f"reports/{name}/{picture}"] = (folder / picture).read_bytes()
-        title, sentence = (
-            re.findall(start, text, re.MULTILINE)[0] for start in (r"^# (.*)", r"^\*\*(.*)\*\*")
+        report = _rendered(name)
+        made[f"reports/{name}/index.html"] = report.page
+        made[f"reports/{name}/{report.picture}"] = report.content_of_picture
+        cards.append(
+            CARD.format(
+                name=name,
+                title=report.title,
+                picture=report.picture,
+                sentence=report.sentence,
+            )
         )
-        cards.append(CARD.format(name=name, title=title, picture=picture, sentence=sentence))
-    pages = "".join(page.read_text("utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
-    made |= {
-        path: (REPOSITORY / path).read_bytes()
-        for path in re.findall(r"\]\(\.\./(reports/\S+\.png)\)", pages)
-    }
+    made |= _pictures_in_documents()
     notes = listed.partition("\n")[2].strip()
-    return made | {"gallery.md": PAGE.format(cards="\n".join(cards), notes=notes)}
+    made["gallery.md"] = PAGE.format(cards="\n".join(cards), notes=notes)
+    return made
+
+
+@dataclass(frozen=True)
+class RenderedReport:
+    """A report as the site shows it."""
+
+    page: bytes
+    title: str
+    sentence: str
+    picture: str
+    """The path of its first picture in the folder of the report."""
+    content_of_picture: bytes
+
+
+def _rendered(name: str) -> RenderedReport:
+    """Return a published report, made again from what is kept of it."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / name
+        # Galleries cannot be drawn again: what they show is not kept.
+        shutil.copytree(REPORTS / name / PICTURES, folder / PICTURES)
+        page = render(read(REPORTS / name), folder).read_bytes()
+        text = (folder / "report.md").read_text("utf-8")
+        picture = FIRST_PICTURE.findall(text)[0]
+        return RenderedReport(
+            page=page,
+            title=TITLE.findall(text)[0],
+            sentence=SENTENCE.findall(text)[0],
+            picture=picture,
+            content_of_picture=(folder / picture).read_bytes(),
+        )
+
+
+def _pictures_in_documents() -> dict[str, bytes]:
+    """Return the pictures of reports that the pages of docs/ show."""
+    pages = [page.read_text("utf-8") for page in (REPOSITORY / "docs").glob("*.md")]
+    paths = PICTURE_IN_DOCUMENT.findall("".join(pages))
+    return {path: (REPOSITORY / path).read_bytes() for path in paths}

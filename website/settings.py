@@ -17,6 +17,8 @@ def files() -> dict[str, str]:
     """Return the page, with a row for every setting."""
     rows = []
     for name, default, meaning in describe_settings():
+        # A bar would begin another cell.
         text = " ".join(meaning.split()).replace("|", "\\|")
-        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {text} |")
+        shown_default = f"`{default}`" if default else ""
+        rows.append(f"| `{name}` | {shown_default} | {text} |")
     return {"reference/settings.md": PAGE + "\n".join(rows) + "\n"}

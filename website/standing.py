@@ -2,6 +2,7 @@
 
 import io
 from functools import cache
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -28,8 +29,12 @@ def study() -> Study:
 @cache
 def places() -> pd.DataFrame:
     """Return the set error of every variant (rows) on every task, as the main table of the report shows it."""
-    table = main_table(study()).frame
-    return table.filter(like=": set error").rename(columns=lambda head: head.partition(":")[0])
+    errors = main_table(study()).frame.filter(like=": set error")
+
+    def task_of(head: str) -> str:
+        return head.partition(":")[0]
+
+    return errors.rename(columns=task_of)
 
 
 def variants(loss: str) -> list[str]:
@@ -44,26 +49,30 @@ def of_network(network: str) -> list[str]:
 
 def table(names: list[str]) -> str:
     """Return the places of some variants, and those of no skill, as a table of Markdown; "" without any."""
+    if not names:
+        return ""
     shown = places().loc[[*names, NO_SKILL]].T.rename_axis("task")
-    return Table("", shown).markdown() if names else ""
+    return Table("", shown).markdown()
 
 
 def picture(loss: str) -> bytes:
     """Return a PNG: a line a task with the mean set errors of all losses, those of this one in colour."""
+    # The mean stands before its spread; where there is none, NaN is not drawn.
     means = places().map(lambda text: text.split()[0]).apply(pd.to_numeric, errors="coerce")
     rows = range(means.shape[1])
+    # A little more than 100 %, so that marks at the ends are whole.
+    highest = 102
     figure = Figure(figsize=(9.6, 0.55 * len(rows) + 0.7), layout="constrained")
     axes = figure.subplots()
-    axes.hlines(rows, 0, 102, color="#e6e9ee", lw=1, zorder=0)
+    axes.hlines(rows, 0, highest, color="#e6e9ee", lw=1, zorder=0)
     axes.plot(means.T, rows, "o", color=OTHERS, ms=7, mec="white", mew=0.6)
     looks = {readable(variant): look for variant, look in study().looks.items()}
+    style: dict[str, Any] = {"ms": 9, "mec": "white", "mew": 0.8}
     for name in variants(loss):
         colour, marker = looks[name]
-        axes.plot(
-            means.loc[name], rows, marker, color=colour, ms=9, mec="white", mew=0.8, label=name
-        )
+        axes.plot(means.loc[name], rows, marker, color=colour, label=name, **style)
     axes.set_yticks(rows, means.columns)
-    axes.set(xlim=(0, 102), ylim=(len(rows) - 0.5, -0.5))
+    axes.set(xlim=(0, highest), ylim=(len(rows) - 0.5, -0.5))
     axes.set_xlabel("set error (%)", fontsize=9, color=MUTED)
     axes.tick_params(length=0, labelsize=9)
     axes.spines[:].set_visible(False)

@@ -14,23 +14,24 @@ from milbench.contracts.registry import tasks
 from milbench.report.figures.galleries import set_name
 
 DRAWN = ("extended-digits", "sound-events", "synthetic-bags")
+"""The tasks that have a picture."""
 BAGS = 3
+"""How many bags a picture shows."""
 
 
 def picture(name: str) -> bytes:
     """Return a PNG of the first test bags of a task, one of `DRAWN`."""
-    # Of bags to evaluate on no more are drawn than a picture needs.
+    # More bags than are shown, as the gallery takes those that differ, but not the thousands of an evaluation.
     problem = tasks().create(name, {}).load(limit=20 * BAGS)
     class_names = problem.format.class_names
     bags = problem.gallery().parts(BAGS)[0]
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    for bag, axes in enumerate(figure.subplots(1, len(bags))):
+    colours = class_colours(len(class_names))
+    for number, axes in enumerate(figure.subplots(1, len(bags))):
         plain(axes)
-        axes.set_title(
-            set_name(set(bags.labels[bag].nonzero().flatten().tolist()), class_names),
-            fontsize=9,
-        )
-        _draw(axes, bags.selected(slice(bag, bag + 1)), class_colours(len(class_names)))
+        label_set = set(bags.labels[number].nonzero().flatten().tolist())
+        axes.set_title(set_name(label_set, class_names), fontsize=9)
+        _draw(axes, bags.selected(slice(number, number + 1)), colours)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
@@ -39,40 +40,47 @@ def picture(name: str) -> bytes:
 def _draw(axes: Axes, bag: Bags, colours: list[str]) -> None:
     """Draw one bag with its true instances, of any kind of bag."""
     instances = bag.instances[0].numpy()
-    if bag.instances.ndim == 4:
+    is_image = bag.instances.ndim == 4
+    # Of the tasks that are drawn, sequences and images have boxes, sets have none.
+    has_boxes = bag.truth is not None and bag.truth.boxes is not None
+    if is_image:
         show_image(axes, instances)
-    elif bag.truth is not None and bag.truth.boxes is not None:
+    elif has_boxes:
         features, frames = instances.shape
-        axes.imshow(
-            instances, cmap="gray", aspect="auto", origin="lower", extent=(0, frames, 0, features)
-        )
+        extent = (0, frames, 0, features)
+        axes.imshow(instances, cmap="gray", aspect="auto", origin="lower", extent=extent)
     else:
         _scatter(axes, bag, colours)
+    _frame_instances(axes, bag, colours)
+
+
+def _frame_instances(axes: Axes, bag: Bags, colours: list[str]) -> None:
+    """Draw a frame around every true instance, where boxes are known."""
     if bag.truth is None or bag.truth.boxes is None:
         return
-    for (left, top, right, bottom), cls in zip(
-        bag.truth.boxes[0].tolist(), bag.truth.classes[0].tolist(), strict=True
-    ):
-        if cls >= 0:
-            axes.add_patch(
-                Rectangle(
-                    (left, top), right - left, bottom - top, fill=False, ec=colours[cls], lw=1.8
-                )
-            )
+    classes = bag.truth.classes[0].tolist()
+    boxes = bag.truth.boxes[0].tolist()
+    for cls, (left, top, right, bottom) in zip(classes, boxes, strict=True):
+        # Bags with fewer instances than others are padded with -1.
+        if cls < 0:
+            continue
+        size = (right - left, bottom - top)
+        axes.add_patch(Rectangle((left, top), *size, fill=False, ec=colours[cls], lw=1.8))
 
 
 def _scatter(axes: Axes, bag: Bags, colours: list[str]) -> None:
     """Draw the first two features of each instance in the colour of its class, background in grey."""
-    classes = None if bag.truth is None else bag.truth.position_classes
-    shown = np.ones(bag.instances.shape[1], bool) if bag.mask is None else bag.mask[0].numpy()
-    for k in np.flatnonzero(shown):
-        cls = len(colours) if classes is None else int(classes[0, k])
+    background = len(colours)
+    is_instance = np.ones(bag.instances.shape[1], bool)
+    if bag.mask is not None:
+        is_instance = bag.mask[0].numpy()
+    classes = np.full(len(is_instance), background)
+    if bag.truth is not None and bag.truth.position_classes is not None:
+        classes = bag.truth.position_classes[0].numpy()
+    for k in np.flatnonzero(is_instance):
         x, y = bag.instances[0, k, :2].tolist()
-        axes.plot(
-            x,
-            y,
-            "o",
-            color=colours[cls] if cls < len(colours) else MUTED,
-            ms=7 if cls < len(colours) else 4,
-        )
+        if classes[k] == background:
+            axes.plot(x, y, "o", color=MUTED, ms=4)
+        else:
+            axes.plot(x, y, "o", color=colours[classes[k]], ms=7)
     axes.set(xlim=(-6, 8), ylim=(-6, 8))

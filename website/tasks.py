@@ -41,10 +41,14 @@ def files() -> dict[str, str | bytes]:
 
 
 def _page(name: str, cls: type[Task]) -> str:
+    """Return the page of a task."""
     return PAGE.format(
-        name=name, file=name.replace("-", "_"), cls=cls.__name__, primary=cls.primary,
+        name=name,
+        file=name.replace("-", "_"),
+        cls=cls.__name__,
+        primary=cls.primary,
         picture=PICTURE.format(name=name) if name in DRAWN else "",
-    )  # fmt: skip
+    )
 
 
 def _path(name: str) -> str:

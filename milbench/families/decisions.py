@@ -90,26 +90,33 @@ def optimal_errors(
 
     `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1, d).
     """
-    log_posteriors = torch.cat(
-        [of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance]
-    )
-    classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
-    wrong_sets = []
-    wrong = 0
-    instances = 0
+    is_wrong_set = []
+    count_wrong = 0
+    count_instances = 0
     for bags in split.bags:
         posterior = of_bags(bags)
         on_cpu = bags.to(CPU)
         most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
-        wrong_sets.append((most_probable != on_cpu.labels).any(dim=1))
-        of_bags_wrong, sizes = wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
-        wrong += int(of_bags_wrong.sum())
-        instances += int(sizes.sum())
+        is_wrong_set.append((most_probable != on_cpu.labels).any(dim=1))
+        wrong, sizes = wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
+        count_wrong += int(wrong.sum())
+        count_instances += int(sizes.sum())
     return {
-        "instance_error": float(wrong_classes(log_posteriors.numpy(), classes.numpy()).mean()),
-        "set_error": float(torch.cat(wrong_sets).double().mean()),
-        "posterior_error": wrong / instances,
+        "instance_error": _single_instance_error(split, of_single_instance),
+        "set_error": float(torch.cat(is_wrong_set).double().mean()),
+        "posterior_error": count_wrong / count_instances,
     }
+
+
+def _single_instance_error(
+    split: EvalSplit, of_single_instance: Callable[[Tensor], Tensor]
+) -> float:
+    """Return how often the most probable class of a single instance that is not background is another one."""
+    log_posteriors = torch.cat(
+        [of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance]
+    )
+    classes = torch.cat([bags.labels.cpu().int().argmax(dim=1) for bags in split.single_instance])
+    return float(wrong_classes(log_posteriors.numpy(), classes.numpy()).mean())
 
 
 def instancewise_scores(
@@ -134,6 +141,7 @@ def instancewise_scores(
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
+        # log(1 - a) - log(a), where expm1 keeps the digits of classes that are nearly certain to be absent.
         log_odds = torch.log(-torch.expm1(log_absent)) - log_absent
         presence = log_odds.masked_fill(is_always_present, ALWAYS_PRESENT)
         return Scores(probs[:, :-1].sum(dim=2), presence, probs)
@@ -204,6 +212,7 @@ def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tens
     """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
     total = torch.zeros_like(log_probs)
     sets = contains(log_probs.shape[1] - 1)
+    # Pairs of a bag and a set: most sets of most bags are too improbable to matter.
     for pairs in (weight > NEGLIGIBLE).nonzero().split(PAIRS_AT_ONCE):
         bag, number = pairs.unbind(dim=1)
         posterior = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
@@ -213,7 +222,9 @@ def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tens
 
 def _independent_posterior(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return log P(z_k | x_k) (B, C+1, K) and log p(x, L) (B, 2^C) of independent instances."""
+    # log p(x_k), and of all instances of a bag log p(x).
     evidence = log_joint.logsumexp(dim=1, keepdim=True)
+    evidence_of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
     log_probs = log_joint - evidence
-    of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
-    return log_probs, label_set_distribution(log_probs, mask, validate=False) + of_bag
+    log_sets = label_set_distribution(log_probs, mask, validate=False)
+    return log_probs, log_sets + evidence_of_bag

@@ -1,4 +1,4 @@
-"""Bags of Gaussian instances: draws, and the exact posteriors of instances and label sets."""
+"""Bags of Gaussian instances: how they are generated, and the exact posteriors of instances and label sets."""
 
 import math
 from dataclasses import dataclass
@@ -260,6 +260,6 @@ def noisy_labels(
     retained = labels & (uniform >= dropped)
     wrong = ~labels & (uniform < added)
     room = sizes - retained.sum(dim=1)
-    # The wrong labels of a bag in the order of their draws, from 0.
+    # The wrong labels of a bag in the order of their draws, from 0; sorted twice, numbers become ranks.
     rank = uniform.masked_fill(~wrong, torch.inf).argsort(dim=1).argsort(dim=1)
     return retained | (wrong & (rank < room.unsqueeze(1)))

@@ -113,18 +113,23 @@ class LabelSetPrior:
         - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
         """
         classes = torch.arange(len(self._rates) - 1)
-        of_outcome = torch.cat([torch.tensor([len(classes)]), classes, classes])
-        completed = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
-        of_set, *of_positions = uniform.T.unsqueeze(2).contiguous()
-        steps = self._cumulative[sizes]
-        remaining = torch.searchsorted(steps / steps[:, -1:], of_set, right=True).squeeze(1)
+        background = torch.tensor([len(classes)])
+        # Outcomes: background, then each class of which another one follows, then each class for the last time.
+        class_of_outcome = torch.cat([background, classes, classes])
+        # With the last instance of class c, the set of what is still to be drawn loses bit c.
+        bit_of_outcome = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
+        draw_of_set, *draws_of_positions = uniform.T.unsqueeze(2).contiguous()
+        set_steps = self._cumulative[sizes]
+        # The last step is 1 but for rounding, and a draw must not lie above it.
+        set_steps = set_steps / set_steps[:, -1:]
+        remaining = torch.searchsorted(set_steps, draw_of_set, right=True).squeeze(1)
         drawn = []
-        for k, of_position in enumerate(of_positions):
+        for k, draw_of_position in enumerate(draws_of_positions):
             # Beyond its size a bag has to have the empty set, so that what is drawn is background.
-            steps = self._outcomes[(sizes - k - 1).clamp(min=0), remaining]
-            outcome = torch.searchsorted(steps, of_position, right=True).squeeze(1)
-            drawn.append(of_outcome[outcome])
-            remaining = remaining - completed[outcome]
+            outcome_steps = self._outcomes[(sizes - k - 1).clamp(min=0), remaining]
+            outcome = torch.searchsorted(outcome_steps, draw_of_position, right=True).squeeze(1)
+            drawn.append(class_of_outcome[outcome])
+            remaining = remaining - bit_of_outcome[outcome]
         return torch.stack(drawn, dim=1)
 
     @cached_property
@@ -135,7 +140,7 @@ class LabelSetPrior:
         is_outside = ~contains(classes)
         sets = torch.arange(2**classes).unsqueeze(1)
         without_class = sets & ~(2 ** torch.arange(classes))
-        # Of the m - 1 instances after the next one.
+        # log q_{m-1}, of the instances after the next one.
         others = self.log_independent[:-1]
         background = log_rates[-1] + others.unsqueeze(2)
         again = (log_rates[:-1] + others.unsqueeze(2)).masked_fill(is_outside, -torch.inf)

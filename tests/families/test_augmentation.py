@@ -1,79 +1,130 @@
+"""Augmentation: crops of house numbers against plain Python, and users' images, mirrored and shifted."""
+
 import itertools
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import get_args
 
 import pytest
 import torch
+from torch import Tensor
 
 from milbench import generator
 from milbench.data.crops import Protocol
 from milbench.families.augmentation import augment, flip_and_crop
 
 IMAGES = torch.arange(40 * 3 * 6 * 8, dtype=torch.int64).view(40, 3, 6, 8)
+CROPS = torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(2, 3, 64, 64)
+"""Every pixel has a value of its own: 4096 times its image and channel, 64 times its row, and its column."""
+BOXES = [(10.0, 12.0, 20.0, 40.0), (61.0, 1.0, 64.0, 3.0)]
+"""Left, top, right and bottom; the second one is cut by every crop."""
+SEEDS = range(32)
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """Crops after a random change, and what was drawn for it."""
+
+    images: Tensor
+    boxes: Tensor
+    height: int
+    width: int
+    top: int
+    left: int
+    channels: list[int]
+
+
+def augmented(seed: int, protocol: Protocol) -> Augmented:
+    """Return augmented crops; the first pixel tells the corner, and those of its channels their order."""
+    boxes = torch.tensor([BOXES] * len(CROPS))
+    images, moved = augment(CROPS, boxes, torch.Generator().manual_seed(seed), protocol)
+    height, width = images.shape[2:]
+    first_pixel = images[0, :, 0, 0].long()
+    top, left = divmod(int(first_pixel[0]) % (64 * 64), 64)
+    channels = (first_pixel // (64 * 64)).tolist()
+    return Augmented(images, moved, height, width, top, left, channels)
 
 
 def old_pixel(new: int, size: int, protocol: Protocol) -> int:
-    """The old pixel at the centre of a new one, or the one of the published number."""
-    return floor(
-        (new + Fraction(1, 2)) * 60 / size
-        if protocol == "ours"
-        else Fraction(new * (60 - 1), size - 1)
-    )
+    """Return the old pixel at the centre of a new one, or the one of the published number."""
+    if protocol == "ours":
+        return floor((new + Fraction(1, 2)) * 60 / size)
+    return floor(Fraction(new * (60 - 1), size - 1))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("protocol", get_args(Protocol))
+def test_every_pixel_is_what_plain_python_says(seed: int, protocol: Protocol) -> None:
+    found = augmented(seed, protocol)
+    rows = (0, 1, found.height // 2, found.height - 1)
+    columns = (0, 1, found.width // 3, found.width - 1)
+    for y, x in itertools.product(rows, columns):
+        row = found.top + old_pixel(y, found.height, protocol)
+        column = found.left + old_pixel(x, found.width, protocol)
+        assert torch.equal(found.images[:, :, y, x], CROPS[:, found.channels, row, column])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_boxes_are_moved_clipped_and_resized(seed: int) -> None:
+    found = augmented(seed, "ours")
+    for moved, box in zip(found.boxes[0].tolist(), BOXES, strict=True):
+        left, top, right, bottom = box
+        expected = [
+            clipped(left - found.left) * found.width / 60,
+            clipped(top - found.top) * found.height / 60,
+            clipped(right - found.left) * found.width / 60,
+            clipped(bottom - found.top) * found.height / 60,
+        ]
+        assert moved == pytest.approx(expected)
+
+
+def clipped(place: float) -> float:
+    """Return a place in the part of 60 pixels that is kept."""
+    return min(max(place, 0), 60)
 
 
 @pytest.mark.parametrize("protocol", get_args(Protocol))
-def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
-    images = torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(
-        2, 3, 64, 64
-    )  # every pixel has its own value
-    known = [(10.0, 12.0, 20.0, 40.0), (61.0, 1.0, 64.0, 3.0)]
-    boxes, sizes, places, orders = torch.tensor([known] * 2), [], set(), set()
-    for seed in range(32):
-        new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), protocol)
-        height, width = new.shape[2:]
-        # Read the draw off the first pixel and the order of the channels, then predict all the others.
-        channels = (new[0, :, 0, 0] // 4096).int().tolist()
-        top, left = divmod(int(new[0, 0, 0, 0]) % 4096, 64)
-        sizes.append((height, width))
-        places |= {top, left}
-        orders.add(tuple(channels))
-        for y, x in itertools.product(
-            (0, 1, height // 2, height - 1), (0, 1, width // 3, width - 1)
-        ):
-            row, column = top + old_pixel(y, height, protocol), left + old_pixel(x, width, protocol)
-            assert torch.equal(new[:, :, y, x], images[:, channels, row, column])
-        for k, box in enumerate(known if protocol == "ours" else []):
-            edges = zip(box, (left, top) * 2, (width, height) * 2, strict=True)
-            assert moved[0, k].tolist() == pytest.approx(
-                [min(max(v - o, 0), 60) * size / 60 for v, o, size in edges]
-            )
-    heights, widths = zip(*sizes, strict=True)
+def test_sides_are_50_to_70_pixels_and_independent(protocol: Protocol) -> None:
+    draws = [augmented(seed, protocol) for seed in SEEDS]
+    heights = [draw.height for draw in draws]
+    widths = [draw.width for draw in draws]
     assert 50 <= min(heights + widths) < 54
     assert 66 < max(heights + widths) <= 70
     assert heights != widths
-    assert places == {0, 1, 2, 3, 4}
-    assert len(orders) == 6
 
 
-def test_by_the_published_protocol_boxes_hold_what_they_held() -> None:
-    images, box = torch.zeros(1, 3, 64, 64), (17, 9, 31, 50)
-    images[:, :, box[1] : box[3], box[0] : box[2]] = 1
-    boxes = torch.tensor([[box, (0, 0, 64, 64)]], dtype=torch.float32)
-    for seed in range(32):
-        new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), "paper")
-        height, width = new.shape[2:]
-        rows, columns = new[0, 0].nonzero(as_tuple=True)
-        shown = [int(v) for v in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)]
-        assert moved[0, 0].tolist() == pytest.approx(shown, abs=1)
-        assert moved[0, 1].tolist() == pytest.approx([0, 0, width, height], abs=0.2)
+@pytest.mark.parametrize("protocol", get_args(Protocol))
+def test_every_corner_and_order_of_channels_is_drawn(protocol: Protocol) -> None:
+    draws = [augmented(seed, protocol) for seed in SEEDS]
+    # 60 of 64 pixels have five places.
+    assert {draw.top for draw in draws} == {0, 1, 2, 3, 4}
+    assert {draw.left for draw in draws} == {0, 1, 2, 3, 4}
+    assert len({tuple(draw.channels) for draw in draws}) == 6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_by_the_published_protocol_boxes_hold_what_they_held(seed: int) -> None:
+    left, top, right, bottom = (17, 9, 31, 50)
+    images = torch.zeros(1, 3, 64, 64)
+    images[:, :, top:bottom, left:right] = 1
+    whole = (0, 0, 64, 64)
+    boxes = torch.tensor([[(left, top, right, bottom), whole]], dtype=torch.float32)
+    new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), "paper")
+    height, width = new.shape[2:]
+    rows, columns = new[0, 0].nonzero(as_tuple=True)
+    shown = [int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1]
+    assert moved[0, 0].tolist() == pytest.approx(shown, abs=1)
+    assert moved[0, 1].tolist() == pytest.approx([0, 0, width, height], abs=0.2)
 
 
 def test_about_half_of_the_images_are_mirrored() -> None:
     found = flip_and_crop(IMAGES, generator(0), flip=True, crop=0)
-    kept, mirrored = ((found == other).flatten(1).all(dim=1) for other in (IMAGES, IMAGES.flip(3)))
-    assert (kept ^ mirrored).all()
-    assert 10 <= int(mirrored.sum()) <= 30
+    is_kept = (found == IMAGES).flatten(1).all(dim=1)
+    is_mirrored = (found == IMAGES.flip(3)).flatten(1).all(dim=1)
+    assert (is_kept ^ is_mirrored).all()
+    # Of 40 images 20 on average, and 10 is three standard deviations.
+    assert 10 <= int(is_mirrored.sum()) <= 30
 
 
 def test_each_image_is_shifted_by_chance_of_its_own() -> None:
@@ -83,6 +134,6 @@ def test_each_image_is_shifted_by_chance_of_its_own() -> None:
     assert found.shape == images.shape
     places = (found[:, 0] == 255).nonzero()
     assert len(places) == 200, "no pixel is made or lost"
-    assert {tuple(place) for place in places[:, 1:].tolist()} == {
-        (y, x) for y in range(2, 7) for x in range(2, 7)
-    }
+    # From the middle of 9 by 9 pixels, up to two to each side.
+    expected = set(itertools.product(range(2, 7), range(2, 7)))
+    assert {(y, x) for _, y, x in places.tolist()} == expected

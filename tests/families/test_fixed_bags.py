@@ -13,36 +13,56 @@ from milbench.families.image_task import single_instance_bags
 from tests._helpers.command_line import TINY
 
 
-def test_an_image_is_a_bag_that_one_instance_fills() -> None:
-    images = LabelledImages(
-        torch.arange(24).byte().view(4, 1, 2, 3), torch.arange(4) % 3, white=255
-    )
-    bags = single_instance_bags(images, num_classes=3)
+@pytest.fixture
+def four_images() -> LabelledImages:
+    """Images of 2 rows and 3 columns, whose pixels count from 0 to 23, of classes 0, 1, 2 and 0."""
+    pixels = torch.arange(24).byte().view(4, 1, 2, 3)
+    return LabelledImages(pixels, torch.tensor([0, 1, 2, 0]), white=255)
+
+
+def test_an_image_is_a_bag_of_its_pixels(four_images: LabelledImages) -> None:
+    bags = single_instance_bags(four_images, num_classes=3)
     assert bags.mask is None
     assert bags.instances.shape == (4, 1, 2, 3)
     # The quotients as floats of 32 bits, by numpy.
-    assert (
-        bags.instances.flatten().tolist()
-        == (np.arange(24, dtype=np.float32) / np.float32(255)).tolist()
-    )
+    expected = np.arange(24, dtype=np.float32) / np.float32(255)
+    assert bags.instances.flatten().tolist() == expected.tolist()
+
+
+def test_the_label_set_of_an_image_is_its_class(four_images: LabelledImages) -> None:
+    bags = single_instance_bags(four_images, num_classes=3)
     assert bags.labels.int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    assert bags.truth is not None
-    assert bags.truth.boxes is not None
-    assert bags.truth.classes.tolist() == [[0], [1], [2], [0]]
-    assert (
-        bags.truth.boxes.tolist() == [[[0, 0, 3, 2]]] * 4
-    )  # left, top, right, bottom: 3 wide and 2 high
+
+
+def test_one_instance_fills_an_image(four_images: LabelledImages) -> None:
+    truth = single_instance_bags(four_images, num_classes=3).truth
+    assert truth is not None
+    assert truth.boxes is not None
+    assert truth.classes.tolist() == [[0], [1], [2], [0]]
+    # Left, top, right and bottom.
+    assert truth.boxes.tolist() == [[[0, 0, 3, 2]]] * 4
 
 
 @pytest.mark.parametrize(
-    ("count", "least", "most"), [(3, 0, 1), (5, 1, 1), (12, 2, 3), (50, 10, 10)]
+    ("count", "least", "most"),
+    [
+        pytest.param(3, 0, 1, id="less than a round"),
+        pytest.param(5, 1, 1, id="one round"),
+        pytest.param(12, 2, 3, id="two rounds and a part"),
+        pytest.param(50, 10, 10, id="ten rounds"),
+    ],
 )
 def test_every_bag_is_used_before_any_again(count: int, least: int, most: int) -> None:
     order = draw_in_rounds(5, count, generator(0)).tolist()
     used = Counter(order)
     assert all(least <= used[number] <= most for number in range(5))
     assert sum(used.values()) == count
-    assert len({tuple(order[start : start + 5]) for start in range(0, count, 5)}) > count // 10
+
+
+def test_rounds_have_orders_of_their_own() -> None:
+    order = draw_in_rounds(5, 50, generator(0)).tolist()
+    rounds = {tuple(order[start : start + 5]) for start in range(0, 50, 5)}
+    assert len(rounds) > 5
 
 
 def numbered_bags(first: int, count: int) -> Bags:
@@ -90,10 +110,13 @@ def test_as_many_bags_are_evaluated_as_the_limit_says(tiny: Task) -> None:
 
 
 def test_sets_have_the_mean_number_of_instances_as_typical_shape(tiny: Task) -> None:
-    mask = torch.tensor([[True, False, False, False]] * 2 + [[True] * 4] * 4)
+    one_instance = [True, False, False, False]
+    four_instances = [True, True, True, True]
+    mask = torch.tensor([one_instance] * 2 + [four_instances] * 4)
     bags = Bags(torch.zeros(6, 4, 2), torch.ones(6, 3, dtype=torch.bool), mask)
-    parts = dict.fromkeys(("train", "validation", "test"), bags)
-    assert FixedBags.in_memory(tiny, parts, seed=0).typical_shape == (3, 2)
+    problem = FixedBags.in_memory(tiny, {"train": bags, "test": bags}, seed=0)
+    # (2 * 1 + 4 * 4) / 6 = 3 instances of 2 features.
+    assert problem.typical_shape == (3, 2)
 
 
 def test_bags_in_memory_need_a_format_of_the_task() -> None:

@@ -1,7 +1,10 @@
 """Digits nested on a canvas: bags against a naive rendering, and what every epoch and every seed must keep."""
 
+from typing import Any
+
 import pytest
 import torch
+from scipy.stats import chisquare, pearsonr
 from torch import Tensor
 
 from milbench import generator
@@ -13,11 +16,14 @@ from tests._helpers.tasks import loaded
 
 
 def named_digits(count: int, side: int = 3) -> LabelledImages:
-    """Digits that can be told apart by their pixels: number n has the binary digits of n + 1 for pixels, times 5."""
-    bits = (torch.arange(1, count + 1).unsqueeze(1) >> torch.arange(side * side)) & 1
-    return LabelledImages(
-        (bits * 5).byte().view(count, 1, side, side), torch.arange(count) % DIGITS, white=8
-    )
+    """Return digits that can be told apart by their pixels.
+
+    Digit n has the binary digits of n + 1 for pixels, of which 1 is shown as 5 of 8.
+    """
+    names = torch.arange(1, count + 1).unsqueeze(1)
+    bits = (names >> torch.arange(side * side)) & 1
+    pixels = (5 * bits).byte().view(count, 1, side, side)
+    return LabelledImages(pixels, torch.arange(count) % DIGITS, white=8)
 
 
 def rendered(
@@ -40,62 +46,109 @@ def truth(bags: Bags) -> tuple[Tensor, Tensor]:
     return bags.truth.classes, bags.truth.boxes
 
 
+def random_canvases(digits: LabelledImages, per_bag: int) -> tuple[Tensor, Bags]:
+    """Return the numbers (25, M) of the digits of 25 bags, and the bags."""
+    rng = torch.Generator().manual_seed(per_bag)
+    index = torch.randint(len(digits), (25, per_bag), generator=rng)
+    return index, draw_canvases(digits, index, (6, 8), rng)
+
+
 @pytest.mark.parametrize("per_bag", [1, 2, 5])
 def test_canvases_are_what_a_loop_draws(per_bag: int) -> None:
     digits = named_digits(40)
-    rng = torch.Generator().manual_seed(per_bag)
-    index = torch.randint(40, (25, per_bag), generator=rng)
-    bags = draw_canvases(digits, index, (6, 8), rng)
-    classes, boxes = truth(bags)
+    index, bags = random_canvases(digits, per_bag)
+    _, boxes = truth(bags)
     _, channels, height, width = bags.instances.shape
-    assert (channels, len(bags)) == (1, 25)
-    for b in range(25):
-        torch.testing.assert_close(
-            bags.instances[b, 0], rendered(digits, index[b].tolist(), boxes[b], height, width)
-        )
-        assert classes[b].tolist() == digits.classes[index[b]].tolist()
-        assert set(bags.labels[b].nonzero().flatten().tolist()) == set(classes[b].tolist())
+    assert channels == 1
+    for canvas, numbers, own_boxes in zip(bags.instances[:, 0], index, boxes, strict=True):
+        expected = rendered(digits, numbers.tolist(), own_boxes, height, width)
+        torch.testing.assert_close(canvas, expected)
+
+
+@pytest.mark.parametrize("per_bag", [1, 2, 5])
+def test_a_label_set_has_the_classes_of_the_digits(per_bag: int) -> None:
+    digits = named_digits(40)
+    index, bags = random_canvases(digits, per_bag)
+    classes, _ = truth(bags)
+    assert torch.equal(classes, digits.classes[index])
+    for labels, own_classes in zip(bags.labels, classes.tolist(), strict=True):
+        assert set(labels.nonzero().flatten().tolist()) == set(own_classes)
+
+
+@pytest.mark.parametrize("per_bag", [2, 5])
+def test_digits_that_overlap_are_1_at_most(per_bag: int) -> None:
+    """Two lit pixels are 10 / 8 together."""
+    _, bags = random_canvases(named_digits(40), per_bag)
     overlapping = bags.instances[bags.instances > 5 / 8]
-    assert (
-        per_bag == 1 or (overlapping == 1).any()
-    )  # two lit pixels add to more than 1 and are clamped
+    assert len(overlapping)
+    assert (overlapping == 1).all()
 
 
-def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
-    digits, rng = named_digits(10), torch.Generator().manual_seed(0)
-    drawn = [
-        draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng) for _ in range(400)
-    ]
-    heights, widths = zip(*(bags.instances.shape[2:] for bags in drawn), strict=True)
-    offsets = [
-        truth(bags)[1][..., :2].reshape(-1, 2)
-        for bags in drawn
-        if bags.instances.shape[2:] == (6, 8)
-    ]
-    for sides in (heights, widths):
-        assert [sides.count(side) for side in (6, 7, 8)] == pytest.approx(
-            [400 / 3] * 3, abs=4 * (400 * 2 / 9) ** 0.5
-        )
-    assert abs(float(torch.corrcoef(torch.tensor([heights, widths]).float())[0, 1])) < 4 / 400**0.5
-    lefts, tops = torch.cat(offsets).long().unbind(dim=1)
-    for values, places in ((lefts, 6), (tops, 4)):
-        counts = values.bincount()
-        assert len(counts) == places
-        expected = len(values) / places
-        assert (
-            float(((counts - expected) ** 2 / expected).sum()) < 30
-        )  # chi-square, 5 degrees of freedom at most
+@pytest.fixture(scope="module")
+def many_canvases() -> list[Bags]:
+    """400 batches of 8 canvases of two digits of 3 pixels, with sides of 6 to 8 pixels."""
+    digits = named_digits(10)
+    rng = torch.Generator().manual_seed(0)
+    index = torch.zeros(8, 2, dtype=torch.int64)
+    return [draw_canvases(digits, index, (6, 8), rng) for _ in range(400)]
 
 
-def test_every_training_digit_is_used_once_an_epoch() -> None:
-    problem = loaded("extended-digits", limit=8, digits_per_bag=1)
-    batches = list(problem.train_batches(0, generator("a")))
+@pytest.mark.parametrize("axis", [pytest.param(2, id="height"), pytest.param(3, id="width")])
+def test_sides_are_uniform_on_their_range(many_canvases: list[Bags], axis: int) -> None:
+    sides = [bags.instances.shape[axis] for bags in many_canvases]
+    counts = [sides.count(side) for side in (6, 7, 8)]
+    assert sum(counts) == 400
+    assert chisquare(counts).pvalue > 1e-4
+
+
+def test_height_and_width_are_independent(many_canvases: list[Bags]) -> None:
+    heights = [bags.instances.shape[2] for bags in many_canvases]
+    widths = [bags.instances.shape[3] for bags in many_canvases]
+    # Without dependence the standard deviation is 1 / sqrt(400).
+    assert abs(pearsonr(heights, widths).statistic) < 4 / 400**0.5
+
+
+@pytest.mark.parametrize(
+    ("coordinate", "places"),
+    [
+        # Eight pixels less the three of a digit leave six places.
+        pytest.param(0, 6, id="left"),
+        pytest.param(1, 4, id="top"),
+    ],
+)
+def test_places_are_uniform_on_their_range(
+    many_canvases: list[Bags], coordinate: int, places: int
+) -> None:
+    """On canvases of 6 by 8 pixels."""
+    corners = []
+    for bags in many_canvases:
+        if bags.instances.shape[2:] == (6, 8):
+            _, boxes = truth(bags)
+            corners.append(boxes[..., coordinate].flatten())
+    counts = torch.cat(corners).long().bincount()
+    assert len(counts) == places
+    assert chisquare(counts.tolist()).pvalue > 1e-4
+
+
+@pytest.fixture(scope="module")
+def single_digits_on_canvases() -> Any:
+    return loaded("extended-digits", limit=8, digits_per_bag=1)
+
+
+def test_an_epoch_has_a_canvas_for_each_digit(single_digits_on_canvases: Any) -> None:
+    batches = list(single_digits_on_canvases.train_batches(0, generator("a")))
+    # 1,258 digits to train on.
     assert [len(bags) for bags in batches] == [32] * 39 + [10]
-    drawn = []
-    for bags in batches:
+
+
+def test_every_training_digit_is_used_once_an_epoch(single_digits_on_canvases: Any) -> None:
+    shown = []
+    for bags in single_digits_on_canvases.train_batches(0, generator("a")):
         boxes = bags.truth.boxes[:, 0].int().tolist()
         for canvas, (left, top, right, bottom) in zip(bags.instances[:, 0], boxes, strict=True):
-            drawn.append((canvas[top:bottom, left:right] * 16).byte().numpy().tobytes())
-    pixels = [digit.numpy().tobytes() for digit in problem.digits.pixels]
-    assert drawn != pixels
-    assert sorted(drawn) == sorted(pixels)
+            # Pixels of these digits count from 0 to 16.
+            digit = (canvas[top:bottom, left:right] * 16).byte()
+            shown.append(digit.numpy().tobytes())
+    known = [digit.numpy().tobytes() for digit in single_digits_on_canvases.digits.pixels]
+    assert shown != known, "in another order"
+    assert sorted(shown) == sorted(known)

@@ -3,11 +3,14 @@
 import itertools
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from milbench import load_task
 from milbench._utils.seeding import generator
@@ -20,6 +23,13 @@ from tests._helpers.command_line import Ran
 from tests._helpers.svhn_files import write_folder
 from tests._helpers.tasks import loaded, new_network
 
+TRAIN_PICTURES = 60
+"""Pictures in train, and in extra, which is a copy of it."""
+TEST_PICTURES = 20
+BATCH = 32
+PUBLISHED_BATCH = 8
+"""Crops in a batch of the tests of the published protocol, in which an epoch has 60 // 8 = 7 of them."""
+
 
 @pytest.fixture(scope="module")
 def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,194 +40,349 @@ def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def make(root: Path, **params: Any) -> Any:
-    return loaded("svhn", root, **{"validation": 10, **params})
+def make(root: Path, seed: int = 0, **params: Any) -> Any:
+    return loaded("svhn", root, seed, **{"validation": 10, **params})
 
 
-def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
-    problem = make(root)
-    (bags,) = problem.splits["test"].bags
+def as_in_file(bags: Any) -> Tensor:
+    """Return crops as the file of crops has them: bytes (B, 64, 64, 3), channels last."""
+    pixels: Tensor = (bags.instances * 256).permute(0, 2, 3, 1).byte()
+    return pixels
+
+
+def test_bags_are_the_crops_of_the_pictures(root: Path) -> None:
+    (bags,) = make(root).splits["test"].bags
     crops = load(root / "svhn/test", "paper")
-    assert bags.instances.shape == (20, 3, 64, 64)
-    assert torch.equal(
-        (bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops)
-    )
+    assert bags.instances.shape == (TEST_PICTURES, 3, 64, 64)
+    assert torch.equal(as_in_file(bags), torch.from_numpy(crops.crops))
+
+
+def test_a_label_set_has_the_digits_of_the_number(root: Path) -> None:
+    (bags,) = make(root).splits["test"].bags
+    records = read(root / "svhn/test/digitStruct.mat")
+    for labels, record in zip(bags.labels, records, strict=True):
+        assert set(labels.nonzero().flatten().tolist()) == set(record.classes)
+
+
+def test_the_truth_has_each_digit_in_order_with_its_box(root: Path) -> None:
+    (bags,) = make(root).splits["test"].bags
+    crops = load(root / "svhn/test", "paper")
     for n, record in enumerate(read(root / "svhn/test/digitStruct.mat")):
-        assert set(bags.labels[n].nonzero().flatten().tolist()) == set(record.classes)
-        assert tuple(c for c in bags.truth.classes[n].tolist() if c >= 0) == record.classes
         count = len(record.classes)
+        classes = bags.truth.classes[n].tolist()
+        assert tuple(classes[:count]) == record.classes
+        assert set(classes[count:]) <= {-1}
         assert bags.truth.boxes[n, :count].tolist() == crops.boxes[n, :count].tolist()
 
 
 def test_an_epoch_has_every_training_crop_once(root: Path) -> None:
     problem = make(root, augmentation=False)
     batches = list(problem.train_batches(0, generator(1)))
-    assert [len(bags) for bags in batches] == [32, 18]
-    seen = torch.cat([bags.instances for bags in batches]).flatten(1)
-    held = torch.cat([bags.instances for bags in problem.splits["validation"].bags]).flatten(1)
-    together = torch.cat([seen, held])
-    whole = (
-        torch.from_numpy(load(root / "svhn/train", "paper").crops).permute(0, 3, 1, 2).flatten(1)
-        / 256
-    )
-    assert len(held) == 10
-    assert sorted(together.tolist()) == sorted(whole.tolist())
+    # 60 pictures without 10 to validate on.
+    assert [len(bags) for bags in batches] == [BATCH, 18]
+    validated = problem.splits["validation"].bags
+    assert sum(len(bags) for bags in validated) == 10
+    together = torch.cat([as_in_file(bags) for bags in (*batches, *validated)])
+    crops = load(root / "svhn/train", "paper").crops
+    assert sorted(contents(together.numpy())) == sorted(contents(crops))
+
+
+def contents(crops: np.ndarray[Any, Any]) -> list[bytes]:
+    return [crop.tobytes() for crop in crops]
 
 
 def numbers_in(problem: Any, root: Path, epoch: int) -> list[list[int]]:
     """Return the numbers of the training pictures in the batches of an epoch; those of extra are the same pictures."""
-    pictures = load(root / "svhn/train", "paper", problem.protocol).crops
-    numbers = {tuple(row): n for n, row in enumerate(pictures.reshape(60, -1)[:, :600].tolist())}
+    crops = load(root / "svhn/train", "paper", problem.protocol).crops
+    number_of = {content: number for number, content in enumerate(contents(crops))}
+    assert len(number_of) == TRAIN_PICTURES, "no two crops are equal"
     batches = problem.train_batches(epoch, generator("epoch", epoch))
-    flat = [
-        (bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600].tolist()
-        for bags in batches
-    ]
-    return [[numbers[tuple(row)] for row in rows] for rows in flat]
+    contents_of_batches = [contents(as_in_file(bags).numpy()) for bags in batches]
+    return [[number_of[content] for content in batch] for batch in contents_of_batches]
 
 
-def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
+POOLS = {
+    "train": set(range(TRAIN_PICTURES)),
+    "even extra": set(range(0, TRAIN_PICTURES, 2)),
+    "odd extra": set(range(1, TRAIN_PICTURES, 2)),
+}
+"""The numbers of the crops of each pool."""
+
+
+def pool_of(batch: list[int]) -> str:
+    """Return where a batch comes from: only batches of train have even and odd numbers."""
+    parities = {number % 2 for number in batch}
+    if parities == {0, 1}:
+        return "train"
+    return "even extra" if parities == {0} else "odd extra"
+
+
+@pytest.fixture(scope="module")
+def epochs_with_extra(root: Path) -> list[list[list[int]]]:
+    """The numbers of the pictures in the batches of 40 epochs."""
     problem = make(root, parts="train+extra", validation=0, augmentation=False)
-    assert problem.steps_per_epoch == (60 + 60) // 32
-    sources, pools = list[str](), {"both": range(60), "0": range(0, 60, 2), "1": range(1, 60, 2)}
-    for epoch in range(40):
-        drawn: dict[str, list[int]] = {name: [] for name in pools}
-        for batch in numbers_in(problem, root, epoch):
-            assert len(batch) == 32
-            parities = {n % 2 for n in batch}
-            sources.append("both" if len(parities) == 2 else str(parities.pop()))  # both: of train
-            drawn[sources[-1]] += batch
-        for name, pool in pools.items():  # all of a third before any comes again
-            rounds = [
-                drawn[name][start : start + len(pool)]
-                for start in range(0, len(drawn[name]), len(pool))
-            ]
-            assert all(len(set(some)) == len(some) and set(some) <= set(pool) for some in rounds)
-    for source in pools:
-        assert sources.count(source) == pytest.approx(
-            len(sources) / 3, abs=4 * (len(sources) * 2 / 9) ** 0.5
-        )
+    # Full batches of the 60 crops of train and the 60 of extra.
+    assert problem.steps_per_epoch == (TRAIN_PICTURES + TRAIN_PICTURES) // BATCH
+    return [numbers_in(problem, root, epoch) for epoch in range(40)]
 
 
-def test_by_the_published_protocol_batches_are_blocks_of_one_order(root: Path) -> None:
-    params: dict[str, Any] = {
-        "validation": 0,
-        "augmentation": False,
-        "batch_bags": 8,
-        "protocol": "paper",
-    }
-    orders = []
-    for seed in (0, 1, 0):
-        problem = loaded("svhn", root, seed, **params)
-        batches = [batch for epoch in range(40) for batch in numbers_in(problem, root, epoch)]
-        assert len(batches) == 40 * (60 // 8)
-        assert {len(batch) for batch in batches} == {8}, "every block lies whole in the order"
-        pairs = {pair for batch in batches for pair in itertools.pairwise(batch)}
-        after = dict(pairs)
-        assert len(after) == len(pairs), "each crop has one successor"
-        (first,) = {*range(60)} - {*after.values()}
-        order = [first]
-        while order[-1] in after:
-            order.append(after[order[-1]])
-        assert sorted(order) == list(range(60))
-        orders.append(order)
-        starts = [order.index(batch[0]) for batch in batches]
-        assert (min(starts), max(starts)) == (0, 60 - 8)
-        assert len(set(starts[:7])) == 7
-        assert any(abs(a - b) < 8 for a, b in itertools.combinations(starts[:7], 2)), (
-            "blocks overlap in an epoch"
-        )
-    assert orders[0] == orders[2] != orders[1]
+def test_with_extra_all_batches_are_full(epochs_with_extra: list[list[list[int]]]) -> None:
+    for batches in epochs_with_extra:
+        assert [len(batch) for batch in batches] == [BATCH] * 3
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_third_of_the_batches_is_of_each_pool(
+    epochs_with_extra: list[list[list[int]]], pool: str
+) -> None:
+    sources = [pool_of(batch) for batches in epochs_with_extra for batch in batches]
+    count = len(sources)
+    standard_deviation = (count * 1 / 3 * 2 / 3) ** 0.5
+    assert sources.count(pool) == pytest.approx(count / 3, abs=4 * standard_deviation)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_is_used_up_before_any_of_it_returns(
+    epochs_with_extra: list[list[list[int]]], pool: str
+) -> None:
+    in_pool = POOLS[pool]
+    for batches in epochs_with_extra:
+        drawn: list[int] = []
+        for batch in batches:
+            if pool_of(batch) == pool:
+                drawn += batch
+        for start in range(0, len(drawn), len(in_pool)):
+            in_round = drawn[start : start + len(in_pool)]
+            assert len(set(in_round)) == len(in_round)
+            assert set(in_round) <= in_pool
+
+
+def published_batches(root: Path, seed: int) -> list[list[int]]:
+    """Return the numbers of the pictures in the batches of 40 epochs by the published protocol."""
+    problem = make(
+        root,
+        seed,
+        validation=0,
+        augmentation=False,
+        batch_bags=PUBLISHED_BATCH,
+        protocol="paper",
+    )
+    return [batch for epoch in range(40) for batch in numbers_in(problem, root, epoch)]
+
+
+def order_of(batches: list[list[int]]) -> list[int]:
+    """Return the order of which all batches are blocks."""
+    pairs = {pair for batch in batches for pair in itertools.pairwise(batch)}
+    after = dict(pairs)
+    assert len(after) == len(pairs), "each crop has one successor"
+    (first,) = set(range(TRAIN_PICTURES)) - set(after.values())
+    order = [first]
+    while order[-1] in after:
+        order.append(after[order[-1]])
+    return order
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["seed 0", "seed 1"])
+def batches_as_published(root: Path, request: pytest.FixtureRequest) -> list[list[int]]:
+    return published_batches(root, seed=request.param)
+
+
+def test_published_batches_are_whole_blocks(batches_as_published: list[list[int]]) -> None:
+    assert len(batches_as_published) == 40 * (TRAIN_PICTURES // PUBLISHED_BATCH)
+    assert {len(batch) for batch in batches_as_published} == {PUBLISHED_BATCH}
+
+
+def test_published_batches_are_blocks_of_one_order(batches_as_published: list[list[int]]) -> None:
+    assert sorted(order_of(batches_as_published)) == list(range(TRAIN_PICTURES))
+
+
+def test_published_blocks_lie_anywhere_in_the_order(batches_as_published: list[list[int]]) -> None:
+    order = order_of(batches_as_published)
+    starts = [order.index(batch[0]) for batch in batches_as_published]
+    assert min(starts) == 0
+    assert max(starts) == TRAIN_PICTURES - PUBLISHED_BATCH
+
+
+def test_published_blocks_of_an_epoch_may_overlap(batches_as_published: list[list[int]]) -> None:
+    order = order_of(batches_as_published)
+    first_epoch = batches_as_published[: TRAIN_PICTURES // PUBLISHED_BATCH]
+    starts = [order.index(batch[0]) for batch in first_epoch]
+    assert len(set(starts)) == len(starts)
+    distances = [abs(a - b) for a, b in itertools.combinations(starts, 2)]
+    assert min(distances) < PUBLISHED_BATCH
+
+
+def test_the_published_order_is_drawn_by_the_seed(root: Path) -> None:
+    order = order_of(published_batches(root, seed=0))
+    assert order_of(published_batches(root, seed=0)) == order
+    assert order_of(published_batches(root, seed=1)) != order
 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
-def test_the_published_networks(size: str, millions: float, root: Path) -> None:
-    problem = make(root)
-    network = new_network(problem, size)
-    count = sum(p.numel() for p in network.parameters())
+def test_networks_have_as_many_weights_as_published(size: str, millions: float, root: Path) -> None:
+    """In millions of 2^20."""
+    network = new_network(make(root), size)
+    count = sum(weight.numel() for weight in network.parameters())
     assert count / 2**20 == pytest.approx(millions, abs=0.05)
+
+
+@pytest.mark.parametrize("size", ["small", "medium", "large"])
+def test_a_crop_has_28_rows_and_columns_of_positions(size: str, root: Path) -> None:
+    problem = make(root, augmentation=False)
+    network = new_network(problem, size)
     assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 11, 28, 28)
-    assert typical_positions(network, problem) == 26 * 26
-    assert typical_positions(network, make(root, augmentation=False)) == 28 * 28
+    assert typical_positions(network, problem) == 28 * 28
 
 
-def middles(problem: Any, truth: Any) -> list[list[tuple[int, int, int]]]:
-    """Return class, row and column of the position nearest to the middle of each digit, in the order of reading."""
-    network: Any = new_network(problem)
-    ys, xs = network.position_centres(64, 64)
-    return [
-        [(c, int((ys - (top + bottom) / 2).abs().argmin()), int((xs - (left + right) / 2).abs().argmin()))
-         for c, (left, top, right, bottom) in zip(classes, boxes, strict=True) if c >= 0]
-        for classes, boxes in zip(truth.classes.tolist(), truth.boxes.tolist(), strict=True)
-    ]  # fmt: skip
+@pytest.mark.parametrize("size", ["small", "medium", "large"])
+def test_augmented_crops_have_26_rows_of_positions_on_average(size: str, root: Path) -> None:
+    """Their sides are 50 to 70 pixels: 60 on average, 4 less than without augmentation."""
+    problem = make(root)
+    assert typical_positions(new_network(problem, size), problem) == 26 * 26
 
 
-def test_an_oracle_makes_no_errors(root: Path) -> None:
-    """Each digit shows at the position nearest to its middle, with certainty."""
+@dataclass(frozen=True)
+class Digit:
+    """The class of a digit, and the row and the column of the position nearest to its middle."""
+
+    cls: int
+    row: int
+    column: int
+
+
+def digits_of_numbers(bags: Any, network: Any) -> list[list[Digit]]:
+    """Return the digits of each house number, in the order of reading."""
+    rows, columns = network.position_centres(64, 64)
+    numbers = []
+    for classes, boxes in zip(bags.truth.classes.tolist(), bags.truth.boxes.tolist(), strict=True):
+        digits = []
+        for cls, (left, top, right, bottom) in zip(classes, boxes, strict=True):
+            # Numbers with fewer digits than others are padded with -1.
+            if cls < 0:
+                continue
+            row = nearest(rows, (top + bottom) / 2)
+            column = nearest(columns, (left + right) / 2)
+            digits.append(Digit(cls, row, column))
+        numbers.append(digits)
+    return numbers
+
+
+def nearest(centres: Tensor, place: float) -> int:
+    return int((centres - place).abs().argmin())
+
+
+@dataclass(frozen=True)
+class OracleRun:
+    """What an oracle reaches: each digit shows at the position nearest to its middle, with certainty."""
+
+    metrics: dict[str, float]
+    digits: dict[str, list[list[Digit]]]
+    """Of each house number, by split."""
+
+
+@pytest.fixture(scope="module")
+def oracle(root: Path) -> OracleRun:
     problem = make(root)
     network: Any = new_network(problem)
 
-    def oracle(bags: Any) -> Scores:
-        centres = network.position_centres(*bags.instances.shape[2:])
-        instances = torch.zeros(len(bags), 11, *map(len, centres))
+    def score(bags: Any) -> Scores:
+        rows, columns = network.position_centres(*bags.instances.shape[2:])
+        instances = torch.zeros(len(bags), 11, len(rows), len(columns))
         instances[:, 10] = 1
-        for b, digits in enumerate(middles(problem, bags.truth)):
-            for c, y, x in digits:
-                instances[b, :, y, x] = 0
-                instances[b, c, y, x] = 1
+        for bag, digits in enumerate(digits_of_numbers(bags, network)):
+            for digit in digits:
+                instances[bag, :, digit.row, digit.column] = 0
+                instances[bag, digit.cls, digit.row, digit.column] = 1
         presence = bags.labels.float()
-        return Scores(presence, presence, instances, centres=centres)
+        return Scores(presence, presence, instances, centres=(rows, columns))
 
-    values = problem.evaluate(oracle).metrics
-    for split in ("validation", "test"):
-        digits = [
-            number for bags in problem.splits[split].bags for number in middles(problem, bags.truth)
-        ]
-        twice = [a[0] == b[0] for number in digits for a, b in itertools.pairwise(number)]
-        assert split == "validation" or any(twice), "some numbers have two equal digits in a row"
-        # The rule of the paper reads columns from left to right, whichever way the number is written.
-        wrong = [any(a[2] >= b[2] for a, b in itertools.pairwise(number)) for number in digits]
-        assert split == "test" or any(wrong), "some numbers are read from top to bottom"
-        assert values[f"{split}/transcription_error_columns"] == sum(wrong) / len(wrong)
-        assert values[f"{split}/set_error"] == 0
-        assert (
-            values[f"{split}/auroc"]
-            == values[f"{split}/average_precision"]
-            == values[f"{split}/hit_rate"]
-            == 1
-        )
-        assert f"{split}/instance_error" not in values
-        assert (
-            values[f"{split}/transcription_error"]
-            == values[f"{split}/transcription_error_components"]
-            == 0
-        )
-        assert not any(
-            share for name, share in values.items() if name.startswith(f"{split}/error_")
-        )
+    digits = {}
+    for name, split in problem.splits.items():
+        of_batches = [digits_of_numbers(bags, network) for bags in split.bags]
+        digits[name] = list(itertools.chain.from_iterable(of_batches))
+    return OracleRun(problem.evaluate(score).metrics, digits)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_an_oracle_makes_no_errors_in_label_sets(oracle: OracleRun, split: str) -> None:
+    assert oracle.metrics[f"{split}/set_error"] == 0
+    assert oracle.metrics[f"{split}/auroc"] == 1
+    assert oracle.metrics[f"{split}/average_precision"] == 1
+    assert oracle.metrics[f"{split}/hit_rate"] == 1
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_an_oracle_reads_every_number(oracle: OracleRun, split: str) -> None:
+    assert oracle.metrics[f"{split}/transcription_error"] == 0
+    assert oracle.metrics[f"{split}/transcription_error_components"] == 0
+    kinds = [name for name in oracle.metrics if name.startswith(f"{split}/error_")]
+    assert kinds
+    assert all(oracle.metrics[name] == 0 for name in kinds)
+
+
+def test_some_test_numbers_have_two_equal_digits_in_a_row(oracle: OracleRun) -> None:
+    """Without such numbers it would be no feat to read all of them."""
+    neighbours = [pair for digits in oracle.digits["test"] for pair in itertools.pairwise(digits)]
+    assert any(first.cls == second.cls for first, second in neighbours)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_house_numbers_have_no_one_instance_error(oracle: OracleRun, split: str) -> None:
+    assert f"{split}/instance_error" not in oracle.metrics
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_the_published_rule_reads_columns_from_left_to_right(oracle: OracleRun, split: str) -> None:
+    """Whichever way the number is written."""
+    numbers = oracle.digits[split]
+    wrong = [number for number in numbers if not is_read_by_columns(number)]
+    assert oracle.metrics[f"{split}/transcription_error_columns"] == len(wrong) / len(numbers)
+
+
+def test_some_validation_numbers_are_read_from_top_to_bottom(oracle: OracleRun) -> None:
+    """Without such numbers the rule of the paper would make no errors."""
+    assert not all(is_read_by_columns(number) for number in oracle.digits["validation"])
+
+
+def is_read_by_columns(digits: list[Digit]) -> bool:
+    """Return whether each digit stands right of the one before it."""
+    pairs = itertools.pairwise(digits)
+    return all(first.column < second.column for first, second in pairs)
 
 
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     caption = load_task("svhn").check_data(root)
     assert caption.startswith("SVHN-format images, 60 train / 20 test, sha256 ")
+
+
+def test_the_name_of_the_data_counts_the_extra_pictures(root: Path) -> None:
     caption = load_task("svhn", parts="train+extra").check_data(root)
     assert caption.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
+
+
+def test_the_name_of_the_data_is_that_of_any_crop(root: Path) -> None:
     assert load_task("svhn", crop="tight").check_data(root) == load_task("svhn").check_data(root)
 
 
-def test_bad_parameters_and_bad_pictures_are_one_line(
-    milbench: Callable[..., Ran], root: Path, tmp_path: Path
-) -> None:
+def test_at_least_one_picture_has_to_be_trained_on(root: Path) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
+
+
+def test_missing_pictures_are_named_with_the_command_that_fetches_them(tmp_path: Path) -> None:
     complaint = "/svhn/train/digitStruct.mat; fetch it with `milbench data fetch svhn"
     with pytest.raises(UsageError, match=complaint):
         load_task("svhn").check_data(tmp_path)
-    ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]
+
+
+def test_a_file_that_is_no_picture_is_one_line(
+    milbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    digit = (1.0, 20.0, 5.0, 12.0, 20.0)
+    picture = (60, 40, [digit])
     for part in ("train", "test"):
-        write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
+        write_folder(tmp_path / "svhn" / part, [picture] * 3)
     (tmp_path / "svhn/test/2.png").write_bytes(b"no picture")
-    line = milbench(
-        "run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)
-    ).complaint()
+    asked = ["--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)]
+    line = milbench("run", *asked).complaint()
     assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as an image")

@@ -24,16 +24,40 @@ SMALL: dict[str, Any] = {
 }
 TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "SyntheticBags": ("synthetic-bags", FEW),
-    "DependentClasses": ("synthetic-bags", FEW | {"num_classes": 4, "label_sets": "together", "empty_share": 0.3,
-                                                  "context": 0.5, "test_sizes": "10-20"}),
-    "SaturatedBags": ("synthetic-bags", FEW | {"num_classes": 8, "min_size": 4, "max_size": 5, "label_sets": "uniform",
-                                               "labels_per_bag": 4, "imbalance": 100}),
+    "DependentClasses": (
+        "synthetic-bags",
+        {
+            **FEW,
+            "num_classes": 4,
+            "label_sets": "together",
+            "empty_share": 0.3,
+            "context": 0.5,
+            "test_sizes": "10-20",
+        },
+    ),
+    "SaturatedBags": (
+        "synthetic-bags",
+        {
+            **FEW,
+            "num_classes": 8,
+            "min_size": 4,
+            "max_size": 5,
+            "label_sets": "uniform",
+            "labels_per_bag": 4,
+            "imbalance": 100,
+        },
+    ),
     "ExtendedDigits": ("extended-digits", FEW),
-    **{name.title().replace("-", ""): (name, params) for name, params in PARAMS.items()},
-    "MNISTBagsOfAllClasses": ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all", "bag_size": 3}),
+    "MNISTBagsOfAllClasses": (
+        "mnist-bags",
+        {**PARAMS["mnist-bags"], "labels": "all", "bag_size": 3},
+    ),
     "Tiny": (TINY, {}),
     "Template": (str(REPOSITORY / "milbench" / "templates" / "my_task.py"), {}),
-}  # fmt: skip
+}
+"""The task and its parameters of each class of contract tests."""
+for _name, _params in PARAMS.items():
+    TRIED[_name.title().replace("-", "")] = (_name, _params)
 
 
 class OnFiles(TaskContract):
@@ -64,8 +88,17 @@ class TestSyntheticBagsValidatedOnErrors(TestFewSyntheticBagsWithErrors):
 
 def test_every_built_in_task_has_contract_tests() -> None:
     registry = tasks()
+    built_in = {name for name in registry.names() if registry.entry(name).origin == "milbench"}
     tried = {task for task, _ in TRIED.values()}
-    assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried
+    assert built_in <= tried
+
+
+def assert_refused(task: str, params: dict[str, Any], complaint: str) -> None:
+    """Assert that parameters are refused in one line that names the task."""
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_task(task, **PARAMS.get(task, {}) | params)
+    assert "\n" not in str(caught.value)
+    assert f"{task}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(("task", "params", "complaint"), [
@@ -76,53 +109,61 @@ def test_every_built_in_task_has_contract_tests() -> None:
     ("feature-bags", {"folds": 3, "splits": "x.json"}, "task.folds=3 would be other folds than those of task.splits"),
     ("feature-bags", {"repeats": 3}, "task.repeats=3 needs the number of folds"),
     ("feature-bags", {"folds": 2, "validation": 0.5}, "task.folds=2 and task.validation=0.5 leave no bag to train on"),
-    *(("synthetic-bags", SMALL | params, complaint) for params, complaint in (
-        ({"min_size": 6}, "min_size = 6 is larger than max_size = 3"),
-        ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
-        ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
-        ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
-        ({"label_sets": "uniform", "labels_per_bag": 3}, "more than 2: num_classes = 2, and the smallest bag has 2"),
-        ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
-        ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
-        ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
-        ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
-    )),
 ])  # fmt: skip
 def test_parameters_that_do_not_fit_together_are_one_line(
     task: str, params: dict[str, Any], complaint: str
 ) -> None:
-    with pytest.raises(UsageError, match=complaint) as caught:
-        load_task(task, **PARAMS.get(task, {}) | params)
-    assert "\n" not in str(caught.value)
-    assert f"{task}: " in str(caught.value)
+    assert_refused(task, params, complaint)
+
+
+@pytest.mark.parametrize(("params", "complaint"), [
+    ({"min_size": 6}, "min_size = 6 is larger than max_size = 3"),
+    ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
+    # Each class is to occur in 1 - (1 - 0.4)^2.5 = 0.72 of the bags.
+    ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
+    ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
+    ({"label_sets": "uniform", "labels_per_bag": 3}, "more than 2: num_classes = 2, and the smallest bag has 2"),
+    ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
+    ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
+    ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
+    ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
+])  # fmt: skip
+def test_synthetic_bags_that_cannot_be_are_one_line(params: dict[str, Any], complaint: str) -> None:
+    assert_refused("synthetic-bags", SMALL | params, complaint)
 
 
 @pytest.mark.parametrize("name", sorted(tasks().names()))
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) -> None:
-    task, limit = load_task(name, **PARAMS.get(name, {})), 4
+    limit = 4
+    task = load_task(name, **PARAMS.get(name, {}))
     problem = task.load(data_of_all, limit=limit)
-    of_network, sizes = untrained_scores(task, problem), list[int]()
+    scores_of_network = untrained_scores(task, problem)
+    sizes: list[int] = []
 
     def score(bags: Bags) -> Scores:
         sizes.append(len(bags))
-        return of_network(bags)
+        return scores_of_network(bags)
 
     found = problem.evaluate(score)
     assert max(sizes) == limit
     # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
-    assert sum(sizes) <= (7 if name == "svhn" else 4) * limit
+    most_batches = 7 if name == "svhn" else 4
+    assert sum(sizes) <= most_batches * limit
     assert found.predictions is not None
     by_metric = outcomes(found.predictions)
     assert {"set_error", "label_error", "own_label_error"} <= set(by_metric)
-    assert all(len(of_bags) == limit for of_bags in by_metric.values())
+    assert all(len(of_metric) == limit for of_metric in by_metric.values())
+    # Single instances are other items than bags.
     of_bags = {one.items for metric, one in by_metric.items() if metric != "instance_error"}
     assert len(of_bags) == 1, "the metrics of bags have the same items"
 
 
-ORIGINS: list[tuple[str, dict[str, Any]]] = [
-    *((name, PARAMS.get(name, {})) for name in sorted(tasks().names())),
-    ("handwritten-words", PARAMS["handwritten-words"] | {"bags": "drawn"}),
-    ("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all"}),
+ORIGINS = [pytest.param(name, PARAMS.get(name, {}), id=name) for name in sorted(tasks().names())]
+ORIGINS += [
+    pytest.param(
+        "handwritten-words", PARAMS["handwritten-words"] | {"bags": "drawn"}, id="drawn words"
+    ),
+    pytest.param("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all"}, id="all digits"),
 ]
 MADE_OF_ITEMS = {"extended-digits", "extended-mnist", "mnist-bags", "soundscapes", "spoken-digits"}
 
@@ -131,7 +172,7 @@ MADE_OF_ITEMS = {"extended-digits", "extended-mnist", "mnist-bags", "soundscapes
 def test_built_in_tasks_say_what_evaluated_bags_are_made_of(
     name: str, params: dict[str, Any], data_of_all: Path
 ) -> None:
-    problem = loaded(name, data_of_all, 0, 8, **params)
+    problem = loaded(name, data_of_all, limit=8, **params)
     has_items = name in MADE_OF_ITEMS or params.get("bags") == "drawn"
     for split in problem.splits.values():
         for batches in (split.bags, split.single_instance):
@@ -139,19 +180,49 @@ def test_built_in_tasks_say_what_evaluated_bags_are_made_of(
                 origin = batches[number].origin
                 assert origin is not None
                 assert (origin.items is not None) == has_items
+
+
+@pytest.mark.parametrize(("name", "params"), ORIGINS)
+def test_training_bags_do_not_say_where_they_come_from(
+    name: str, params: dict[str, Any], data_of_all: Path
+) -> None:
+    problem = loaded(name, data_of_all, limit=8, **params)
     assert next(iter(problem.train_batches(0, generator("t")))).origin is None
 
 
-@pytest.mark.parametrize("name", ["mnist-bags", "soundscapes", "spoken-digits"])
-def test_training_bags_depend_on_seeds_and_test_bags_on_folds(name: str, data_of_all: Path) -> None:
-    """Soundscapes have five folds, the others one."""
-    one, same, other = (loaded(name, data_of_all, seed, 8, **PARAMS[name]) for seed in (0, 5, 1))
-    train = [bag_digests(next(drawn.train_batches(0, generator("t")))) for drawn in (one, same)]
-    parts = [drawn.splits["test"].bags[0] for drawn in (one, same, other)]
+DRAWN_ONCE_A_SEED = ["mnist-bags", "soundscapes", "spoken-digits"]
+
+
+@pytest.mark.parametrize("name", DRAWN_ONCE_A_SEED)
+def test_training_bags_depend_on_the_seed(name: str, data_of_all: Path) -> None:
+    """Even on seeds of the same fold, of which soundscapes have five."""
+    digests = []
+    for seed in (0, 5):
+        problem = loaded(name, data_of_all, seed, 8, **PARAMS[name])
+        digests.append(bag_digests(next(iter(problem.train_batches(0, generator("t"))))))
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize("name", DRAWN_ONCE_A_SEED)
+def test_test_bags_are_the_same_for_seeds_of_a_fold(name: str, data_of_all: Path) -> None:
+    assert first_test_bags(name, data_of_all, seed=0) == first_test_bags(name, data_of_all, seed=5)
+
+
+@pytest.mark.parametrize("name", ["mnist-bags", "spoken-digits"])
+def test_test_bags_without_folds_are_the_same_for_all_seeds(name: str, data_of_all: Path) -> None:
+    assert first_test_bags(name, data_of_all, seed=0) == first_test_bags(name, data_of_all, seed=1)
+
+
+def test_another_fold_of_soundscapes_has_other_test_bags(data_of_all: Path) -> None:
+    one = first_test_bags("soundscapes", data_of_all, seed=0)
+    assert first_test_bags("soundscapes", data_of_all, seed=1) != one
+
+
+def first_test_bags(name: str, data_dir: Path, seed: int) -> Any:
+    """Return what tells the first test bags of a seed from others."""
+    problem = loaded(name, data_dir, seed, 8, **PARAMS[name])
+    bags = problem.splits["test"].bags[0]
+    if name == "mnist-bags":
+        return bag_digests(bags)
     # Sequences are standardised by those that are trained on: where their events are tells them apart.
-    tested = [
-        bag_digests(bags) if name == "mnist-bags" else bags.truth.boxes.tolist() for bags in parts
-    ]
-    assert train[0] != train[1]
-    assert tested[0] == tested[1]
-    assert (tested[0] == tested[2]) == (name != "soundscapes")
+    return bags.truth.boxes.tolist()

@@ -1,10 +1,12 @@
+"""Extended digits: splits, items and canvases against scikit-learn's images."""
+
 from typing import Any
 
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from milbench import generator, load_task
+from milbench import LabelledImages, generator, load_task
 from tests._helpers.tasks import loaded
 
 
@@ -13,26 +15,54 @@ def problem() -> Any:
     return loaded("extended-digits")
 
 
-def keys(images: torch.Tensor) -> list[bytes]:
+def contents(images: torch.Tensor) -> list[bytes]:
     return [image.numpy().tobytes() for image in images]
 
 
-def test_splits_hold_every_image_once_and_every_class_alike(problem: Any) -> None:
-    splits = load_task("extended-digits").digits(None, problem.seed)  # type: ignore[attr-defined]
-    parts = [splits.train, splits.validation, splits.test]
-    assert [len(part) for part in parts] == [1258, 179, 360]
-    drawn, bundle = [key for part in parts for key in keys(part.pixels)], load_digits()
-    classes = dict(
-        zip(keys(torch.from_numpy(bundle.images).byte()), bundle.target.tolist(), strict=True)
-    )
+@pytest.fixture(scope="module")
+def parts(problem: Any) -> list[LabelledImages]:
+    """The images to train, validate and test on."""
+    task: Any = load_task("extended-digits")
+    splits = task.digits(None, problem.seed)
+    return [splits.train, splits.validation, splits.test]
+
+
+@pytest.fixture(scope="module")
+def class_of_image() -> dict[bytes, int]:
+    """The class of each of scikit-learn's images, by its pixels."""
+    bundle = load_digits()
+    images = contents(torch.from_numpy(bundle.images).byte())
+    classes = dict(zip(images, bundle.target.tolist(), strict=True))
     assert len(classes) == 1797, "no two images are equal"
-    assert sorted(drawn) == sorted(classes)
-    whole = torch.bincount(torch.tensor(bundle.target), minlength=10) / 1797
+    return classes
+
+
+def test_splits_have_the_sizes_of_published_results(parts: list[LabelledImages]) -> None:
+    assert [len(part) for part in parts] == [1258, 179, 360]
+
+
+def test_splits_hold_every_image_once(
+    parts: list[LabelledImages], class_of_image: dict[bytes, int]
+) -> None:
+    found = []
     for part in parts:
-        assert part.classes.tolist() == [classes[key] for key in keys(part.pixels)]
-        assert (
-            (torch.bincount(part.classes, minlength=10) - len(part) * whole).abs() < 1
-        ).all()  # stratified
+        found += contents(part.pixels)
+    assert sorted(found) == sorted(class_of_image)
+
+
+def test_images_have_their_classes(
+    parts: list[LabelledImages], class_of_image: dict[bytes, int]
+) -> None:
+    for part in parts:
+        expected = [class_of_image[image] for image in contents(part.pixels)]
+        assert part.classes.tolist() == expected
+
+
+def test_every_split_has_every_class_alike(parts: list[LabelledImages]) -> None:
+    shares = torch.bincount(torch.tensor(load_digits().target), minlength=10) / 1797
+    for part in parts:
+        counts = torch.bincount(part.classes, minlength=10)
+        assert ((counts - len(part) * shares).abs() < 1).all()
 
 
 def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
@@ -41,10 +71,10 @@ def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
     for split in problem.splits.values():
         for bags in split.bags:
             corners = bags.truth.boxes[..., :2].int().tolist()
-            for canvas, items, places in zip(
-                bags.instances[:, 0], bags.origin.items.tolist(), corners, strict=True
-            ):
-                for item, (left, top) in zip(items, places, strict=True):
+            items = bags.origin.items.tolist()
+            canvases = bags.instances[:, 0]
+            for canvas, own_items, places in zip(canvases, items, corners, strict=True):
+                for item, (left, top) in zip(own_items, places, strict=True):
                     shown = canvas[top : top + 8, left : left + 8]
                     assert (shown >= images[item] - 1e-6).all()
 
@@ -66,7 +96,8 @@ def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
     assert torch.equal(target[items], classes)
     uses = torch.bincount(items, minlength=1797)
     assert uses.sum() == 4000 * 2
-    assert {*uses[uses > 0].tolist()} <= {22, 23}, "8,000 places for 360 digits, each in turn"
+    # 8,000 places for 360 digits, each in turn: 22.2 on average.
+    assert set(uses[uses > 0].tolist()) <= {22, 23}
 
 
 def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
@@ -76,15 +107,30 @@ def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
     assert test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
 
 
-@pytest.mark.parametrize("digits", [1, 8])
-def test_any_number_of_digits_can_have_the_same_room_each(digits: int) -> None:
-    params: dict[str, Any] = {"digits_per_bag": digits, "bags_per_epoch": 629, "batch_bags": 4}
-    problem = loaded("extended-digits", limit=8, canvas="proportional", **params)
-    batches = list(problem.train_batches(0, generator("canvases")))
-    assert problem.steps_per_epoch == len(batches) == 158
-    assert sum(bags.truth.classes.numel() for bags in batches) == 629 * digits
-    areas = torch.tensor(
-        [bags.instances.shape[2] * bags.instances.shape[3] for bags in batches]
-    ).double()
+@pytest.fixture(scope="module", params=[1, 8], ids=["1 digit", "8 digits"])
+def proportional(request: pytest.FixtureRequest) -> Any:
+    """A problem whose canvases have an area that is proportional to their number of digits."""
+    params: dict[str, Any] = {
+        "digits_per_bag": request.param,
+        "bags_per_epoch": 629,
+        "batch_bags": 4,
+    }
+    return loaded("extended-digits", limit=8, canvas="proportional", **params)
+
+
+def test_an_epoch_has_as_many_canvases_as_asked_for(proportional: Any) -> None:
+    batches = list(proportional.train_batches(0, generator("canvases")))
+    # 629 / 4 = 157.25
+    assert proportional.steps_per_epoch == len(batches) == 158
+    digits = sum(bags.truth.classes.numel() for bags in batches)
+    assert digits == 629 * proportional.digits_per_bag
+
+
+def test_any_number_of_digits_can_have_the_same_room_each(proportional: Any) -> None:
+    areas = []
+    for bags in proportional.train_batches(0, generator("canvases")):
+        height, width = bags.instances.shape[2:]
+        areas.append(height * width)
+    mean_area = sum(areas) / len(areas)
     # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but for rounded sides.
-    assert areas.mean() / digits == pytest.approx(200, rel=0.06)
+    assert mean_area / proportional.digits_per_bag == pytest.approx(200, rel=0.06)

@@ -157,7 +157,7 @@ def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
         for words in number_of_each(make(root, seed)).values():
             for word, _, group in words:
                 groups.setdefault(word, set()).add(group)
-    assert set(groups) == {*WORDS}
+    assert set(groups) == set(WORDS)
     assert all(len(numbers) == 1 for numbers in groups.values())
     assert len(set.union(*groups.values())) == len(WORDS)
 
@@ -200,31 +200,39 @@ def unseen_parts(root: Path, seed: int) -> dict[str, list[str]]:
     return {part: [word for word, _ in bags] for part, bags in bags_of.items()}
 
 
-def test_no_unseen_word_is_in_two_parts(root_of_many: Path) -> None:
-    for seed in range(10):
-        words = unseen_parts(root_of_many, seed)
-        assert not {*words["test"]} & {*words["train"]}
-        assert not {*words["test"]} & {*words["validation"]}
-        assert not {*words["validation"]} & {*words["train"]}
-        assert Counter([*words["train"], *words["validation"], *words["test"]]) == Counter(MANY * 3)
+@pytest.mark.parametrize("seed", range(10))
+def test_no_unseen_word_is_in_two_parts(root_of_many: Path, seed: int) -> None:
+    words = unseen_parts(root_of_many, seed)
+    assert not set(words["test"]) & set(words["train"])
+    assert not set(words["test"]) & set(words["validation"])
+    assert not set(words["validation"]) & set(words["train"])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_words_are_used_where_some_are_unseen(root_of_many: Path, seed: int) -> None:
+    words = unseen_parts(root_of_many, seed)
+    assert Counter(words["train"] + words["validation"] + words["test"]) == Counter(MANY * 3)
 
 
 def test_each_unseen_word_is_tested_in_one_of_ten_seeds(root_of_many: Path) -> None:
     tested = [unseen_parts(root_of_many, seed)["test"] for seed in range(10)]
     assert Counter(word for words in tested for word in words) == Counter(MANY * 3)
-    assert {len({*words}) for words in tested} == {3, 4}
+    # 34 words in ten folds.
+    assert {len(set(words)) for words in tested} == {3, 4}
 
 
-def test_an_unseen_fold_is_validated_one_seed_before_its_test(root_of_many: Path) -> None:
-    for seed in (0, 8, 9):
-        validated = unseen_parts(root_of_many, seed)["validation"]
-        assert validated == unseen_parts(root_of_many, seed + 1)["test"]
+@pytest.mark.parametrize("seed", [0, 8, 9])
+def test_an_unseen_fold_is_validated_one_seed_before_its_test(
+    root_of_many: Path, seed: int
+) -> None:
+    validated = unseen_parts(root_of_many, seed)["validation"]
+    assert validated == unseen_parts(root_of_many, seed + 1)["test"]
 
 
-def test_letters_of_unseen_words_occur_in_training(root_of_many: Path) -> None:
-    for seed in range(10):
-        words = unseen_parts(root_of_many, seed)
-        assert {*"".join(words["test"])} <= {*"".join(words["train"])}
+@pytest.mark.parametrize("seed", range(10))
+def test_letters_of_unseen_words_occur_in_training(root_of_many: Path, seed: int) -> None:
+    words = unseen_parts(root_of_many, seed)
+    assert set("".join(words["test"])) <= set("".join(words["train"]))
 
 
 def test_too_few_words_for_unseen_folds_are_one_line(root: Path) -> None:

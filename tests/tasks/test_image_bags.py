@@ -35,9 +35,8 @@ def make(folder: Path, table: str = "images.csv", **params: Any) -> Any:
 
 def changed(folder: Path, name: str, **columns: Any) -> str:
     """Write a copy of the table with other columns beside it and return its name."""
-    pd.read_csv(folder / "images.csv", keep_default_na=False).assign(**columns).to_csv(
-        folder / name, index=False
-    )
+    frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
+    frame.assign(**columns).to_csv(folder / name, index=False)
     return name
 
 
@@ -234,12 +233,18 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     assert run.code == 0, run.err
     assert milbench("report", "shapes").code == 0
     found = results(root, "shapes")
-    assert {cell.task.data.partition(",")[0] for cell in found.plan.cells} == {
-        "images.csv: 90 images"
-    }
+    data = {cell.task.data.partition(",")[0] for cell in found.plan.cells}
+    assert data == {"images.csv: 90 images"}
     assert "test/hit_rate" in set(found.frame["metric"])
+
+
+def test_a_missing_image_is_named_with_its_row(
+    tmp_path: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_images(tmp_path, 90))
     (tmp_path / "pictures/7.png").unlink()
     failed = milbench("data", "check", "images.csv")
     assert failed.code == 2
+    # Images are numbered from 0, and the first row has the names of the columns.
     assert "images.csv, row 9: " in failed.err
     assert "Traceback" not in failed.err

@@ -1,5 +1,6 @@
 """MNIST and the sets in its form, with one digit in each image and with digits nested on canvases."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,37 +85,72 @@ def count_classes(batches: list[Any]) -> list[int]:
     return counts
 
 
-def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
+def test_other_images_are_named_non_canonical(tmp_path: Path) -> None:
     root = small_mnist(tmp_path)
-    digest = make().check_data(root)
-    assert digest.startswith("non-canonical MNIST, sha256 ")
+    assert make().check_data(root).startswith("non-canonical MNIST, sha256 ")
+
+
+def test_other_images_need_any_data(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path)
+    # The digest of the published file.
     damage = (
         "train-images-idx3-ubyte is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
     )
     with pytest.raises(UsageError, match=damage):
         load_task("extended-mnist").check_data(root)
+
+
+def test_the_name_of_the_data_changes_with_the_files(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path)
+    before = make().check_data(root)
     write_idx(root / LABELS, torch.arange(1, 41) % 10)
-    assert make().check_data(root) != digest
+    assert make().check_data(root) != before
 
 
-@pytest.mark.parametrize(
-    ("data", "title"), [("fashion-mnist", "FashionMNIST"), ("kmnist", "KMNIST")]
+@dataclass(frozen=True)
+class OtherSet:
+    """A data set in the form of MNIST."""
+
+    data: str
+    title: str
+    root: Path
+
+
+@pytest.fixture(
+    params=[("fashion-mnist", "FashionMNIST"), ("kmnist", "KMNIST")],
+    ids=["fashion-mnist", "kmnist"],
 )
-def test_sets_in_the_form_of_mnist(tmp_path: Path, data: str, title: str) -> None:
-    """KMNIST is read as it is published, compressed; classes have the names that torchvision has."""
-    small_mnist(tmp_path / "plain")
-    small_mnist(tmp_path / "other", title=title, zipped=data == "kmnist")
-    task = make(validation=20, data=data)
-    assert task.check_data(tmp_path / "other").startswith(f"non-canonical {title}, sha256 ")
-    splits = task.digits(tmp_path / "other", seed=0)
-    plain = make(validation=20).digits(tmp_path / "plain", seed=0)
+def other_set(tmp_path: Path, request: pytest.FixtureRequest) -> OtherSet:
+    """KMNIST is read as it is published, compressed."""
+    data, title = request.param
+    root = small_mnist(tmp_path / "other", title=title, zipped=data == "kmnist")
+    return OtherSet(data, title, root)
+
+
+def test_a_set_in_the_form_of_mnist_has_its_own_name(other_set: OtherSet) -> None:
+    caption = make(data=other_set.data).check_data(other_set.root)
+    assert caption.startswith(f"non-canonical {other_set.title}, sha256 ")
+
+
+def test_a_set_in_the_form_of_mnist_is_read_alike(other_set: OtherSet, tmp_path: Path) -> None:
+    splits = make(validation=20, data=other_set.data).digits(other_set.root, seed=0)
+    plain = make(validation=20).digits(small_mnist(tmp_path / "plain"), seed=0)
     for part in ("train", "validation", "test"):
         assert torch.equal(getattr(splits, part).pixels, getattr(plain, part).pixels)
-    assert list(task.format.class_names) == getattr(datasets, title).classes
-    with pytest.raises(
-        UsageError, match=f"folder with {title}/raw, or fetch it with `milbench data fetch {data}`"
-    ):
-        task.check_data(tmp_path / "plain")
+
+
+def test_classes_have_the_names_that_torchvision_has(other_set: OtherSet) -> None:
+    class_names = make(data=other_set.data).format.class_names
+    assert list(class_names) == getattr(datasets, other_set.title).classes
+
+
+def test_a_missing_set_is_named_with_the_command_for_it(
+    other_set: OtherSet, tmp_path: Path
+) -> None:
+    folder = f"folder with {other_set.title}/raw"
+    command = f"or fetch it with `milbench data fetch {other_set.data}`"
+    with pytest.raises(UsageError, match=f"{folder}, {command}"):
+        make(data=other_set.data).check_data(small_mnist(tmp_path / "plain"))
 
 
 def assert_refused(root: Path, complaint: str) -> None:
@@ -206,12 +242,9 @@ def test_the_background_of_the_baseline_is_0(single_digits: Any) -> None:
 def test_network_and_baseline_start_with_the_same_body(single_digits: Any) -> None:
     weights = new_network(single_digits).state_dict()
     of_baseline = new_network(single_digits, head="class").state_dict()
-    equal = {
-        name
-        for name in weights
-        if torch.equal(weights[name], of_baseline[name][: len(weights[name])])
-    }
-    assert equal == {name for name in weights if name.startswith("body")}
+    for name, weight in weights.items():
+        is_equal = torch.equal(weight, of_baseline[name][: len(weight)])
+        assert is_equal == name.startswith("body"), name
 
 
 @pytest.mark.parametrize("validation", [0, 20])

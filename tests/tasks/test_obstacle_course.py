@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,12 +18,14 @@ from milbench import Scores, generator, label_matrix
 from milbench.families.decisions import instancewise_scores
 from tests._helpers.tasks import loaded
 
+DIMENSION = 4
+SEPARATION = 3.0
 SMALL: dict[str, Any] = {
     "min_size": 2,
     "max_size": 3,
     "class_rate": 0.15,
-    "dimension": 4,
-    "separation": 3.0,
+    "dimension": DIMENSION,
+    "separation": SEPARATION,
 }
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 4, "label_sets": "together"},
@@ -39,282 +42,542 @@ COURSE: dict[str, dict[str, Any]] = {
     "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4", "test_label_sets": "uniform",
              "labels_per_bag": 1},
 }  # fmt: skip
+SPLITS = ["validation", "test"]
 
 
 Assignment = tuple[int, ...]
 """The kind of every instance: a class 0 to C-1, C for background, C+1 for its context."""
+LabelSet = frozenset[int]
+EMPTY: LabelSet = frozenset()
 
 
-def label_set(kinds: Assignment, classes: int) -> frozenset[int]:
+def label_set(kinds: Assignment, classes: int) -> LabelSet:
     return frozenset(kind for kind in kinds if kind < classes)
 
 
-def rule_of_sets(
-    kind: str, presence: Sequence[float], labels_per_bag: int | None
-) -> dict[frozenset[int], float]:
-    """The probability of every label set before it is made to fit a size, from the words of the docstring."""
-    classes, found = range(len(presence)), {}
-    for members in itertools.chain.from_iterable(
-        itertools.combinations(classes, n) for n in range(len(presence) + 1)
-    ):
-        value = 1.0
-        if kind == "uniform":
-            assert labels_per_bag is not None
-            allowed = 1 <= len(members) <= labels_per_bag
-            value = 1 / labels_per_bag / math.comb(len(presence), len(members)) if allowed else 0.0
-        elif kind == "constant":
-            for c in classes:
-                p = 1.0 if c == 0 else presence[c]
-                value *= p if c in members else 1 - p
-        else:
-            for a, b in zip(classes[::2], classes[1::2], strict=True):
-                both, neither = (presence[a] + presence[b]) / 2, 1 - presence[a] - presence[b]
-                cases = {
-                    "together": {(True, True): both, (False, False): 1 - both},
-                    "exclusive": {(True, False): presence[a], (False, True): presence[b], (False, False): neither},
-                    "mostly-together": {
-                        (True, True): 0.9 * both, (True, False): 0.1 * presence[a], (False, True): 0.1 * presence[b],
-                        (False, False): 0.9 * (1 - both) + 0.1 * neither,
-                    },
-                }[kind]  # fmt: skip
-                value *= cases.get((a in members, b in members), 0.0)
-        found[frozenset(members)] = value
+def all_label_sets(classes: int) -> list[LabelSet]:
+    found = []
+    for size in range(classes + 1):
+        found += [frozenset(members) for members in itertools.combinations(range(classes), size)]
     return found
+
+
+PairTable = dict[tuple[bool, bool], float]
+"""How probable it is that the first and the second class of a pair occur."""
+
+
+def together(first: float, second: float) -> PairTable:
+    both = (first + second) / 2
+    return {(True, True): both, (True, False): 0, (False, True): 0, (False, False): 1 - both}
+
+
+def exclusive(first: float, second: float) -> PairTable:
+    neither = 1 - first - second
+    return {(True, True): 0, (True, False): first, (False, True): second, (False, False): neither}
+
+
+def mostly_together(first: float, second: float) -> PairTable:
+    usual = together(first, second)
+    rest = exclusive(first, second)
+    return {case: 0.9 * usual[case] + 0.1 * rest[case] for case in usual}
+
+
+PAIRS = {"together": together, "exclusive": exclusive, "mostly-together": mostly_together}
+
+
+def probability_of_pairs(kind: str, members: LabelSet, presence: Sequence[float]) -> float:
+    """Return how probable a label set is by a rule of independent pairs of classes."""
+    value = 1.0
+    for first in range(0, len(presence), 2):
+        second = first + 1
+        table = PAIRS[kind](presence[first], presence[second])
+        value *= table[first in members, second in members]
+    return value
+
+
+def probability_if_constant(members: LabelSet, presence: Sequence[float]) -> float:
+    """Return how probable a label set is where class 0 is in every bag and the others are independent."""
+    value = 1.0
+    for cls, share in enumerate(presence):
+        how_often = 1.0 if cls == 0 else share
+        value *= how_often if cls in members else 1 - how_often
+    return value
+
+
+def probability_if_uniform(members: LabelSet, classes: int, most: int) -> float:
+    """Return how probable a label set is where 1 to `most` classes are equally probable, and then all such sets."""
+    if not 1 <= len(members) <= most:
+        return 0.0
+    return 1 / most / math.comb(classes, len(members))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of the bags of one split, as the docstring of the task names them."""
+
+    classes: int
+    rates: list[float]
+    """Of each class, background last."""
+    presence: list[float]
+    """How often each class is to occur."""
+    label_sets: str
+    labels_per_bag: int | None
+    empty_share: float | None
+    context_with_0: float
+    context_without_0: float
+
+    def probability(self, members: LabelSet) -> float:
+        """Return how probable a label set is by its rule, before the rule is made to fit a size."""
+        if self.label_sets == "uniform":
+            assert self.labels_per_bag is not None
+            return probability_if_uniform(members, self.classes, self.labels_per_bag)
+        if self.label_sets == "constant":
+            return probability_if_constant(members, self.presence)
+        return probability_of_pairs(self.label_sets, members, self.presence)
+
+
+def parameters_of(name: str, split: str) -> Parameters:
+    given: dict[str, Any] = SMALL | COURSE[name]
+    classes = given["num_classes"]
+    imbalance = given.get("imbalance", 1.0)
+    # Frequencies fall geometrically, from the first class to the last.
+    steps = [imbalance ** (-cls / max(1, classes - 1)) for cls in range(classes)]
+    total = classes * given["class_rate"]
+    rates = [total * step / sum(steps) for step in steps]
+    mean_size = (given["min_size"] + given["max_size"]) / 2
+    label_sets = given.get("label_sets", "independent")
+    contexts = [given.get("context", 0.0), given.get("context_without", 0.0)]
+    if split == "test":
+        label_sets = given.get("test_label_sets", label_sets)
+        if given.get("context_swapped"):
+            contexts.reverse()
+    return Parameters(
+        classes=classes,
+        rates=[*rates, 1 - total],
+        presence=[1 - (1 - rate) ** mean_size for rate in rates],
+        label_sets=label_sets,
+        labels_per_bag=given.get("labels_per_bag"),
+        empty_share=given.get("empty_share"),
+        context_with_0=contexts[0],
+        context_without_0=contexts[1],
+    )
 
 
 @cache
 def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment, float]:
-    """The probability of every assignment of kinds to the instances of a bag of `size`, from the parameters alone."""
-    given = {
-        **SMALL,
-        "imbalance": 1.0,
-        "label_sets": "independent",
-        "context": 0.0,
-        "context_without": 0.0,
-    }
-    given |= COURSE[name]
-    if split == "test":
-        given["label_sets"] = given.get("test_label_sets", given["label_sets"])
-        if given.get("context_swapped"):
-            given["context"], given["context_without"] = given["context_without"], given["context"]
-    classes = given["num_classes"]
-    steps = [given["imbalance"] ** (-c / max(1, classes - 1)) for c in range(classes)]
-    rates = [step * classes * given["class_rate"] / sum(steps) for step in steps]
-    rates.append(1 - sum(rates))
-    mean_size, empty_share = (given["min_size"] + given["max_size"]) / 2, given.get("empty_share")
-    everything = itertools.product(range(classes + 1), repeat=size)
-    drawn = {
-        kinds: math.prod(rates[kind] for kind in kinds) for kinds in everything
-    }  # independent instances
-    q: defaultdict[frozenset[int], float] = defaultdict(float)
-    for kinds, probability in drawn.items():
-        q[label_set(kinds, classes)] += probability
-    presence = [1 - (1 - rate) ** mean_size for rate in rates[:-1]]
-    kind = given["label_sets"]
-    rule = (
-        dict(q)
-        if kind == "independent"
-        else rule_of_sets(kind, presence, given.get("labels_per_bag"))
-    )
-    rule = {members: p for members, p in rule.items() if len(members) <= size}
-    if empty_share is not None:
-        rest = sum(p for members, p in rule.items() if members)
-        rule = {
-            members: p / rest * (1 - empty_share) if members else empty_share
-            for members, p in rule.items()
-        }
-    total = sum(rule.values())
-    found: dict[Assignment, float] = {}
-    for kinds, probability in drawn.items():
-        members = label_set(kinds, classes)
-        value = rule[members] / total * probability / q[members]
-        share = given["context"] if 0 in members else given["context_without"]
-        ways = [[(k, 1.0)] if k < classes else [(k, 1 - share), (k + 1, share)] for k in kinds]
-        for way in itertools.product(*ways):
-            weight = value * math.prod(p for _, p in way)
-            if weight > 0:
-                found[tuple(k for k, _ in way)] = weight
-    return found
+    """Return the probability of every assignment of kinds to a bag of `size`, from the parameters alone."""
+    given = parameters_of(name, split)
+    independent = {}
+    for kinds in itertools.product(range(given.classes + 1), repeat=size):
+        independent[kinds] = math.prod(given.rates[kind] for kind in kinds)
+    if_independent: defaultdict[LabelSet, float] = defaultdict(float)
+    for kinds, probability in independent.items():
+        if_independent[label_set(kinds, given.classes)] += probability
+    prior = prior_of_sets(given, if_independent, size)
+    model = {}
+    for kinds, probability in independent.items():
+        members = label_set(kinds, given.classes)
+        # Given the label set, instances are as independent ones with this label set.
+        value = prior[members] * probability / if_independent[members]
+        share = given.context_with_0 if 0 in members else given.context_without_0
+        for way, chance in with_context(kinds, given.classes, share).items():
+            if value * chance > 0:
+                model[way] = value * chance
+    return model
+
+
+def prior_of_sets(
+    given: Parameters, if_independent: dict[LabelSet, float], size: int
+) -> dict[LabelSet, float]:
+    """Return how probable each label set is in a bag of `size`."""
+    rule = dict(if_independent)
+    if given.label_sets != "independent":
+        rule = {members: given.probability(members) for members in all_label_sets(given.classes)}
+    possible = {members: p for members, p in rule.items() if len(members) <= size}
+    if given.empty_share is None:
+        return normalised(possible)
+    del possible[EMPTY]
+    prior = {}
+    for members, share in normalised(possible).items():
+        prior[members] = share * (1 - given.empty_share)
+    prior[EMPTY] = given.empty_share
+    return prior
+
+
+def normalised(values: dict[LabelSet, float]) -> dict[LabelSet, float]:
+    total = sum(values.values())
+    return {members: value / total for members, value in values.items()}
+
+
+def with_context(kinds: Assignment, classes: int, share: float) -> dict[Assignment, float]:
+    """Return the assignments in which some background is context, with the probability of each."""
+    choices: list[list[tuple[int, float]]] = []
+    for kind in kinds:
+        if kind < classes:
+            choices.append([(kind, 1.0)])
+        else:
+            choices.append([(classes, 1 - share), (classes + 1, share)])
+    ways = {}
+    for way in itertools.product(*choices):
+        chosen = tuple(kind for kind, _ in way)
+        ways[chosen] = math.prod(chance for _, chance in way)
+    return ways
 
 
 def make(limit: int = 40, **params: Any) -> Any:
     return loaded("synthetic-bags", limit=limit, **{**SMALL, **params})
 
 
+@cache
+def problem_of(name: str) -> Any:
+    return make(**COURSE[name])
+
+
 def distribution(problem: Any, split: str) -> Any:
-    """The distribution that the bags of a split are drawn from."""
+    """Return the distribution that the bags of a split are drawn from."""
     return {name: model for name, model, _ in problem.drawn}[split]
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
-    """The log-density (K, C+2) of instances (K, 4) of each class, background and context."""
-    axes = torch.eye(5, 4, dtype=torch.float64)  # four classes have no context
-    at = [*axes[:classes], 0 * axes[0], axes[classes]]
-    kinds = [(3 / math.sqrt(2) * mean, 2.0 if n == classes else 1.0) for n, mean in enumerate(at)]
-    return torch.stack([Normal(*kind).log_prob(instances).sum(dim=1) for kind in kinds], dim=1)
+    """Return the log-density (K, C+2) of instances (K, 4) for each class, background and context."""
+    # Four classes have no context. Their fifth axis is 0, and not used.
+    axes = torch.eye(DIMENSION + 1, DIMENSION, dtype=torch.float64)
+    distance = SEPARATION / math.sqrt(2)
+    of_classes = [Normal(distance * axes[cls], 1.0) for cls in range(classes)]
+    of_background = Normal(torch.zeros(DIMENSION, dtype=torch.float64), 2.0)
+    of_context = Normal(distance * axes[classes], 1.0)
+    kinds = [*of_classes, of_background, of_context]
+    return torch.stack([kind.log_prob(instances).sum(dim=1) for kind in kinds], dim=1)
 
 
-def by_enumeration(
-    instances: Tensor, name: str, split: str
-) -> tuple[dict[frozenset[int], float], Tensor]:
-    """The posterior of the label sets, and that (K, C+1) of the class of each instance, of one bag (K, d)."""
-    classes, size = COURSE[name]["num_classes"], len(instances)
-    model, density = (
-        model_of(size, name, split),
-        log_densities(instances.double(), classes).exp().tolist(),
-    )
-    joint = {
-        kinds: p * math.prod(density[k][kind] for k, kind in enumerate(kinds))
-        for kinds, p in model.items()
-    }
-    total = sum(joint.values())
-    sets: defaultdict[frozenset[int], float] = defaultdict(float)
-    of_instances = [[0.0] * (classes + 1) for _ in range(size)]
-    for kinds, p in joint.items():
-        sets[label_set(kinds, classes)] += p / total
-        for k, kind in enumerate(kinds):
-            of_instances[k][min(kind, classes)] += p / total
-    return dict(sets), torch.tensor(of_instances, dtype=torch.float64)
+@dataclass(frozen=True)
+class BagPosterior:
+    """The posterior of one bag by enumeration, and its truth."""
+
+    sets: dict[LabelSet, float]
+    instances: Tensor
+    """(K, C+1), background last."""
+    true_set: LabelSet
+    true_classes: Tensor
+    """(K,)."""
 
 
+@cache
+def by_enumeration(name: str, split: str) -> list[BagPosterior]:
+    """Return the posterior of each bag of a split."""
+    (bags,) = problem_of(name).splits[split].bags
+    classes = COURSE[name]["num_classes"]
+    found = []
+    for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
+        joint = joint_probabilities(bags.instances[bag, :size], name, split)
+        total = sum(joint.values())
+        sets: defaultdict[LabelSet, float] = defaultdict(float)
+        instances = torch.zeros(size, classes + 1, dtype=torch.float64)
+        for kinds, probability in joint.items():
+            sets[label_set(kinds, classes)] += probability / total
+            for place, kind in enumerate(kinds):
+                # Context is background.
+                instances[place, min(kind, classes)] += probability / total
+        true_set = frozenset(bags.labels[bag].nonzero().flatten().tolist())
+        true_classes = bags.truth.position_classes[bag, :size]
+        found.append(BagPosterior(dict(sets), instances, true_set, true_classes))
+    return found
+
+
+def joint_probabilities(instances: Tensor, name: str, split: str) -> dict[Assignment, float]:
+    """Return how probable each assignment of kinds is together with the instances (K, d) of a bag."""
+    densities = log_densities(instances.double(), COURSE[name]["num_classes"]).exp().tolist()
+    joint = {}
+    for kinds, probability in model_of(len(instances), name, split).items():
+        of_instances = [density[kind] for density, kind in zip(densities, kinds, strict=True)]
+        joint[kinds] = probability * math.prod(of_instances)
+    return joint
+
+
+@pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
-    problem = make(**COURSE[name])
-    for split, (bags,) in evaluated_bags(problem).items():
-        wrong_sets, wrong_instances = list[bool](), list[bool]()
-        found = distribution(problem, split).posterior(bags)
-        for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
-            sets, instances = by_enumeration(bags.instances[bag, :size], name, split)
-            of_sets = found.log_sets[bag].exp()
-            for members, p in sets.items():
-                assert float(of_sets[sum(1 << c for c in members)]) == pytest.approx(p, rel=1e-6)
-            assert float(of_sets.sum()) == pytest.approx(1)
-            torch.testing.assert_close(
-                found.log_instances[bag, :, :size].exp().T, instances, rtol=1e-6, atol=1e-12
-            )
-            truth = set(bags.labels[bag].nonzero().flatten().tolist())
-            wrong_sets.append(max(sets, key=lambda members: sets[members]) != truth)
-            wrong_instances += (
-                instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]
-            ).tolist()
-        for metric, wrong in (("set_error", wrong_sets), ("posterior_error", wrong_instances)):
-            assert problem.known_errors()[f"{split}/bayes_{metric}"] == pytest.approx(
-                sum(wrong) / len(wrong)
-            )
+def test_the_posterior_of_label_sets_is_that_of_enumeration(name: str, split: str) -> None:
+    problem = problem_of(name)
+    (bags,) = problem.splits[split].bags
+    found = distribution(problem, split).posterior(bags).log_sets.exp()
+    for of_sets, expected in zip(found, by_enumeration(name, split), strict=True):
+        assert float(of_sets.sum()) == pytest.approx(1)
+        for members, probability in expected.sets.items():
+            number = sum(1 << cls for cls in members)
+            assert float(of_sets[number]) == pytest.approx(probability, rel=1e-6)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", COURSE)
+def test_the_posterior_of_instances_is_that_of_enumeration(name: str, split: str) -> None:
+    problem = problem_of(name)
+    (bags,) = problem.splits[split].bags
+    found = distribution(problem, split).posterior(bags).log_instances.exp()
+    for of_instances, expected in zip(found, by_enumeration(name, split), strict=True):
+        own = of_instances[:, : len(expected.instances)].T
+        torch.testing.assert_close(own, expected.instances, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", COURSE)
+def test_the_optimal_set_error_is_that_of_the_most_probable_sets(name: str, split: str) -> None:
+    wrong = []
+    for posterior in by_enumeration(name, split):
+        most_probable = max(posterior.sets, key=posterior.sets.__getitem__)
+        wrong.append(most_probable != posterior.true_set)
+    known = problem_of(name).known_errors()[f"{split}/bayes_set_error"]
+    assert known == pytest.approx(sum(wrong) / len(wrong))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", COURSE)
+def test_the_optimal_posterior_error_is_that_of_probable_classes(name: str, split: str) -> None:
+    posteriors = by_enumeration(name, split)
+    wrong = torch.cat([p.instances.argmax(dim=1) != p.true_classes for p in posteriors])
+    known = problem_of(name).known_errors()[f"{split}/bayes_posterior_error"]
+    assert known == pytest.approx(float(wrong.double().mean()))
 
 
 @pytest.mark.parametrize(
     ("name", "split"),
     [*((name, "validation") for name in COURSE), ("context", "test"), ("company", "test")],
 )
-def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> None:
-    params, count = COURSE[name], 6000
-    problem = make(**params)
-    bags = distribution(problem, split).draw(count, generator("course", name))
+def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: str) -> None:
+    bags = distribution(problem_of(name), split).draw(6000, generator("course", name))
     sizes = bags.mask.sum(dim=1)
-    classes = params["num_classes"]
     for size in sizes.unique().tolist():
-        expected: defaultdict[tuple[int, ...], float] = defaultdict(float)
-        for kinds, p in model_of(size, name, split).items():
-            expected[tuple(min(kind, classes) for kind in kinds)] += p
-        found = [tuple(row) for row in bags.truth.position_classes[sizes == size, :size].tolist()]
-        assert set(found) <= set(expected)
-        counts, common = Counter(found), [z for z, p in expected.items() if p * len(found) >= 5]
-        observed, probable = [counts[z] for z in common], [expected[z] * len(found) for z in common]
-        if (rest := len(found) - sum(probable)) >= 1:
-            observed.append(len(found) - sum(observed))
-            probable.append(rest)
-        assert (
-            chisquare(observed, [n * sum(observed) / sum(probable) for n in probable]).pvalue > 1e-3
-        )
-    assert torch.equal(label_matrix(bags.truth.classes, classes), bags.labels)
+        rows = bags.truth.position_classes[sizes == size, :size].tolist()
+        assert_drawn_from([tuple(row) for row in rows], expected_classes(size, name, split))
 
 
-def test_context_follows_class_0_along_an_axis_of_its_own() -> None:
-    problem = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
-    bags = problem.training.draw(4000, generator("context"))
-    background = (bags.truth.position_classes == 2) & bags.mask
-    for has_0, share in ((True, 0.4), (False, 0.0)):
-        x = bags.instances[background & (bags.labels[:, :1] == has_0)].double()
-        assert float(x[:, 2].mean()) == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
-        assert x[:, :2].mean(dim=0).tolist() == pytest.approx([0, 0], abs=0.2)
-        assert float(x[:, 0].var()) == pytest.approx(share + (1 - share) * 4, rel=0.1)
+def expected_classes(size: int, name: str, split: str) -> dict[Assignment, float]:
+    """Return the probability of the classes of all instances, where context is background."""
+    background = COURSE[name]["num_classes"]
+    expected: defaultdict[Assignment, float] = defaultdict(float)
+    for kinds, probability in model_of(size, name, split).items():
+        expected[tuple(min(kind, background) for kind in kinds)] += probability
+    return expected
+
+
+def assert_drawn_from(found: list[Assignment], expected: dict[Assignment, float]) -> None:
+    """Assert by chi-square that values were drawn with these probabilities; rare values count together."""
+    assert set(found) <= set(expected)
+    count = len(found)
+    counts = Counter(found)
+    # The test needs five expected values in each group.
+    common = [value for value, probability in expected.items() if probability * count >= 5]
+    observed = [counts[value] for value in common]
+    wanted = [expected[value] * count for value in common]
+    rest = count - sum(wanted)
+    if rest >= 1:
+        observed.append(count - sum(observed))
+        wanted.append(rest)
+    # scipy asks for equal sums.
+    factor = sum(observed) / sum(wanted)
+    assert chisquare(observed, [factor * number for number in wanted]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("name", COURSE)
-def test_the_reference_has_the_posterior_of_one_instance_alone(
-    name: str,
-) -> None:
-    """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
-    problem = make(**COURSE[name])
-    classes, (low, high) = COURSE[name]["num_classes"], problem.training.sizes
-    often = torch.zeros(classes + 2, dtype=torch.float64)
-    for size in range(low, high + 1):
-        for kinds, p in model_of(size, name).items():
+def test_label_sets_are_the_classes_that_were_drawn(name: str) -> None:
+    bags = distribution(problem_of(name), "validation").draw(6000, generator("course", name))
+    expected = label_matrix(bags.truth.classes, COURSE[name]["num_classes"])
+    assert torch.equal(expected, bags.labels)
+
+
+@pytest.mark.parametrize(
+    ("has_class_0", "share"),
+    [pytest.param(True, 0.4, id="with class 0"), pytest.param(False, 0.0, id="without class 0")],
+)
+def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, share: float) -> None:
+    problem = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
+    bags = problem.training.draw(4000, generator("context"))
+    is_background = (bags.truth.position_classes == 2) & bags.mask
+    is_in_bag = bags.labels[:, :1] == has_class_0
+    background = bags.instances[is_background & is_in_bag].double()
+    means = background.mean(dim=0).tolist()
+    assert means[:2] == pytest.approx([0, 0], abs=0.2)
+    assert means[2] == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
+    # Context has unit variance, the rest of the background a standard deviation of 2.
+    variance = share * 1 + (1 - share) * 4
+    assert float(background[:, 0].var()) == pytest.approx(variance, rel=0.1)
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> None:
+    """By enumeration of training bags: all sizes are equally frequent, and each instance of a bag counts."""
+    problem = problem_of(name)
+    classes = COURSE[name]["num_classes"]
+    smallest, largest = problem.training.sizes
+    frequency = torch.zeros(classes + 2, dtype=torch.float64)
+    for size in range(smallest, largest + 1):
+        for kinds, probability in model_of(size, name).items():
             for kind in kinds:
-                often[kind] += p
-    x = torch.randn(5, 4, generator=generator("reference", name)) * 2
-    joint = (log_densities(x.double(), classes) + (often / often.sum()).log()).softmax(dim=1)
-    expected = torch.cat([joint[:, :classes], joint[:, classes:].sum(dim=1, keepdim=True)], dim=1)
+                frequency[kind] += probability
+    prior = frequency / frequency.sum()
+    x = torch.randn(5, DIMENSION, generator=generator("reference", name)) * 2
+    of_kinds = (log_densities(x.double(), classes) + prior.log()).softmax(dim=1)
+    # Background and its context are one.
+    of_background = of_kinds[:, classes:].sum(dim=1, keepdim=True)
+    expected = torch.cat([of_kinds[:, :classes], of_background], dim=1)
     found = problem.training.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "alike"), [
-    ("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2, 3}, {4}]), ("constant", [{0, 3}, {1}, {2}]),
-])  # fmt: skip
-def test_the_reference_decides_by_its_posterior_of_each_instance(
-    name: str, alike: list[set[int]]
-) -> None:
-    problem = make(200, **COURSE[name])
-    found, of = problem.known_errors(), {c: group for group in alike for c in group}
-    classes = COURSE[name]["num_classes"]
+ALIKE = {
+    "context": [{0}, {1}, {2}],
+    "together": [{0, 1}, {2, 3}, {4}],
+    "constant": [{0, 3}, {1}, {2}],
+}
+"""The channels that label sets cannot tell apart, background last."""
+
+
+def group_of(name: str, channel: int) -> set[int]:
+    (group,) = (group for group in ALIKE[name] if channel in group)
+    return group
+
+
+@cache
+def problem_with_reference(name: str) -> Any:
+    return make(200, **COURSE[name])
+
+
+@dataclass(frozen=True)
+class SeenInstance:
+    """What the reference knows of an instance, and its true class."""
+
+    posterior: list[float]
+    """(C+1,), background last."""
+    true_class: int
+
+    def probability(self, group: set[int]) -> float:
+        return sum(self.posterior[channel] for channel in group)
+
+
+def seen_instances(name: str, split: str) -> list[list[SeenInstance]]:
+    """Return the instances of each bag of a split."""
+    problem = problem_with_reference(name)
+    (bags,) = problem.splits[split].bags
+    posteriors = problem.training.marginal_log_posterior(bags.instances).exp()
+    seen = []
+    for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
+        of_bag = posteriors[bag, :, :size].T.tolist()
+        classes = bags.truth.position_classes[bag, :size].tolist()
+        seen.append([SeenInstance(p, cls) for p, cls in zip(of_bag, classes, strict=True)])
+    return seen
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_class_is_present_for_the_reference_if_an_instance_is(name: str, split: str) -> None:
+    """Each by itself. What cannot be told from background is in every bag."""
+    problem = problem_with_reference(name)
     score = instancewise_scores(problem.training.marginal_log_posterior, problem.groups)
-    for split, (bags,) in evaluated_bags(problem).items():
-        probs = problem.training.marginal_log_posterior(bags.instances).exp()
-        wrong, merged_wrong, presence = [], [], []
-        for b, size in enumerate(bags.mask.sum(dim=1).tolist()):
-            of_bag = probs[b, :, :size].T.tolist()
-            presence.append([
-                1.0 if classes in of[c] else 1 - math.prod(1 - sum(p[d] for d in of[c]) for p in of_bag)
-                for c in range(classes)
-            ])  # fmt: skip
-            for p, true in zip(of_bag, bags.truth.position_classes[b].tolist(), strict=False):
-                wrong.append(p.index(max(p)) != true)
-                merged_wrong.append(
-                    max(alike, key=lambda group: sum(p[d] for d in group)) != of[true]
-                )
-        torch.testing.assert_close(
-            score(bags).presence.sigmoid(), torch.tensor(presence, dtype=torch.float64)
-        )
-        assert found[f"{split}/reference_posterior_error"] == pytest.approx(sum(wrong) / len(wrong))
-        share = None if name == "context" else pytest.approx(sum(merged_wrong) / len(wrong))
-        assert found.get(f"{split}/reference_learnable_posterior_error") == share
-    assert 0 < found["test/reference_set_error"] < 0.5
+    (bags,) = problem.splits[split].bags
+    background = COURSE[name]["num_classes"]
+    expected = torch.ones(len(bags), background, dtype=torch.float64)
+    for bag, instances in enumerate(seen_instances(name, split)):
+        for cls in range(background):
+            group = group_of(name, cls)
+            if background not in group:
+                absent = math.prod(1 - instance.probability(group) for instance in instances)
+                expected[bag, cls] = 1 - absent
+    torch.testing.assert_close(score(bags).presence.sigmoid(), expected)
 
 
-def evaluated_bags(problem: Any) -> dict[str, list[Any]]:
-    return {split: evaluated.bags for split, evaluated in problem.splits.items()}
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", ALIKE)
+def test_the_reference_decides_by_its_posterior_of_each_instance(name: str, split: str) -> None:
+    wrong = []
+    for instance in itertools.chain.from_iterable(seen_instances(name, split)):
+        most_probable = max(range(len(instance.posterior)), key=instance.posterior.__getitem__)
+        wrong.append(most_probable != instance.true_class)
+    known = problem_with_reference(name).known_errors()[f"{split}/reference_posterior_error"]
+    assert known == pytest.approx(sum(wrong) / len(wrong))
 
 
-def test_training_label_sets_alone_have_errors() -> None:
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", ["together", "constant"])
+def test_classes_that_cannot_be_told_apart_count_as_one(name: str, split: str) -> None:
+    wrong = []
+    for instance in itertools.chain.from_iterable(seen_instances(name, split)):
+        most_probable = max(ALIKE[name], key=instance.probability)
+        wrong.append(instance.true_class not in most_probable)
+    known = problem_with_reference(name).known_errors()
+    learnable = known[f"{split}/reference_learnable_posterior_error"]
+    assert learnable == pytest.approx(sum(wrong) / len(wrong))
+
+
+def test_where_all_can_be_told_apart_there_is_no_learnable_error() -> None:
+    known = problem_with_reference("context").known_errors()
+    assert not [name for name in known if "learnable" in name]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_the_reference_names_most_label_sets(name: str) -> None:
+    known = problem_with_reference(name).known_errors()
+    assert 0 < known["test/reference_set_error"] < 0.5
+
+
+@dataclass(frozen=True)
+class NoisyAndClean:
+    """The same task with errors in label sets and without: the problems, and ten epochs of training batches."""
+
+    noisy: Any
+    clean: Any
+    noisy_batches: list[Any]
+    clean_batches: list[Any]
+
+
+@pytest.fixture(scope="module")
+def errors_in_training() -> NoisyAndClean:
     """The ten batches of an epoch are drawn before their errors are, so that without errors they are the same."""
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
-    batches = [
-        [bags for n in range(10) for bags in problem.train_batches(0, generator(n))]
-        for problem in (noisy, clean)
-    ]
-    for bags, same in zip(*batches, strict=True):
+    return NoisyAndClean(noisy, clean, ten_epochs(noisy), ten_epochs(clean))
+
+
+def ten_epochs(problem: Any) -> list[Any]:
+    batches = []
+    for epoch in range(10):
+        batches += problem.train_batches(0, generator(epoch))
+    return batches
+
+
+def test_errors_in_label_sets_leave_instances_as_they_are(
+    errors_in_training: NoisyAndClean,
+) -> None:
+    pairs = zip(errors_in_training.noisy_batches, errors_in_training.clean_batches, strict=True)
+    for bags, same in pairs:
         assert torch.equal(bags.instances, same.instances)
-        assert bags.truth is None, "it would tell of the errors"
+
+
+def test_bags_with_errors_do_not_tell_the_truth(errors_in_training: NoisyAndClean) -> None:
+    assert all(bags.truth is None for bags in errors_in_training.noisy_batches)
+
+
+def test_errors_add_no_more_labels_than_instances(errors_in_training: NoisyAndClean) -> None:
+    for bags in errors_in_training.noisy_batches:
         assert (bags.labels.sum(dim=1) <= bags.mask.sum(dim=1)).all()
-    given, known = (torch.cat([bags.labels for bags in of_task]) for of_task in batches)
-    assert float((~given[known]).double().mean()) == pytest.approx(0.2, abs=0.02)
-    assert float(given[~known].double().mean()) == pytest.approx(0.1, abs=0.02)
-    assert noisy.known_errors() == clean.known_errors()
-    for split, (bags,) in evaluated_bags(noisy).items():
-        assert torch.equal(bags.labels, evaluated_bags(clean)[split][0].labels)
+
+
+def test_labels_are_dropped_and_added_as_often_as_asked(errors_in_training: NoisyAndClean) -> None:
+    given = torch.cat([bags.labels for bags in errors_in_training.noisy_batches])
+    true = torch.cat([bags.labels for bags in errors_in_training.clean_batches])
+    is_dropped = ~given[true]
+    is_added = given[~true]
+    assert float(is_dropped.double().mean()) == pytest.approx(0.2, abs=0.02)
+    assert float(is_added.double().mean()) == pytest.approx(0.1, abs=0.02)
+
+
+def test_the_optimum_knows_nothing_of_training_errors(errors_in_training: NoisyAndClean) -> None:
+    noisy = errors_in_training.noisy.known_errors()
+    assert noisy == errors_in_training.clean.known_errors()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_evaluated_label_sets_have_no_errors(errors_in_training: NoisyAndClean, split: str) -> None:
+    noisy = labels_of(errors_in_training.noisy, split)
+    assert torch.equal(noisy, labels_of(errors_in_training.clean, split))
 
 
 NOISY: dict[str, Any] = {"num_classes": 3, "labels_dropped": 0.2, "labels_added": 0.1}
@@ -330,7 +593,8 @@ def with_noise(noise_in: str, seed: int = 0, **params: Any) -> Any:
 
 
 def test_validation_label_sets_can_have_the_errors_of_training() -> None:
-    noisy, clean = (labels_of(with_noise(kind), "validation") for kind in (BOTH, "training"))
+    noisy = labels_of(with_noise(BOTH), "validation")
+    clean = labels_of(with_noise("training"), "validation")
     assert len(noisy) == len(clean) == 1000
     dropped = float((~noisy[clean]).double().mean())
     added = float(noisy[~clean].double().mean())
@@ -338,21 +602,30 @@ def test_validation_label_sets_can_have_the_errors_of_training() -> None:
     assert added == pytest.approx(0.1, abs=0.03)
 
 
-def test_noise_in_validation_changes_nothing_but_its_label_sets() -> None:
-    noisy, clean = with_noise(BOTH), with_noise("training")
-    assert torch.equal(labels_of(noisy, "test"), labels_of(clean, "test"))
-    for split in ("validation", "test"):
-        pairs = zip(noisy.splits[split].bags, clean.splits[split].bags, strict=True)
-        for bags, same in pairs:
-            assert torch.equal(bags.instances, same.instances)
-            assert torch.equal(bags.mask, same.mask)
-    trained = [next(iter(problem.train_batches(0, generator("t")))) for problem in (noisy, clean)]
-    assert torch.equal(trained[0].instances, trained[1].instances)
-    assert torch.equal(trained[0].labels, trained[1].labels)
+def test_noise_in_validation_leaves_test_label_sets_as_they_are() -> None:
+    noisy = labels_of(with_noise(BOTH), "test")
+    assert torch.equal(noisy, labels_of(with_noise("training"), "test"))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_noise_in_validation_leaves_instances_as_they_are(split: str) -> None:
+    noisy = with_noise(BOTH).splits[split].bags
+    clean = with_noise("training").splits[split].bags
+    for bags, same in zip(noisy, clean, strict=True):
+        assert torch.equal(bags.instances, same.instances)
+        assert torch.equal(bags.mask, same.mask)
+
+
+def test_noise_in_validation_leaves_training_bags_as_they_are() -> None:
+    noisy = next(iter(with_noise(BOTH).train_batches(0, generator("t"))))
+    clean = next(iter(with_noise("training").train_batches(0, generator("t"))))
+    assert torch.equal(noisy.instances, clean.instances)
+    assert torch.equal(noisy.labels, clean.labels)
 
 
 def test_noise_in_validation_is_the_same_for_all_seeds() -> None:
-    one, other = (with_noise(BOTH, seed, training_bags=50) for seed in (0, 1))
+    one = with_noise(BOTH, seed=0, training_bags=50)
+    other = with_noise(BOTH, seed=1, training_bags=50)
     assert torch.equal(labels_of(one, "validation"), labels_of(other, "validation"))
 
 
@@ -363,9 +636,10 @@ def test_noisy_validation_bags_do_not_tell_the_truth() -> None:
 
 
 def test_with_noisy_validation_the_optimum_of_test_bags_stays() -> None:
-    noisy, clean = (with_noise(kind, **SMALL).known_errors() for kind in (BOTH, "training"))
-    assert noisy == {name: error for name, error in clean.items() if name.startswith("test/")}
+    noisy = with_noise(BOTH, **SMALL).known_errors()
+    clean = with_noise("training", **SMALL).known_errors()
     assert noisy
+    assert noisy == {name: error for name, error in clean.items() if name.startswith("test/")}
 
 
 @pytest.mark.parametrize("label_sets", ["independent", "constant"])
@@ -376,14 +650,15 @@ def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -
     metrics = problem.evaluate(score).metrics
     assert "validation/set_error" in metrics
     assert "test/excess_posterior_error" in metrics
-    of_instances = ("instance_error", "posterior_error", "hit_rate", "bayes_", "reference_")
-    for name in metrics:
-        is_of_validation = name.startswith("validation/")
-        assert not (is_of_validation and any(part in name for part in of_instances)), name
+    of_validation = [name for name in metrics if name.startswith("validation/")]
+    for part in ("instance_error", "posterior_error", "hit_rate", "bayes_", "reference_"):
+        assert not [name for name in of_validation if part in name]
 
 
 def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
-    noisy, clean = with_noise(BOTH), with_noise("training")
+    noisy = with_noise(BOTH)
+    clean = with_noise("training")
+    # The truth by the instances of a bag, which are the same in both.
     truth_of = {}
     for split in clean.splits.values():
         for bags in (*split.bags, *split.single_instance):
@@ -393,6 +668,7 @@ def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
     def score(bags: Any) -> Scores:
         known = [truth_of[instances.numpy().tobytes()] for instances in bags.instances]
         presence = torch.stack(known).float()
+        # The classes of instances do not matter here.
         guesses = torch.full((len(bags), 4, bags.instances.shape[1]), 0.25)
         return Scores(presence, presence, guesses, mask=bags.mask)
 
@@ -409,16 +685,37 @@ def test_without_errors_noise_in_changes_nothing() -> None:
     assert problem.splits["validation"].bags[0].truth is not None
 
 
-def test_fixed_training_bags_differ_by_seed_and_not_by_epoch() -> None:
-    seen = []
-    for seed, epoch in ((0, 0), (0, 7), (1, 0)):
-        params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
-        problem = loaded("synthetic-bags", None, seed, 10, **params)
-        batches = list(problem.train_batches(epoch, generator("order", epoch)))
-        assert len(batches) == problem.steps_per_epoch == 7
-        seen.append([tuple(bag) for bags in batches for bag in bags.instances.flatten(1).tolist()])
-    first, later, other = seen
-    assert len(set(first)) == 20
+def fixed_training_bags(seed: int, epoch: int) -> list[tuple[float, ...]]:
+    """Return the instances of the bags of an epoch of 200 bags, where there are 20 training bags."""
+    params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
+    problem = loaded("synthetic-bags", None, seed, 10, **params)
+    bags = []
+    for batch in problem.train_batches(epoch, generator("order", epoch)):
+        bags += [tuple(instances) for instances in batch.instances.flatten(1).tolist()]
+    return bags
+
+
+def test_an_epoch_goes_through_fixed_bags_again_and_again() -> None:
+    bags = fixed_training_bags(seed=0, epoch=0)
+    assert Counter(Counter(bags).values()) == {10: 20}, "each of 20 bags ten times"
+
+
+def test_an_epoch_has_as_many_steps_as_its_bags_fill() -> None:
+    params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
+    problem = loaded("synthetic-bags", limit=10, **params)
+    # 200 / 32 = 6.25
+    assert problem.steps_per_epoch == 7
+    assert len(list(problem.train_batches(0, generator("order")))) == 7
+
+
+def test_fixed_training_bags_are_the_same_in_every_epoch() -> None:
+    first = fixed_training_bags(seed=0, epoch=0)
+    later = fixed_training_bags(seed=0, epoch=7)
     assert set(first) == set(later)
-    assert first != later
-    assert not set(first) & set(other)
+    assert first != later, "in another order"
+
+
+def test_another_seed_has_other_fixed_training_bags() -> None:
+    one = fixed_training_bags(seed=0, epoch=0)
+    other = fixed_training_bags(seed=1, epoch=0)
+    assert not set(one) & set(other)

@@ -15,10 +15,15 @@ from milbench._utils.pictures import literal
 from milbench.report.figures.style import new_figure, wrapped
 from milbench.report.formatting import readable
 
-PLAIN, GOOD, OPEN, BAD, SILENT = 0.0, 1.0, 2.0, 3.0, 4.0
-"""The codes of cells. A silent cell has no verdict, though others of its kind may have one."""
+# The codes of cells. They are floats, as a table of cells has NaN where there is no cell.
+PLAIN = 0.0
+GOOD = 1.0
+OPEN = 2.0
+BAD = 3.0
+SILENT = 4.0
+"""A cell without a verdict, though others of its kind may have one."""
 TINTS = ("none", GOOD_SOFT, WARN_SOFT, BAD_SOFT, LINE)
-"""Their colours."""
+"""The colour of each code, from `PLAIN` on."""
 _MANY_COLUMNS = 12
 """Above so many columns, letters are small."""
 
@@ -31,9 +36,9 @@ def cells_figure(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figur
     height = 0.9 + row_height * len(codes) + 0.055 * longest_head
     figure = new_figure(width, height, h_pad=0.15)
     axes = figure.subplots()
-    size = 8.0 if codes.shape[1] <= _MANY_COLUMNS else 6.2
+    letters = 8.0 if codes.shape[1] <= _MANY_COLUMNS else 6.2
     frame_good(axes, codes)
-    fill_cells(axes, codes, text, TINTS, size=size, edge=(0.8, LINE))
+    fill_cells(axes, codes, text, TINTS, size=letters, edge=(0.8, LINE))
     heads = [literal(wrapped(str(column), 18)) for column in codes.columns]
     name_columns(axes, heads, rotation=90, fontsize=7.5)
     rows = [literal(wrapped(str(row), 40)) for row in codes.index]
@@ -73,6 +78,7 @@ def fill_cells(
     """
     rows, columns = codes.shape
     width, colour = edge
+    # The limits put every code into the middle of its colour.
     axes.pcolormesh(
         np.ma.masked_invalid(codes.to_numpy(float)),
         cmap=ListedColormap(list(colours)),
@@ -81,6 +87,7 @@ def fill_cells(
         linewidths=width,
         edgecolor=colour,
     )
+    # The first row is at the top.
     axes.set(xlim=(0, columns), ylim=(rows, 0))
     for (row, column), shown in np.ndenumerate(text.to_numpy()):
         if shown:

@@ -39,6 +39,7 @@ MOST_BAGS = 4
 MOST_SEQUENCES = 3
 MOST_LOSSES = 7
 MOST_STRIPS = 12
+"""Classes of a sequence that have a strip."""
 MOST_NAMED = 60
 """Instances of a class in a set that are named beside their points."""
 MOST_IN_TITLE = 5
@@ -135,6 +136,7 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
     bags = differing(list(seen.values()), MOST_BAGS)
     columns = 1 + len(seen)
     side = max(1.25, WIDTH / max(columns, 5))
+    # Above a bag 13 letters fit into an inch.
     letters = int(13 * side)
     figure = Figure(figsize=(max(WIDTH, side * columns), side * len(bags)))
     grid = []
@@ -142,10 +144,10 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
         row = [figure.add_axes((0, 0, 1, 1)) for _ in range(columns)]
         grid.append(row)
         _draw_truth(row[0], first, bag)
-        write_title(row[0], first, bag, letters, truth=True)
+        _write_true_set(row[0], first, bag, letters)
         for axes, gallery in zip(row[1:], seen.values(), strict=True):
             _draw_found(axes, gallery, bag)
-            write_title(axes, gallery, bag, letters)
+            _write_found_set(axes, gallery, bag, letters)
     # Without instance truth the label set is all that is known of a bag.
     is_truth_known = first.boxes is not None or first.position_classes is not None
     heads = ["truth" if is_truth_known else "label set", *seen]
@@ -172,17 +174,18 @@ def _place(
     column_width = width / len(heads)
     picture_width = column_width - 2 * _MARGIN
     picture_height = picture_width * height_of_width
-    title_heights = [_LINE * max(_count_lines(axes.get_title()) for axes in row) for row in grid]
+    title_heights = []
+    for row in grid:
+        most_lines = max(_count_lines(axes.get_title()) for axes in row)
+        title_heights.append(_LINE * most_lines)
     names = [wrapped(head, 20) for head in heads]
     head_height = _HEAD_LINE * max(_count_lines(name) for name in names)
     rows_height = sum(title_heights) + len(grid) * (picture_height + _GAP)
     height = _MARGIN + head_height + rows_height
     figure.set_size_inches(width, height)
-    top = height - _MARGIN - head_height
     for axes, name in zip(grid[0], names, strict=True):
-        axes.annotate(literal(name), (0.5, 1), xytext=(0, POINTS_PER_INCH * title_heights[0] + 3),
-                      xycoords="axes fraction", textcoords="offset points", ha="center", fontsize=10,
-                      fontweight="bold", annotation_clip=False)  # fmt: skip
+        _write_head(axes, name, title_heights[0])
+    top = height - _MARGIN - head_height
     for row, title_height in zip(grid, title_heights, strict=True):
         bottom = top - title_height - picture_height
         for column, axes in enumerate(row):
@@ -191,6 +194,21 @@ def _place(
                 (left / width, bottom / height, picture_width / width, picture_height / height)
             )
         top = bottom - _GAP
+
+
+def _write_head(axes: Axes, name: str, title_height: float) -> None:
+    """Write the head of a column above the axes of its first row and their title, so many inches high."""
+    axes.annotate(
+        literal(name),
+        (0.5, 1),
+        xytext=(0, POINTS_PER_INCH * title_height + 3),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="center",
+        fontsize=10,
+        fontweight="bold",
+        annotation_clip=False,
+    )
 
 
 def _count_lines(text: str) -> int:
@@ -247,6 +265,7 @@ def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
     for index in sorted(gallery.detected(bag)):
         strengths = gallery.probs[bag, index].astype(np.float32)
         if gallery.mask is not None:
+            # Less than any probability: padding is never the most probable position.
             strengths = np.where(gallery.mask[bag], strengths, -1)
         row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
         names.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
@@ -260,11 +279,20 @@ def _scatter(
     classes: NDArray[np.int64] | None,
     strengths: NDArray[np.float32] | None,
 ) -> None:
-    """Draw the instances of a set as points, each with its class where that is known."""
+    """Draw the instances of a set as points, each with its class where that is known.
+
+    Args:
+        axes: where they are drawn.
+        gallery: what is known of all bags.
+        bag: the number of the set.
+        classes: (K,), of the instances, background C; None: not known.
+        strengths: (K,), how probable these classes are; None: they are the true ones.
+    """
     background = len(gallery.class_names)
     points = _points(gallery)
     is_valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
     class_map = np.full(points.shape[1], background) if classes is None else classes
+    # Padding is neither a class nor background.
     class_map = np.where(is_valid[bag], class_map, -1)
     colours = class_colours(background)
     x, y = points[bag].T
@@ -273,16 +301,25 @@ def _scatter(
     is_instance = (class_map >= 0) & ~is_empty
     for index in np.unique(class_map[is_instance]):
         which = np.flatnonzero(class_map == index)
-        # A map of many places, such as a slide.
         if len(which) > MOST_NAMED:
+            # A map of many places, such as a slide.
             axes.plot(x[which], y[which], ".", color=colours[index], ms=2, mew=0)
             continue
         name = literal(shorten(gallery.class_names[index]))
         for k in which:
+            # What is improbable is still seen.
             alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
-            axes.annotate(name, (x[k], y[k]), xytext=(4, 2), textcoords="offset points",
-                          fontsize=7.5, color=INK, annotation_clip=True)  # fmt: skip
+            axes.annotate(
+                name,
+                (x[k], y[k]),
+                xytext=(4, 2),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=INK,
+                annotation_clip=True,
+            )
+    # The limits of all sets are the same, so that sets can be compared.
     _show_all(axes, points[is_valid])
 
 
@@ -308,9 +345,9 @@ def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
     first = next(iter(seen.values()))
     bags = differing(list(seen.values()), MOST_SEQUENCES)
     classes = _shown_classes(list(seen.values()), bags)
-    of_frames = _FRAMES + _TITLE
-    of_strips = _STRIP * len(classes) + _TITLE
-    heights = [of_frames] + [of_strips] * len(seen)
+    height_of_frames = _FRAMES + _TITLE
+    height_of_strips = _STRIP * len(classes) + _TITLE
+    heights = [height_of_frames] + [height_of_strips] * len(seen)
     figure = new_figure(WIDTH, sum(heights) + 0.3)
     grid = figure.subplots(1 + len(seen), len(bags), squeeze=False, height_ratios=heights)
     for column, bag in zip(grid.T, bags, strict=True):
@@ -353,7 +390,7 @@ def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
     for cls, start, end in _events(gallery, bag):
         frame = Rectangle((start, 0), end - start, height, fill=False, ec=colours[cls], lw=1.6)
         axes.add_patch(frame)
-    write_title(axes, gallery, bag, 40, truth=True)
+    _write_true_set(axes, gallery, bag, 40)
 
 
 def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> None:
@@ -377,7 +414,7 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
             low = classes.index(cls) - 0.45
             axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
     axes.set_xlim(0, _length(gallery, bag) * _step(gallery))
-    write_title(axes, gallery, bag, 40)
+    _write_found_set(axes, gallery, bag, 40)
 
 
 def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
@@ -394,18 +431,21 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
 
 
 def _length(gallery: Gallery, bag: int) -> int:
-    """Return how many frames a sequence has; behind them there is nan."""
+    """Return how many frames a sequence has; the frames after them are NaN."""
     is_frame = ~np.isnan(gallery.instances[bag, 0])
     return int(is_frame.sum())
 
 
 def _step(gallery: Gallery) -> float:
-    """Return the length of a frame on the axis of time."""
+    """Return the length of a frame on the axis of time: in seconds, or 1 where these are not known."""
     return 1 / (gallery.frames_per_second or 1)
 
 
 def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return y of every row and x of every column of positions, in pixels; of a sequence x alone counts, in frames."""
+    """Return y of every row and x of every column of positions, in pixels.
+
+    Of a sequence only x matters, in frames.
+    """
     if gallery.ys is not None and gallery.xs is not None:
         return gallery.ys, gallery.xs
     height, width = gallery.instances.shape[-2:]
@@ -418,17 +458,23 @@ def _spread(count: int, length: int) -> NDArray[np.float32]:
     return (np.arange(count, dtype=np.float32) + 0.5) * (length / count)
 
 
-def write_title(axes: Axes, gallery: Gallery, bag: int, width: int, *, truth: bool = False) -> None:
-    """Write the detected classes above a bag, `width` letters a line, and whether they are right; or the true ones."""
-    true = gallery.true(bag)
+def _write_true_set(axes: Axes, gallery: Gallery, bag: int, width: int) -> None:
+    """Write the label set of a bag above it, `width` letters a line."""
+    _write_title(axes, wrapped(set_name(gallery.true(bag), gallery.class_names), width), INK)
+
+
+def _write_found_set(axes: Axes, gallery: Gallery, bag: int, width: int) -> None:
+    """Write the label set that a loss names above a bag, `width` letters a line, and whether it is right."""
     found = gallery.detected(bag)
-    if truth:
-        text, colour = set_name(true, gallery.class_names), INK
-    elif found == true:
-        text, colour = f"✓ {set_name(found, gallery.class_names)}", RIGHT
+    name = set_name(found, gallery.class_names)
+    if found == gallery.true(bag):
+        _write_title(axes, wrapped(f"✓ {name}", width), RIGHT)
     else:
-        text, colour = f"✗ {set_name(found, gallery.class_names)}", WRONG
-    axes.set_title(literal(wrapped(text, width)), fontsize=9, loc="center", color=colour, pad=3)
+        _write_title(axes, wrapped(f"✗ {name}", width), WRONG)
+
+
+def _write_title(axes: Axes, text: str, colour: str) -> None:
+    axes.set_title(literal(text), fontsize=9, loc="center", color=colour, pad=3)
 
 
 def shorten(name: str) -> str:

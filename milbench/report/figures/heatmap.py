@@ -1,7 +1,7 @@
 """Heat maps: losses by tests with the distance from their marks, losses by tasks, differences, and equivalence."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -78,8 +78,8 @@ def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
         shown = _difference_text(row.distance, metric, row.half, sign)
         cells.append((_test_name(row, metric), row.variant, code, shown))
     codes, text = _by_rows_and_columns(cells)
-    passed = (codes == GOOD).sum()
-    order = passed.sort_values(ascending=False, kind="stable").index
+    number_passed = (codes == GOOD).sum()
+    order = number_passed.sort_values(ascending=False, kind="stable").index
     return cells_figure(codes[order].fillna(PLAIN), text[order].fillna(""), WIDTH)
 
 
@@ -93,7 +93,7 @@ def _test_name(mark: Any, metric: Metric) -> str:
 def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
     order = study.ranking()
-    lines = _lines(study)
+    constants = _values_beside_losses(study)
     codes = {}
     text = {}
     for task in study.tasks:
@@ -101,29 +101,30 @@ def tasks_figure(study: Study) -> Figure:
         codes_of_task = []
         texts_of_task = []
         for row in rows_of(study.summary(task).reindex(order)):
-            # A loss that is absent on this task has no verdict.
+            # A loss that is absent on this task has no verdict: its value is NaN, which counts as true.
             is_best = row.contender is True
+            half = (row.high - row.low) / 2
             codes_of_task.append(GOOD if is_best else PLAIN)
-            texts_of_task.append(mean_text(row.mean, (row.high - row.low) / 2, metric, is_best))
-        for values in lines.values():
-            line = values[task]
+            texts_of_task.append(mean_text(row.mean, half, metric, is_best))
+        for value_by_task in constants.values():
+            value = value_by_task[task]
             codes_of_task.append(PLAIN)
-            texts_of_task.append(number(line, decimals(line, math.nan, metric), metric))
+            texts_of_task.append(number(value, decimals(value, math.nan, metric), metric))
         codes[task] = codes_of_task
         text[task] = texts_of_task
-    rows = [*order, *lines]
+    rows = [*order, *constants]
     return cells_figure(pd.DataFrame(codes, index=rows), pd.DataFrame(text, index=rows), WIDTH)
 
 
-def _lines(study: Study) -> dict[str, dict[str, float]]:
-    """Return what is no loss and stands below losses: by its name, its value on each task."""
-    lines = {}
+def _values_beside_losses(study: Study) -> dict[str, dict[str, float]]:
+    """Return the value on each task of what losses are compared with: the baseline, where it is known, and no skill."""
+    found = {}
     baselines = {task: float(study.baseline(task).mean()) for task in study.tasks}
     has_baseline = any(not math.isnan(value) for value in baselines.values())
     if has_baseline:
-        lines[BASELINE_NAME] = baselines
-    lines[NO_SKILL] = {task: float(study.no_skill(task).mean()) for task in study.tasks}
-    return lines
+        found[BASELINE_NAME] = baselines
+    found[NO_SKILL] = {task: float(study.no_skill(task).mean()) for task in study.tasks}
+    return found
 
 
 def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
@@ -141,34 +142,51 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     pairs = pairs_frame(study, task)
     table = study.table(task)
     order = [name for name in study.summary(task).index if table.loc[name].notna().any()]
-    if not 1 < len(order) <= MOST_PAIRS or pairs["low"].isna().all():
+    has_intervals = bool(pairs["low"].notna().any())
+    if not has_intervals or not 1 < len(order) <= MOST_PAIRS:
         return None
     metric = study.metric(task)
     margin = study.margin(task)
     cells = []
     for row in rows_of(pairs):
-        half = (row.high - row.low) / 2
-        there = (row.difference, row.low, row.high)
-        back = (-row.difference, -row.high, -row.low)
-        ways = [(row.first, row.second, *there), (row.second, row.first, *back)]
-        for first, second, difference, low, high in ways:
-            code, sign = _pair_verdict(low, high, margin, metric)
-            cells.append((first, second, code, _difference_text(difference, metric, half, sign)))
+        there = _Difference(row.difference, row.low, row.high)
+        # The same pair with row and column exchanged.
+        back = _Difference(-row.difference, -row.high, -row.low)
+        cells.append((row.first, row.second, *_pair_cell(there, margin, metric)))
+        cells.append((row.second, row.first, *_pair_cell(back, margin, metric)))
     codes, text = _by_rows_and_columns(cells)
     codes = codes.loc[order, order].fillna(PLAIN)
     text = text.loc[order, order].fillna("")
     return cells_figure(codes, text, min(WIDTH, 3.4 + 0.52 * len(order)))
 
 
-def _pair_verdict(low: float, high: float, margin: float, metric: Metric) -> tuple[float, str]:
-    """Return the code and the sign of a difference with an interval."""
-    code, sign = PLAIN, ""
-    if high < 0 or low > 0:
-        is_better = (high < 0) == metric.lower_is_better
-        code, sign = (GOOD, f" {YES}") if is_better else (BAD, " ✗")
-    if is_within((low, high), margin):
+class _Difference(NamedTuple):
+    """The row less the column, with the ends of the interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def _pair_cell(difference: _Difference, margin: float, metric: Metric) -> tuple[float, str]:
+    """Return the code and the text of a difference between two losses."""
+    is_lower = difference.high < 0
+    is_higher = difference.low > 0
+    is_better = is_lower if metric.lower_is_better else is_higher
+    is_worse = is_higher if metric.lower_is_better else is_lower
+    code = PLAIN
+    sign = ""
+    if is_better:
+        code = GOOD
+        sign = f" {YES}"
+    elif is_worse:
+        code = BAD
+        sign = " ✗"
+    # A difference may be shown, and yet be too small to matter.
+    if is_within((difference.low, difference.high), margin):
         sign = " ≈"
-    return code, sign
+    half = (difference.high - difference.low) / 2
+    return code, _difference_text(difference.value, metric, half, sign)
 
 
 def equivalence_figure(study: Study) -> Figure | None:
@@ -185,25 +203,31 @@ def equivalence_figure(study: Study) -> Figure | None:
         _draw_equivalence(axes, own, metric)
         first = readable(own["first"].iloc[0])
         axes.set_title(literal(f"{first} against {readable(str(other))}"), pad=8)
+    _add_legend(figure)
+    return figure
+
+
+def _add_legend(figure: Figure) -> None:
+    """Write below a figure what the colours of verdicts mean."""
     patches = []
     words = []
     for name, (colour, sign) in _VERDICTS.items():
         patches.append(Patch(color=colour))
         words.append(f"{VERDICTS[name]} {sign}".strip())
     figure.legend(patches, words, loc="outside lower center", ncols=len(words))
-    return figure
 
 
 def _draw_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
     """Draw the first loss against another one: verdicts by row and column."""
-    numbers = {name: float(number) for number, name in enumerate(VERDICTS)}
+    # A cell is filled by the number of its verdict in this order.
+    verdicts = list(VERDICTS)
     cells = []
     for row in rows_of(frame):
         _, sign = _VERDICTS[row.verdict]
         shown = f"{_difference_text(row.difference, metric, row.half)} {sign}"
-        cells.append((row.row, row.column, numbers[row.verdict], shown))
+        cells.append((row.row, row.column, float(verdicts.index(row.verdict)), shown))
     codes, text = _by_rows_and_columns(cells)
-    colours = [_VERDICTS[name][0] for name in VERDICTS]
+    colours = [_VERDICTS[name][0] for name in verdicts]
     fill_cells(axes, codes, text.fillna(""), colours, size=9.5, edge=(1.5, PAPER))
     heads = [literal(str(column).replace(", ", "\n")) for column in codes.columns]
     name_columns(axes, heads, rotation=0, fontsize=8.5)
@@ -212,7 +236,10 @@ def _draw_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
 def _by_rows_and_columns(
     cells: list[tuple[str, str, float, str]],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the codes and the texts of cells (row, column, code, text), in the order in which they come."""
+    """Return the codes and the texts of cells (row, column, code, text), in the order in which they come.
+
+    Of several cells in one place the first one is taken.
+    """
     frame = pd.DataFrame(cells, columns=["row", "column", "code", "text"])
     frame = frame.drop_duplicates(["row", "column"]).set_index(["row", "column"])
     return frame["code"].unstack(sort=False), frame["text"].unstack(sort=False)
@@ -223,6 +250,7 @@ def _difference_text(
 ) -> str:
     """Return a difference with a sign behind it and, below, the half width of its interval, where that is known."""
     digits = 1 if metric.percent else 3
+    # Of large differences no decimals fit into a cell.
     if abs(scaled(difference, metric)) >= 10:
         digits = 0
     shown = f"{number(difference, digits, metric, signed=True)}{sign}"

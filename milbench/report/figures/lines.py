@@ -33,21 +33,21 @@ from milbench.report.looks import Look
 from milbench.report.study import Study
 from milbench.report.values import rows_of
 
-WHO = "✓: may be the best; hollow and dashed: worse than the best."
+_VERDICTS = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO = (
-    f"Means over seeds. {WHO} On the grey line: losses that no other one beats in one of the two without losing in the "
-    "other. The least time of a training step, which other work on the machine disturbs least."
+    f"Means over seeds. {_VERDICTS} On the grey line: losses that no other one beats in one of the two without losing "
+    "in the other. The least time of a training step, which other work on the machine disturbs least."
 )
 TRAINING = (
     f"Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
-    f"training still made progress at its end. {WHO}"
+    f"training still made progress at its end. {_VERDICTS}"
 )
 AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
 LENGTHS = (
     f"{AMOUNTS} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: worse than "
     "the best there. Grey, dashed: no skill."
 )
-CURVES = f"{AMOUNTS} {WHO} Grey, dashed: no skill."
+CURVES = f"{AMOUNTS} {_VERDICTS} Grey, dashed: no skill."
 _HALF = 5.4
 """The width in inches of a picture beside another one."""
 _LEAST_HEIGHT = 3.4
@@ -100,45 +100,62 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
         return None
     if len(lengths) == 1:
         figure, grid = panels(1, 1, 6.6, 3.4)
-        _draw_lengths(grid[0], lengths[0], is_alone=True)
+        _draw_named_lengths(grid[0], lengths[0])
         return figure
-    looks: dict[str, Look] = {}
-    for one in lengths:
-        looks |= one.longest.looks
-    names: dict[str, None] = {}
-    for one in lengths:
-        names |= dict.fromkeys(one.longest.ranking())
+    looks = _looks_by_rank(lengths)
+    # Rows with as many panels each as may be, so that the last one is not much shorter.
     rows = math.ceil(len(lengths) / columns)
     panels_a_row = math.ceil(len(lengths) / rows)
     width = min(WIDTH, 4.2 * panels_a_row)
     names_a_row = max(1, round(width / 3.2))
-    legend_height = 0.24 * math.ceil(len(names) / names_a_row)
+    legend_height = 0.24 * math.ceil(len(looks) / names_a_row)
     figure, grid = panels(len(lengths), panels_a_row, width, 2.8 + legend_height / rows)
     for axes, one in zip(grid, lengths, strict=True):
-        _draw_lengths(axes, one, is_alone=False)
-    for name in names:
-        how = Drawn(looks[name])
+        _draw_ticked_lengths(axes, one)
+    for name, look in looks.items():
+        how = Drawn(look)
         grid[0].plot([], [], ms=5, label=literal(readable(name)), **how.line, **how.marks)
     figure.legend(loc="outside lower left", ncols=names_a_row)
     return figure
 
 
-def _draw_lengths(axes: Axes, one: Lengths, *, is_alone: bool) -> None:
-    """Draw a task: names stand at the ends of lines where it is alone, else ticks."""
+def _looks_by_rank(lengths: Sequence[Lengths]) -> dict[str, Look]:
+    """Return how each loss is drawn, in the order in which tasks rank them after the longest training."""
+    looks: dict[str, Look] = {}
+    names: dict[str, None] = {}
+    for one in lengths:
+        looks |= one.longest.looks
+        names |= dict.fromkeys(one.longest.ranking())
+    return {name: looks[name] for name in names}
+
+
+def _draw_named_lengths(axes: Axes, one: Lengths) -> None:
+    """Draw a task with the names of losses at the ends of their lines."""
+    ends = _draw_lengths(axes, one)
+    label_ends(axes, ends, drawn_losses(one.longest, one.task))
+
+
+def _draw_ticked_lengths(axes: Axes, one: Lengths) -> None:
+    """Draw a task with a tick at the end of every line whose loss may be the best; a legend has the names."""
+    drawn = drawn_losses(one.longest, one.task)
+    ends = _draw_lengths(axes, one)
+    ticked = {name: end for name, end in ends.items() if drawn[name].is_best}
+    label_ends(axes, ticked, drawn, dict.fromkeys(ticked, TICK))
+
+
+def _draw_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
+    """Draw the losses of a task against the length of training; return the ends of lines at the longest one."""
     drawn = drawn_losses(one.longest, one.task)
     places = {length: (study, one.task) for length, study in one.studies.items()}
     means = _draw_against(axes, places, drawn)
-    last = max(one.studies)
-    ends = {}
-    texts = {}
-    for name, how in drawn.items():
-        is_labelled = is_alone or how.is_best
-        if is_labelled and (name, last) in means.index:
-            ends[name] = (last, means[name, last])
-            texts[name] = how.named(readable(name)) if is_alone else TICK
-    label_ends(axes, ends, drawn, texts)
     axes.set_xlabel(f"{one.unit} of training, log scale")
     axes.set_title(literal(wrapped(one.task, 24)))
+    longest = max(one.studies)
+    ends = {}
+    for name in drawn:
+        if (name, longest) in means.index:
+            ends[name] = (longest, means[name, longest])
+    return ends
 
 
 def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
@@ -166,16 +183,22 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
         return None
     figure, axes = _one_panel(_HALF, len(summary))
     drawn = drawn_losses(study, task)
-    front = _pareto_front(summary, study.metric(task).lower_is_better)
-    axes.plot(
-        1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1
-    )
+    front = _pareto_front(summary, lower_is_better=study.metric(task).lower_is_better)
     milliseconds = 1000 * summary["step"]
+    axes.plot(
+        milliseconds[front.index],
+        front["mean"],
+        color=MUTED,
+        lw=1.2,
+        drawstyle="steps-post",
+        zorder=1,
+    )
     ends = {}
     for name, x, mean in zip(summary.index, milliseconds, summary["mean"], strict=True):
         axes.plot(x, mean, ls="", ms=7.5, zorder=3, **drawn[name].marks)
         ends[str(name)] = (x, mean)
-    if milliseconds.max() > 5 * milliseconds.min():
+    is_wide = milliseconds.max() > 5 * milliseconds.min()
+    if is_wide:
         axes.set_xscale("log")
         log_ticks(axes.xaxis)
     else:

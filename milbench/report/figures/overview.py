@@ -50,12 +50,12 @@ def overview_figure(study: Study) -> Figure | None:
     order = study.ranking()
     is_alone = len(tasks) == 1
     with_bounds = is_alone and bool(study.may_be_best)
-    if not is_alone:
-        width = max(WIDTH, 2.6 + 1.65 * len(tasks))
-        names = [wrapped(variant, 28) for variant in order]
-    else:
+    if is_alone:
         width = 6.9 if with_bounds else 5.8
         names = _ticked_names(order, drawn_losses(study, tasks[0]))
+    else:
+        width = max(WIDTH, 2.6 + 1.65 * len(tasks))
+        names = [wrapped(variant, 28) for variant in order]
     most_lines = 1 + max(name.count("\n") for name in names)
     row_height = 0.12 + 0.15 * most_lines
     figure = new_figure(width, max(2.2, 0.9 + row_height * len(order)))
@@ -122,6 +122,7 @@ def _draw_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
             published.append(mean)
             axes.plot(mean, order.index(variant), "o", mfc="none", mec=INK, ms=10, zorder=5)
     highest = [table.max(axis=None), summary["high"].max(), *published]
+    # The scale is chosen by the smallest mean. An interval below 0 has to be seen whole.
     lowest = summary["low"] if summary["low"].min() < 0 else summary["mean"]
     baseline = float(study.baseline(task).mean())
     if not math.isnan(baseline):

@@ -37,9 +37,9 @@ _VARIABLES = {
 _VARIABLES |= {tone.light: f"var(--{name})" for name, tone in TONES.items()}
 """The variable of the page that replaces each colour of a figure, so that figures follow a dark theme."""
 _PIXELS_PER_INCH = 112
-"""Of a figure on a page, at most."""
+"""The largest size of a figure on a page."""
 _LEAST_PIXELS_PER_INCH = 62
-"""Of a figure on the screen of a telephone, which scrolls it sideways."""
+"""The smallest size of a figure, on the screen of a telephone, which scrolls it sideways."""
 _DPI = 150
 """The resolution of a PNG."""
 
@@ -56,11 +56,11 @@ class Picture:
 
     def png(self) -> bytes:
         """Return the figure as a PNG."""
-        return self._drawn_once
+        return self._png
 
-    # Photographs are inside the page and in a file too.
     @cached_property
-    def _drawn_once(self) -> bytes:
+    def _png(self) -> bytes:
+        """The PNG, drawn once: a photograph is asked for twice, for the page and for a file."""
         if isinstance(self.figure, bytes):
             return self.figure
         return _as_png(self.figure)
@@ -114,7 +114,9 @@ def _shortened(svg: str) -> str:
 
     svg = re.sub(r' id="([^"]*)"', kept_id, svg)
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
+    # Coordinates to a hundredth of a point; numbers that are shown as text stay whole.
     svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
+    # The page has a font of its own. Empty groups and rotations by 0 do nothing.
     svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     svg = re.sub(r">\s+<", "><", svg)
     # The page sets the size.
@@ -131,7 +133,7 @@ def _themed(svg: str) -> str:
 def drawn(
     name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False
 ) -> list[Picture]:
-    """Return a picture with its layout computed once for all formats; none for no figure."""
+    """Return a picture with its layout computed once for all formats; [] where there is no figure."""
     if figure is None:
         return []
     # Letters have another width at another resolution: the layout is that of the file.

@@ -1,4 +1,4 @@
-"""Reliability diagrams: of what a loss holds to be how probable, how often it happens; a panel a loss."""
+"""Reliability diagrams: how often classes are present that a loss holds to be so probable; a panel a loss."""
 
 from typing import Any
 
@@ -21,14 +21,15 @@ CAPTION = (
     "ECE: the expected calibration error. ✓: may be the best."
 )
 _NAME = "presence_ece"
-_COLUMNS, _MOST = 4, 8
+_COLUMNS = 4
+_MOST_LOSSES = 8
 
 
 def reliability_figure(study: Study, task: str) -> Figure | None:
     """Draw how often classes are present that were forecast to be, of the first losses; None without forecasts."""
     bins_of: dict[str, pd.DataFrame] = {}
     for variant in map(str, study.summary(task).index):
-        if len(bins_of) == _MOST:
+        if len(bins_of) == _MOST_LOSSES:
             break
         bins = pooled_bins(study, task, variant)
         if len(bins):
@@ -43,8 +44,15 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
         _draw_bins(axes, bins, drawn[variant])
         axes.set_title(literal(wrapped(drawn[variant].named(variant), 22)), fontsize=8.5)
         error = with_unit(float(errors[variant]), describe(_NAME))
-        axes.text(0.97, 0.04, f"ECE {error}", transform=axes.transAxes, ha="right", fontsize=8,
-                  color=MUTED)  # fmt: skip
+        axes.text(
+            0.97,
+            0.04,
+            f"ECE {error}",
+            transform=axes.transAxes,
+            ha="right",
+            fontsize=8,
+            color=MUTED,
+        )
     figure.supxlabel("mean probability", fontsize=9, color=MUTED)
     figure.supylabel("share that happened", fontsize=9, color=MUTED)
     return figure
@@ -56,7 +64,8 @@ def _draw_bins(axes: Axes, bins: pd.DataFrame, how: Drawn) -> None:
     lows = []
     highs = []
     for one in rows_of(bins):
-        low, high = share_interval(round(one.frequency * one.count), int(one.count))
+        happened = round(one.frequency * one.count)
+        low, high = share_interval(happened, int(one.count))
         lows.append(low)
         highs.append(high)
     axes.vlines(bins["probability"], lows, highs, color=how.colour, lw=1.4, alpha=0.6)

@@ -42,6 +42,7 @@ STYLE: Any = {
     "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
 }  # fmt: skip
 TICK = "✓"
+"""Marks a loss that may be the best."""
 POINTS_PER_INCH = 72
 
 _TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -52,8 +53,12 @@ _NEAR_NO_SKILL = 0.4
 """Errors come near the no-skill line where the largest is more than this share of it."""
 _NEW_OBJECTS = 50_000
 """After so many, Python looks for garbage while figures are drawn."""
-_LINE_HEIGHT, _LABEL_INDENT, _LABEL_GAP = 9.5, 12, 3
-"""In points: of labels at the ends of lines, right of their axes, and left of their letters."""
+_LINE_HEIGHT = 9.5
+"""The height of a label at the end of a line, in points."""
+_LABEL_INDENT = 12
+"""Between the axes and the letters of a label, in points."""
+_LABEL_GAP = 3
+"""Between a leader and the letters of its label, in points."""
 
 
 @contextmanager
@@ -136,8 +141,10 @@ class Drawn:
     """How a loss is drawn on a task: colour and marker say which loss it is, filling what is known of it."""
 
     look: Look
-    is_best: bool = False  # whether it may be the best
-    is_excluded: bool = False  # worse than the best; False where no loss is excluded or ticked
+    is_best: bool = False
+    """Whether it may be the best."""
+    is_excluded: bool = False
+    """Whether it is worse than the best; False where there is no verdict on any loss."""
 
     @property
     def colour(self) -> str:
@@ -165,11 +172,13 @@ class Drawn:
 def drawn_losses(study: Study, task: str) -> dict[str, Drawn]:
     """Return how each loss is drawn on a task."""
     contender = study.summary(task)["contender"]
-    is_known = bool(contender.any())
+    # Where no loss may be the best, none was judged.
+    has_verdicts = bool(contender.any())
     found = {}
     for name in map(str, contender.index):
         is_best = bool(contender[name])
-        found[name] = Drawn(study.looks[name], is_best, is_known and not is_best)
+        is_excluded = has_verdicts and not is_best
+        found[name] = Drawn(study.looks[name], is_best, is_excluded)
     return found
 
 
@@ -184,9 +193,15 @@ def label_ends(
     drawn: Mapping[str, Drawn],
     texts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the name of every line right of its end (x, y), or its text, so that no two are on one another.
+    """Write the name of every line right of its end, with a leader from the end to the name.
 
-    The figure has to be one of `new_figure`.
+    Names whose ends are close are moved apart, so that no two cover one another.
+
+    Args:
+        axes: of a figure by `new_figure`, as names are moved when the axes have their size.
+        ends: the last point (x, y) of each line, by the name of its loss.
+        drawn: how each loss is drawn.
+        texts: what is written in place of names.
     """
     if not ends:
         return
@@ -197,10 +212,13 @@ def label_ends(
     names = sorted(ends, key=lambda name: ends[name][1])
     labels = []
     for name in names:
-        size = 11 if texts[name] == TICK else 7.5
-        # Only the width of a label counts until the axes have their height.
-        label = axes.text(1, 0.5, literal(texts[name]), transform=beside, va="center",
-                          fontsize=size, color=drawn[name].colour)  # fmt: skip
+        # At any height: only the width of a label counts until the axes have their height.
+        label = axes.text(1, 0.5, literal(texts[name]), transform=beside)
+        label.set(
+            va="center",
+            fontsize=11 if texts[name] == TICK else 7.5,
+            color=drawn[name].colour,
+        )
         labels.append(label)
     colours = [drawn[name].colour for name in names]
     leaders = LineCollection(
@@ -231,9 +249,12 @@ def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     The top is 1: where labels would reach above it, they are moved down again, with those below.
     """
     steps = least * np.arange(len(wanted))
-    highest = 1 - least / 2
+    # Less its steps, a height has to be no smaller than those before it.
     pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    places: NDArray[np.float64] = np.minimum(pushed_up, highest - steps[::-1])
+    # The middle of the highest label is half a label below the top.
+    highest = 1 - least / 2
+    most = highest - steps[::-1]
+    places: NDArray[np.float64] = np.minimum(pushed_up, most)
     return places
 
 
@@ -261,8 +282,16 @@ def _draw_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
         return
     axes.axhline(value, color=MUTED, ls="--", lw=1)
     # The name stands at the right, where errors are smaller.
-    axes.annotate("no skill", (0.99, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7.5,
-                  textcoords="offset points", color=MUTED, ha="right")  # fmt: skip
+    axes.annotate(
+        "no skill",
+        (0.99, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        fontsize=7.5,
+        color=MUTED,
+        ha="right",
+    )
 
 
 def value_axis(
@@ -292,6 +321,7 @@ def value_axis(
             axes.set_ylim(0.6 * low, min(1.04, 1.3 * high))
             log_ticks(ticks, 100)
             return
+        # Errors of 0 alone would leave an axis without a length.
         top = min(1.04, 1.08 * high) or 1.0
         if is_wide:
             ticks.set_label_text(f"{label}, √ scale")

@@ -1,12 +1,16 @@
 """Pictures of what is found where: their file, and what is drawn of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 
 from milbench._utils.palette import class_colours
 from milbench.report.figures.galleries import (
@@ -18,110 +22,218 @@ from milbench.report.figures.galleries import (
 )
 from milbench.report.study import Study
 from milbench.store import gallery
+from milbench.store.results import Results
 from tests._helpers.report_data import ONE, galleries_of, make_results
 
 
-def test_bags_that_differ_are_shown_and_of_those_the_ones_where_most_err() -> None:
-    labels = np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]]) > 0
+def test_bags_that_differ_are_shown_first_those_where_most_err() -> None:
+    labels = np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
     presence = labels.astype(float)
-    presence[4] = 0  # missed
-    made = gallery.make(kind="set", instances=np.zeros((5, 2, 2)), labels=labels, presence=presence, threshold=0.5,
-                        probs=np.full((5, 4, 2), 0.25), class_names="abc")  # fmt: skip
-    assert differing([made, made], 2) == [2, 4], (
-        "two classes, then the class that lacks where it was missed"
+    missed = 4
+    presence[missed] = 0
+    made = gallery.make(
+        kind="set",
+        instances=np.zeros((5, 2, 2)),
+        labels=labels,
+        presence=presence,
+        threshold=0.5,
+        probs=np.full((5, 4, 2), 0.25),
+        class_names="abc",
     )
+    # Bag 2 has two classes; of the bags with the third class one was missed.
+    assert differing([made, made], 2) == [2, missed]
 
 
-def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:
-    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
+@pytest.fixture
+def two_losses(tmp_path: Path) -> Results:
+    return make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, seeds=1, epochs=2)
+
+
+def axes_of_gallery(results: Results) -> list[Axes]:
+    """Return the axes of the gallery, row by row: the truth, then each of two losses."""
     figure = gallery_figure(galleries(Study(results), "extended-digits"))
-    assert figure is not None
-    assert len(figure.axes) == MOST_BAGS * 3
-    first = gallery.load(galleries_of(results)[0])
-    true = ", ".join(sorted(map(str, first.true(0))))
-    assert [axes.get_title() for axes in figure.axes[:2]] == [f"{{{true}}}", f"✓ {{{true}}}"]
-    assert {text.get_text() for text in figure.axes[1].texts} - {"exact"} == set(
-        map(str, first.true(0))
-    )
+    return list(figure.axes)
 
 
-def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path) -> None:
-    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
-    galleries_of(results)[0].write_bytes(b"lost")
-    assert list(galleries(Study(results), "extended-digits")) == ["noisy-or"]
-    galleries_of(results)[1].unlink()
-    assert not galleries(Study(results), "extended-digits")
+def test_a_gallery_has_a_row_a_bag_and_a_column_a_loss(two_losses: Results) -> None:
+    truth_and_losses = 1 + 2
+    assert len(axes_of_gallery(two_losses)) == MOST_BAGS * truth_and_losses
+
+
+def test_label_sets_stand_above_each_bag(two_losses: Results) -> None:
+    first = gallery.load(galleries_of(two_losses)[0])
+    true = ", ".join(sorted(str(cls) for cls in first.true(0)))
+    truth, of_exact, *_ = axes_of_gallery(two_losses)
+    assert truth.get_title() == f"{{{true}}}"
+    assert of_exact.get_title() == f"✓ {{{true}}}"
+
+
+def test_the_classes_of_a_bag_are_named_where_they_are_found(two_losses: Results) -> None:
+    first = gallery.load(galleries_of(two_losses)[0])
+    _, of_exact, *_ = axes_of_gallery(two_losses)
+    head_of_column = "exact"
+    texts = {text.get_text() for text in of_exact.texts} - {head_of_column}
+    assert texts == {str(cls) for cls in first.true(0)}
+
+
+def test_a_damaged_gallery_leaves_its_column_out(two_losses: Results) -> None:
+    galleries_of(two_losses)[0].write_bytes(b"lost")
+    assert list(galleries(Study(two_losses), "extended-digits")) == ["noisy-or"]
+
+
+def test_an_absent_gallery_leaves_its_column_out(two_losses: Results) -> None:
+    galleries_of(two_losses)[1].unlink()
+    assert list(galleries(Study(two_losses), "extended-digits")) == ["exact"]
+
+
+def test_without_galleries_there_is_no_column(two_losses: Results) -> None:
+    for path in galleries_of(two_losses):
+        path.unlink()
+    assert not galleries(Study(two_losses), "extended-digits")
 
 
 def sequence_arrays(**changes: Any) -> dict[str, Any]:
-    """Two sequences of 8 and 6 frames in blocks of two; class 1 is heard in the second block of the first."""
+    """Return two sequences of 8 and 6 frames in blocks of two; class 1 is heard in the second block of the first."""
     instances = np.random.default_rng(0).normal(size=(2, 3, 8))
     instances[1, :, 6:] = np.nan
+    class_0, class_1, background = 0, 1, 2
     probs = np.zeros((2, 3, 4))
-    probs[:, -1] = 1
-    probs[0, :, 1] = 0, 0.75, 0.25
-    probs[1, :, 3] = 1, 0, 0  # where there is no frame
-    return {
-        "kind": "sequence", "instances": instances, "labels": [[False, True], [True, False]],
-        "presence": [[0.1, 0.75], [0.2, 0.1]], "probs": probs, "class_names": ["a", "b"], "threshold": 0.5,
-        "mask": np.array([[True] * 4, [True] * 3 + [False]]), "ys": [1.5], "xs": [1, 3, 5, 7],
-        "classes": [[1, -1], [0, -1]], "boxes": [[[2, 0, 5, 3], [0] * 4], [[0, 0, 1, 3], [0] * 4]],
-    } | changes  # fmt: skip
+    probs[:, background] = 1
+    probs[0, class_1, 1] = 0.75
+    probs[0, background, 1] = 0.25
+    # Where the second sequence has no frame.
+    probs[1, class_0, 3] = 1
+    probs[1, background, 3] = 0
+    no_box = [0, 0, 0, 0]
+    arrays = {
+        "kind": "sequence",
+        "instances": instances,
+        "labels": [[False, True], [True, False]],
+        "presence": [[0.1, 0.75], [0.2, 0.1]],
+        "probs": probs,
+        "class_names": ["a", "b"],
+        "threshold": 0.5,
+        "mask": [[True, True, True, True], [True, True, True, False]],
+        "ys": [1.5],
+        "xs": [1, 3, 5, 7],
+        "classes": [[class_1, -1], [class_0, -1]],
+        "boxes": [[[2, 0, 5, 3], no_box], [[0, 0, 1, 3], no_box]],
+    }
+    return arrays | changes
 
 
-def rectangles(axes: Any) -> list[tuple[float, float]]:
+def rectangles(axes: Axes) -> list[tuple[float, float]]:
+    """Return left and right of each frame that is drawn."""
     found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     return [(one.get_x(), one.get_x() + one.get_width()) for one in found]
 
 
-def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
-    made = gallery.make(**sequence_arrays())
-    figure = sequence_figure({"exact": made, "noisy-or": made})
+def drawn_sequences(losses: Sequence[str], **changes: Any) -> Figure:
+    """Return the figure of both sequences, for losses that find the same."""
+    made = gallery.make(**sequence_arrays(**changes))
+    figure = sequence_figure(dict.fromkeys(losses, made))
     figure.draw_without_rendering()
-    assert len(figure.axes) == 3 * 2
-    truth, _, first, second = figure.axes[:4]
+    return figure
+
+
+@pytest.fixture(scope="module")
+def of_two_losses() -> Figure:
+    """Rows are the truth, exact and noisy-or, columns the two sequences."""
+    return drawn_sequences(["exact", "noisy-or"])
+
+
+def shown_strengths(axes: Axes) -> NDArray[Any]:
+    """Return how strong each class (C, K) is drawn at each position."""
+    colours = np.asarray(axes.images[0].get_array())
+    return colours[..., 3]
+
+
+def test_sequences_have_a_row_for_the_truth_and_each_loss(of_two_losses: Figure) -> None:
+    assert len(of_two_losses.axes) == 3 * 2
+
+
+def test_label_sets_stand_above_each_sequence(of_two_losses: Figure) -> None:
+    truth, _, first, second = of_two_losses.axes[:4]
     assert truth.get_title() == "{b}"
-    assert [first.get_title(), second.get_title()] == ["✓ {b}", "✗ ∅"]
-    assert rectangles(truth) == rectangles(first) == [(2, 5)]
-    strips = first.images[0]
-    assert list(strips.get_extent()) == [0, 8, 1.5, -0.5], "two frames a position, a strip a class"
-    rgba = np.asarray(strips.get_array())
-    assert rgba[:, :, 3].tolist() == [[0] * 4, [0, 0.75, 0, 0]]
-    assert rgba[1, 1, :3].tolist() == list(to_rgb(class_colours(2)[1]))
-    assert second.get_xlim() == (0, 6), "the second sequence has six frames"
-    assert not np.asarray(second.images[0].get_array())[..., 3].any(), (
-        "nothing is heard where there is no frame"
-    )
-    assert np.asarray(figure.axes[1].images[0].get_array()).shape == (3, 6)
+    assert first.get_title() == "✓ {b}"
+    assert second.get_title() == "✗ ∅"
 
 
-@pytest.mark.parametrize(("ys", "xs"), [([1.5], [1, 3, 5, 7]), (None, None)])
-def test_time_is_in_seconds_where_their_frames_are_known(ys: Any, xs: Any) -> None:
-    made = gallery.make(**sequence_arrays(frames_per_second=4, ys=ys, xs=xs))
-    figure = sequence_figure({"exact": made})
-    figure.draw_without_rendering()
-    truth, _, strips, shorter = figure.axes
-    assert figure.get_supxlabel() == "seconds"
-    assert (
-        list(truth.images[0].get_extent())[:2] == list(strips.images[0].get_extent())[:2] == [0, 2]
-    )
-    assert rectangles(truth) == rectangles(strips) == [(0.5, 1.25)], (
-        "frames 2 to 5 of four a second"
-    )
+def test_frames_show_when_events_are(of_two_losses: Figure) -> None:
+    truth, _, first, _ = of_two_losses.axes[:4]
+    assert rectangles(truth) == [(2, 5)]
+    assert rectangles(first) == [(2, 5)]
+
+
+def test_strips_cover_the_frames_of_each_position(of_two_losses: Figure) -> None:
+    strips = of_two_losses.axes[2].images[0]
+    left, right, bottom, top = strips.get_extent()
+    # Four positions of two frames.
+    assert [left, right] == [0, 8]
+    # A strip of height 1 for each of two classes.
+    assert [bottom, top] == [1.5, -0.5]
+
+
+def test_strips_are_the_stronger_the_more_probable_a_class_is(of_two_losses: Figure) -> None:
+    strips = of_two_losses.axes[2]
+    assert shown_strengths(strips).tolist() == [[0, 0, 0, 0], [0, 0.75, 0, 0]]
+    colours = np.asarray(strips.images[0].get_array())
+    assert colours[1, 1, :3].tolist() == list(to_rgb(class_colours(2)[1]))
+
+
+def test_nothing_is_heard_where_there_is_no_frame(of_two_losses: Figure) -> None:
+    assert not shown_strengths(of_two_losses.axes[3]).any()
+
+
+def test_a_sequence_ends_with_its_last_frame(of_two_losses: Figure) -> None:
+    frames_of_second = of_two_losses.axes[1].images[0]
+    assert np.asarray(frames_of_second.get_array()).shape == (3, 6)
+    assert of_two_losses.axes[3].get_xlim() == (0, 6)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[{}, {"ys": None, "xs": None}],
+    ids=["known centres", "centres by their number"],
+)
+def in_seconds(request: pytest.FixtureRequest) -> Figure:
+    """One loss, with four frames a second."""
+    return drawn_sequences(["exact"], frames_per_second=4, **request.param)
+
+
+def test_time_is_in_seconds_where_their_frames_are_known(in_seconds: Figure) -> None:
+    assert in_seconds.get_supxlabel() == "seconds"
+    truth, _, strips, shorter = in_seconds.axes
+    # Eight frames, and six.
+    assert list(truth.images[0].get_extent())[:2] == [0, 2]
+    assert list(strips.images[0].get_extent())[:2] == [0, 2]
     assert shorter.get_xlim() == (0, 1.5)
+
+
+def test_events_are_in_seconds_where_their_frames_are_known(in_seconds: Figure) -> None:
+    truth, _, strips, _ = in_seconds.axes
+    # Frames 2 to 5.
+    assert rectangles(truth) == [(0.5, 1.25)]
+    assert rectangles(strips) == [(0.5, 1.25)]
+
+
+def test_seconds_stand_below_the_last_row_alone(in_seconds: Figure) -> None:
+    truth, _, strips, _ = in_seconds.axes
     assert {"0.0", "1.0"} <= {text.get_text() for text in strips.get_xticklabels()}
     assert not truth.get_xticklabels()
 
 
 def test_a_report_draws_sequences_by_this_figure(tmp_path: Path) -> None:
-    results = make_results(
-        tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2
-    )
+    errors = {"exact": 0.01, "noisy-or": 0.02}
+    results = make_results(tmp_path, errors, {"sounds": "set_error"}, seeds=1, epochs=2)
     for path in galleries_of(results):
         gallery.write(path, gallery.make(**sequence_arrays(frames_per_second=4)))
-    seen = galleries(Study(results), "sounds")
-    assert seen["exact"].class_map(1).tolist() == [2, 2, 2, 2], "padding is background"
-    figure = gallery_figure(seen)
-    assert figure is not None
+    figure = gallery_figure(galleries(Study(results), "sounds"))
     assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["truth", "exact", "noisy-or"]
     assert figure.get_supxlabel() == "seconds"
+
+
+def test_padding_of_a_stored_sequence_is_background(tmp_path: Path) -> None:
+    path = tmp_path / "gallery.npz"
+    gallery.write(path, gallery.make(**sequence_arrays()))
+    assert gallery.load(path).class_map(1).tolist() == [2, 2, 2, 2]

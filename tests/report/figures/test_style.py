@@ -24,7 +24,8 @@ def labelled(heights: list[float]) -> Any:
         axes = figure.subplots()
         axes.set(xlim=(0, 1), ylim=(0, 1))
         ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
-        label_ends(axes, ends, {name: Drawn(Look("black", "o")) for name in NAMES})
+        how = Drawn(Look("black", "o"))
+        label_ends(axes, ends, dict.fromkeys(NAMES, how))
         drawn("labels", "", "", figure)
     return axes
 
@@ -61,12 +62,13 @@ def test_labels_are_inside_the_figure() -> None:
 
 
 def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: Path) -> None:
-    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
+    results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, seeds=1, epochs=2)
     with styled():
         figure = gallery_figure(galleries(Study(results), "extended-digits"))
         drawn("gallery", "", "", figure, photographs=True)
         figure.draw_without_rendering()
-    for axes in figure.axes[:3]:
+    first_row = figure.axes[:3]
+    for axes in first_row:
         head = axes.texts[-1].get_window_extent()
         assert head.y1 <= figure.bbox.y1
         assert head.y0 >= axes.title.get_window_extent().y1
