@@ -218,7 +218,7 @@ def check(
 
 def _finding_about_form(form: TableFormat, path: Path) -> Finding:
     """Return how the fields of a table are written, where that is not the usual way."""
-    from milbench.data.bag_checks import Finding
+    from milbench.data.findings import Finding
 
     marks = f"decimals behind {form.decimal!r}"
     if form.thousands:
