@@ -22,15 +22,26 @@ from _measuring import QuickOption, show, start
 
 from milbench.errors import UsageError
 
-SLIDES, PATCHES, WIDTH = 100, (6_000, 14_000), 1024
-QUICK_SLIDES, QUICK_PATCHES = 12, (600, 1_400)
+SLIDES = 100
+PATCHES = (6_000, 14_000)
+"""The least and the most patches of a slide."""
+WIDTH = 1024
+"""The features of a patch."""
+QUICK_SLIDES = 12
+QUICK_PATCHES = (600, 1_400)
 TRAINED = 0.7
 """The share of slides that is trained on, here and by the default of feature-bags."""
-LONG, WIDE = (500_000, 64), (30, 50_000)
+TABLES = {"long": (500_000, 64), "wide": (30, 50_000)}
 """Rows and features of two tables."""
+LEAST_ROWS = 30
+LEAST_FEATURES = 64
+QUICK_SHRINKS = 20
+"""By how much the tables are smaller with --quick, down to the least rows and features."""
 EPOCHS = 3
 SETTLED = 3.0
 """Seconds after which the digests of new files are remembered: those that have just changed are read again."""
+
+CHECK = (sys.executable, "-m", "milbench", "data", "check")
 
 MILBENCH = """
 import json, os, sys, time
@@ -103,66 +114,87 @@ def main(
 
 
 def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
-    slides, patches = (QUICK_SLIDES, QUICK_PATCHES) if quick else (SLIDES, PATCHES)
-    shrunk = 20 if quick else 1
+    """Return what each command takes."""
     with TemporaryDirectory(prefix="milbench-data-") as folder:
-        root = Path(folder)
-        table = write_slides(root / "slides", slides, patches)
-        time.sleep(SETTLED)
-        words = [str(table), "{now}", str(EPOCHS), str(round(TRAINED * slides))]
-        ours = [sys.executable, "-c", MILBENCH, *words]
-        if torchmil is not None:
-            yield timed("slides, torchmil, ABMIL", [torchmil, "-c", TORCHMIL, *words])
-        yield timed("slides, milbench, first launch", ours)
-        yield timed("slides, milbench, second launch", ours)
-        yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
-        check = [sys.executable, "-m", "milbench", "data", "check"]
-        shutil.rmtree(table.parent / ".bags")
-        columns = ("bag=slide_id", "labels=label", "features=features/*.npy")
-        yield timed(
-            f"check of {slides} slides",
-            [*check, table, *(f"-ptask.{column}" for column in columns)],
-        )
-        for name, (rows, width) in (("long", LONG), ("wide", WIDE)):
-            path = _write_table(
-                root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk)
-            )
-            time.sleep(SETTLED)
-            reading = f"import pandas; pandas.read_csv({str(path)!r})"
-            yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
-            yield timed(f"{name} table, check", [*check, path])
-            yield timed(f"{name} table, check again (start-up)", [*check, path])
+        yield from _rows_of_slides(Path(folder) / "slides", torchmil, quick)
+        for name in TABLES:
+            yield from _rows_of_table(name, Path(folder), quick)
+
+
+def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
+    """Train on slides in a new folder, and check them."""
+    slides, patches = (QUICK_SLIDES, QUICK_PATCHES) if quick else (SLIDES, PATCHES)
+    table = write_slides(folder, slides, patches)
+    time.sleep(SETTLED)
+    trained = round(TRAINED * slides)
+    words = [str(table), "{now}", str(EPOCHS), str(trained)]
+    ours = [sys.executable, "-c", MILBENCH, *words]
+    if torchmil is not None:
+        yield timed("slides, torchmil, ABMIL", [torchmil, "-c", TORCHMIL, *words])
+    yield timed("slides, milbench, first launch", ours)
+    yield timed("slides, milbench, second launch", ours)
+    yield timed("slides, milbench, the larger of two at once", ours, at_once=2)
+    # The check is to read the slides itself, not what the launches left.
+    shutil.rmtree(folder / ".bags")
+    columns = ["bag=slide_id", "labels=label", "features=features/*.npy"]
+    parameters = [f"-ptask.{column}" for column in columns]
+    yield timed(f"check of {slides} slides", [*CHECK, table, *parameters])
+
+
+def _rows_of_table(name: str, folder: Path, quick: bool) -> Iterator[dict[str, Any]]:
+    """Read a new table with pandas, and check it."""
+    rows, width = TABLES[name]
+    if quick:
+        rows //= QUICK_SHRINKS
+        width //= QUICK_SHRINKS
+    path = _write_table(folder / f"{name}.csv", max(LEAST_ROWS, rows), max(LEAST_FEATURES, width))
+    time.sleep(SETTLED)
+    reading = f"import pandas; pandas.read_csv({str(path)!r})"
+    yield timed(f"{name} table, pandas.read_csv", [sys.executable, "-c", reading])
+    yield timed(f"{name} table, check", [*CHECK, path])
+    yield timed(f"{name} table, check again (start-up)", [*CHECK, path])
 
 
 def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
     """Write a table of slides with their folders `features` and, for torchmil, `labels`; return the table.
 
-    The features are drawn, from the least to the most `patches` a slide.
+    The features are random. `patches` are the least and the most a slide.
     """
     rng = np.random.default_rng(0)
-    drawn = rng.standard_normal((patches[1], WIDTH), dtype=np.float32)
-    rows = ["slide_id,label"]
+    least, most = patches
+    # Of all slides the same, moved by a number of each, since drawing them takes longer than writing them.
+    noise = rng.standard_normal((most, WIDTH), dtype=np.float32)
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)
+    rows = ["slide_id,label"]
     for number in range(count):
-        positive = number % 2
-        features = drawn[: int(rng.integers(*patches))] + np.float32(number / 100)
-        features[:20, :8] += 6 * positive
-        np.save(folder / f"features/s{number:03d}.npy", features)
-        np.save(folder / f"labels/s{number:03d}.npy", np.array([positive]))
-        rows.append(f"s{number:03d},{'tumour' * positive}")
-    (folder / "slides.csv").write_text("\n".join(rows))
-    return folder / "slides.csv"
+        slide = f"s{number:03d}"
+        size = int(rng.integers(least, most))
+        features = noise[:size] + np.float32(number / 100)
+        is_positive = number % 2 == 1
+        if is_positive:
+            features[:20, :8] += 6
+        np.save(folder / f"features/{slide}.npy", features)
+        np.save(folder / f"labels/{slide}.npy", np.array([int(is_positive)]))
+        label = "tumour" if is_positive else ""
+        rows.append(f"{slide},{label}")
+    table = folder / "slides.csv"
+    table.write_text("\n".join(rows))
+    return table
 
 
 def _write_table(path: Path, rows: int, width: int) -> Path:
+    """Write a table of instances, ten a bag where it has a hundred rows or more, and return it."""
     rng = np.random.default_rng(0)
+    instances_of_bag = max(1, min(10, rows // 10))
+    names = [f"f{number}" for number in range(width)]
     with path.open("w") as file:
-        file.write(",".join(["bag", "labels", *(f"f{n}" for n in range(width))]) + "\n")
+        file.write(",".join(["bag", "labels", *names]) + "\n")
         for row in range(rows):
-            bag = row // max(1, min(10, rows // 10))
+            bag = row // instances_of_bag
+            label = "x" if bag % 2 else ""
             features = ",".join(f"{value:.4f}" for value in rng.standard_normal(width))
-            file.write(f"{bag},{'x' * (bag % 2)},{features}\n")
+            file.write(f"{bag},{label},{features}\n")
     return path
 
 
@@ -173,39 +205,50 @@ def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]
     """
     begun = time.time()
     words = [str(begun) if word == "{now}" else str(word) for word in command]
-    environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
-    environment["OMP_NUM_THREADS"] = str(
-        max(1, (os.cpu_count() or 1) // at_once)
-    )  # as a launch shares them out
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(at_once)]
+    processes = _start_processes(words, at_once)
     most = [0] * at_once
     while any(process.poll() is None for process in processes):
-        most = [
-            max(before, _own_memory(process.pid))
-            for before, process in zip(most, processes, strict=True)
-        ]
+        for index, process in enumerate(processes):
+            most[index] = max(most[index], _own_memory(process.pid))
         time.sleep(0.02)
     seconds = time.time() - begun
-    said = [process.communicate() for process in processes]
-    for process, (_, errors) in zip(processes, said, strict=True):
+
+    outputs = []
+    for process in processes:
+        output, errors = process.communicate()
         if process.returncode:
             raise UsageError(
                 f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {errors[-300:]}"
             )
+        outputs.append(output)
+    largest = int(np.argmax(most))
     memory = {"MiB": max(most) / 2**20}
     try:
-        first_step, *epochs = json.loads(said[int(np.argmax(most))][0])
+        first_step, *epochs = json.loads(outputs[largest])
     except ValueError:
+        # What it printed is no list of seconds.
         return {"": name, "all": seconds, **memory}
-    later = float(np.median(np.diff(epochs)))
     return {
         "": name,
         "first step": first_step,
         "first epoch": epochs[0],
-        "later epoch": later,
+        "later epoch": float(np.median(np.diff(epochs))),
         **memory,
     }
+
+
+def _start_processes(words: list[str], at_once: int) -> list[subprocess.Popen[str]]:
+    """Start a command several times at once, each with its share of the processors."""
+    environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
+    # As a launch shares them out.
+    threads = max(1, (os.cpu_count() or 1) // at_once)
+    environment["OMP_NUM_THREADS"] = str(threads)
+    return [
+        subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(at_once)
+    ]
 
 
 def _own_memory(pid: int) -> int:

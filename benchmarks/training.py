@@ -45,7 +45,7 @@ WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
 FEW_BAGS = 16
 EPOCH_SECONDS = 0.2
-"""Seconds of drawing batches for each repetition."""
+"""Seconds of making batches for each repetition."""
 
 
 def main(
@@ -67,15 +67,13 @@ def main(
     """
     place = resolve(device)
     set_torch_defaults(threads)
-    planned, rows = (
-        plan(names(loss), names(task), setting or [], data_dir, str(place), names(network)),
-        [],
-    )
+    repeats = 5 if quick else 25
+    planned = plan(names(loss), names(task), setting or [], data_dir, str(place), names(network))
+    rows: list[dict[str, Any]] = []
     for cell in planned.cells:
-        name = ", ".join(filter(None, planned.labels[cell.id]))
-        rows.append(
-            {"task, loss": name} | _row(setup_for_cell(cell, place, data_dir), 5 if quick else 25)
-        )
+        label = ", ".join(filter(None, planned.labels[cell.id]))
+        setup = setup_for_cell(cell, place, data_dir)
+        rows.append({"task, loss": label, **_row(setup, repeats)})
     show(
         pd.DataFrame(rows),
         f"training steps, {threads} threads: medians ± half the width of the middle half",
@@ -99,34 +97,38 @@ def plan(
     are here. Networks, None: the default of each task. Settings: as `-p` of `milbench run`.
     """
     if task_names is None:
-        root = catalog.data_dir(data_dir)
-        task_names = [
-            *WITHOUT_DATA,
-            *([] if catalog.DATASETS["mnist"].missing(root) else ["extended-mnist"]),
-        ]
+        task_names = list(WITHOUT_DATA)
+        missing_files = catalog.DATASETS["mnist"].missing(catalog.data_dir(data_dir))
+        if not missing_files:
+            task_names.append("extended-mnist")
     if loss_names is None:
-        loss_names = [name for name in losses().names() if _is_own_of_sets(name)]
-    values: dict[str, Any] = {"name": "bench", "losses": [*loss_names], "tasks": [*task_names]}
+        loss_names = [name for name in losses().names() if _learns_from_sets(name)]
+    values: dict[str, Any] = {
+        "name": "bench",
+        "losses": list(loss_names),
+        "tasks": list(task_names),
+    }
     if network_names is not None:
-        values["networks"] = [*network_names]
+        values["networks"] = list(network_names)
     for setting in settings:
         apply_assignment(values, setting)
     spec = make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]})
     return make_plan(spec, Launch(Execution(data_dir=data_dir)), device)
 
 
-def _is_own_of_sets(name: str) -> bool:
+def _learns_from_sets(name: str) -> bool:
+    """Return whether a loss comes with milbench, and learns from label sets alone."""
+    if losses().entry(name).origin != "milbench":
+        return False
     loss = losses().get(name)
-    return (
-        losses().entry(name).origin == "milbench"
-        and loss.supervision == "set"
-        and loss.head != "class"
-    )
+    return loss.supervision == "set" and loss.head != "class"
 
 
 def _row(setup: Setup, repeats: int) -> dict[str, float]:
+    """Return what the parts of a step and an evaluation take."""
     bags = next(iter(setup.train_batches(0)))
-    plain = plain_step(setup, bags)  # before the weights change
+    # It copies the weights, before training changes them.
+    plain = plain_step(setup, bags)
     data = seconds_of_data(setup, EPOCH_SECONDS * repeats)
     setup.model.network.train()
 
@@ -134,69 +136,83 @@ def _row(setup: Setup, repeats: int) -> dict[str, float]:
         train_step(setup, bags, 1)
 
     whole, by_plain = paired_timings([step, plain], repeats)
-    parts = [seconds_of_parts(setup, step) for _ in range(repeats)]
+    repeated_parts = [seconds_of_parts(setup, step) for _ in range(repeats)]
     evaluation = seconds_of_evaluation(setup)
-    return {
-        "bags/s": len(bags) / (data + whole.median),
-        "ms a step": 1e3 * (data + whole.median),
-        "±": 500 * whole.spread,
+
+    # Seconds of a step with its data.
+    step_and_data = data + whole.median
+    row = {
+        "bags/s": len(bags) / step_and_data,
+        "ms a step": 1e3 * step_and_data,
+        # Half the width of the middle half, in ms.
+        "±": 1e3 * whole.spread / 2,
         "data": 1e3 * data,
-        **{part: 1e3 * median(taken[part] for taken in parts) for part in parts[0]},
-        "MiB": peak_bytes(step) / 2**20,
-        "evaluation": evaluation,
-        "in epochs": evaluation / (setup.steps * (data + whole.median)),
-        "plain/ours": by_plain.median / whole.median,
     }
+    for part in repeated_parts[0]:
+        row[part] = 1e3 * median(seconds[part] for seconds in repeated_parts)
+    row["MiB"] = peak_bytes(step) / 2**20
+    row["evaluation"] = evaluation
+    row["in epochs"] = evaluation / (setup.steps * step_and_data)
+    row["plain/ours"] = by_plain.median / whole.median
+    return row
 
 
 def seconds_of_parts(setup: Setup, step: Callable[[], object]) -> dict[str, float]:
     """Return the seconds of the parts of a step, each until the accelerator has finished too; clipping is backward."""
-    taken: dict[str, float] = {}
+    ends: dict[str, float] = {}
 
-    def lap(part: str) -> None:
+    def mark_end(part: str) -> None:
         synchronise()
-        taken[part] = time.perf_counter() - begun - sum(taken.values())
+        ends[part] = time.perf_counter()
 
     hooks = (
-        setup.model.network.register_forward_hook(lambda *_: lap("forward")),
-        setup.model.loss.register_forward_hook(lambda *_: lap("loss")),
-        setup.optimizer.register_step_pre_hook(lambda *_: lap("backward")),
+        setup.model.network.register_forward_hook(lambda *_: mark_end("forward")),
+        setup.model.loss.register_forward_hook(lambda *_: mark_end("loss")),
+        setup.optimizer.register_step_pre_hook(lambda *_: mark_end("backward")),
     )
     synchronise()
     begun = time.perf_counter()
     step()
-    lap("optimiser")
+    mark_end("optimiser")
     for hook in hooks:
         hook.remove()
-    return taken
+
+    seconds: dict[str, float] = {}
+    begin_of_part = begun
+    for part, end in ends.items():
+        seconds[part] = end - begin_of_part
+        begin_of_part = end
+    return seconds
 
 
 def seconds_of_data(setup: Setup, limit: float) -> float:
-    """Return the mean seconds of drawing a batch, over an epoch or `limit` seconds.
+    """Return the mean seconds that a batch takes to be made, over an epoch or `limit` seconds.
 
-    A task may draw several batches when it is asked for one, and keep what it has drawn: so whole epochs count.
+    A task may make several batches when it is asked for one, and keep them: so whole epochs count.
     """
     synchronise()
-    begun, drawn = time.perf_counter(), 0
+    begun = time.perf_counter()
+    made = 0
     for _ in islice(setup.train_batches(0), setup.steps):
-        drawn += 1
+        made += 1
         if time.perf_counter() - begun >= limit:
             break
     synchronise()
-    return (time.perf_counter() - begun) / drawn
+    return (time.perf_counter() - begun) / made
 
 
 def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
     """Return a step as one writes it at first: float32 and AdamW, with a copy of the network and the loss."""
-    network, loss = copy.deepcopy(setup.model.network), copy.deepcopy(setup.model.loss)
+    network = copy.deepcopy(setup.model.network)
+    loss = copy.deepcopy(setup.model.loss)
     optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=setup.recipe.lr)
 
     def step() -> None:
         optimizer.zero_grad()
         logits = network.logits_of(bags)
-        loss(
-            logits, bags.labels, network.mask_of(bags), make_target(loss, bags, logits, network)
-        ).mean().backward()
+        target = make_target(loss, bags, logits, network)
+        losses_of_bags = loss(logits, bags.labels, network.mask_of(bags), target)
+        losses_of_bags.mean().backward()
         optimizer.step()
 
     return step
@@ -204,8 +220,10 @@ def plain_step(setup: Setup, bags: Bags) -> Callable[[], object]:
 
 def seconds_of_evaluation(setup: Setup) -> float:
     """Return the seconds of an evaluation as after the last epoch, once what it imports is imported."""
-    score, problem = score_function(setup), setup.problem
+    score = score_function(setup)
+    problem = setup.problem
     if isinstance(problem, EvaluatedBags):
+        # The first evaluation imports.
         replace(problem, limit=FEW_BAGS).evaluate(score)
     return seconds_of(lambda: problem.evaluate(score))
 

@@ -16,7 +16,7 @@ from _measuring import Timing, paired_timings, peak_bytes
 from milbench import Bags
 from milbench.likelihood import bag_log_prob
 from milbench.report import published_reports
-from milbench.training.training_setup import setup_for_cell
+from milbench.training.training_setup import Setup, setup_for_cell
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.report_data import make_results
 
@@ -31,9 +31,12 @@ def test_every_script_says_how_it_is_called(
     with pytest.raises(SystemExit):
         runpy.run_path(str(REPOSITORY / "benchmarks" / script), run_name="__main__")
     assert f"Example: python benchmarks/{script}" in capsys.readouterr().out
-    assert f"python benchmarks/{script}" in (REPOSITORY / "docs" / "performance.md").read_text(
-        "utf-8"
-    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_page_on_performance_names_every_script(script: str) -> None:
+    page = (REPOSITORY / "docs" / "performance.md").read_text("utf-8")
+    assert f"python benchmarks/{script}" in page
 
 
 def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,22 +52,33 @@ def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> Non
     assert "tiny, position" in said
 
 
-def test_batches_that_are_drawn_together_are_charged_to_all_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def setup_in_fours(monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """Return a setup whose twelve batches are made four at a time, which takes four seconds."""
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
-    ours, now = setup_for_cell(cell, torch.device("cpu"), None), [0.0]
-    draw = ours.problem.train_batches
+    setup = setup_for_cell(cell, torch.device("cpu"), None)
+    made_one_by_one = setup.problem.train_batches
+    now = 0.0
 
-    def in_groups(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        for number, bags in enumerate(draw(epoch, rng)):
-            now[0] += 4 if number % 4 == 0 else 0
+    def in_fours(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        nonlocal now
+        for number, bags in enumerate(made_one_by_one(epoch, rng)):
+            if number % 4 == 0:
+                now += 4
             yield bags
 
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(ours.problem, "train_batches", in_groups)
-    assert training.seconds_of_data(ours, limit=100) == 1
-    assert training.seconds_of_data(ours, limit=1) == 4, "the time is over after one batch"
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    monkeypatch.setattr(setup.problem, "train_batches", in_fours)
+    return setup
+
+
+def test_batches_made_together_are_charged_to_all_steps(setup_in_fours: Setup) -> None:
+    assert training.seconds_of_data(setup_in_fours, limit=100) == 1
+
+
+def test_making_batches_ends_after_the_time_limit(setup_in_fours: Setup) -> None:
+    # The first batch takes all four seconds.
+    assert training.seconds_of_data(setup_in_fours, limit=1) == 4
 
 
 def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
@@ -73,38 +87,54 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     assert logits.shape == (6, 6, 7)
     assert labels.sum(dim=1).tolist() == [0, 1, 3, 0, 1, 3]
     plain = likelihood.plain_loop(logits, labels)
-    torch.testing.assert_close(
-        plain, bag_log_prob(logits.log_softmax(dim=1), labels), rtol=1e-9, atol=0
-    )
+    expected = bag_log_prob(logits.log_softmax(dim=1), labels)
+    torch.testing.assert_close(plain, expected, rtol=1e-9, atol=0)
 
 
-def test_slides_are_trained_on_and_checked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two of the commands are started, the others left out."""
-    for name, value in {
-        "QUICK_SLIDES": 10,
-        "QUICK_PATCHES": (30, 50),
-        "LONG": (600, 64),
-        "SETTLED": 0.0,
-    }.items():
-        monkeypatch.setattr(data, name, value)
-    started, timed = ["slides, milbench, first launch", "check of 10 slides"], data.timed
+@pytest.fixture
+def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make slides and tables small, and start none but two of the commands."""
+    monkeypatch.setattr(data, "QUICK_SLIDES", 10)
+    monkeypatch.setattr(data, "QUICK_PATCHES", (30, 50))
+    monkeypatch.setattr(data, "TABLES", {"long": (600, 64), "wide": (30, 1_280)})
+    monkeypatch.setattr(data, "SETTLED", 0.0)
+    timed = data.timed
 
     def few(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
-        return timed(name, command, at_once) if name in started else {"": name}
+        if name in (FIRST_LAUNCH, CHECK_OF_SLIDES):
+            return timed(name, command, at_once)
+        return {"": name}
 
     monkeypatch.setattr(data, "timed", few)
+
+
+FIRST_LAUNCH = "slides, milbench, first launch"
+CHECK_OF_SLIDES = "check of 10 slides"
+
+
+@pytest.mark.usefixtures("small_data")
+def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
     data.main(quick=True)
-    rows = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    (launch,) = (row.removeprefix(started[0]).split() for row in rows if row.startswith(started[0]))
-    first_step, first_epoch, _, memory = (float(number.replace(",", "")) for number in launch)
+    numbers = {}
+    for line in capsys.readouterr().out.splitlines():
+        row = line.strip()
+        for name in (FIRST_LAUNCH, CHECK_OF_SLIDES, "wide table, check"):
+            if row.startswith(name):
+                words = row.removeprefix(name).split()
+                numbers.setdefault(name, words)
+    first_step, first_epoch, _, memory = (
+        float(word.replace(",", "")) for word in numbers[FIRST_LAUNCH]
+    )
     assert 0 < first_step <= first_epoch
-    assert memory > 50, "torch alone takes more"
-    assert any(row.startswith("wide table, check") for row in rows)
+    # In MiB; torch alone takes more.
+    assert memory > 50
+    # Seconds in all, and MiB.
+    assert len(numbers[CHECK_OF_SLIDES]) == 2
+    assert "wide table, check" in numbers
 
 
 def test_peak_bytes_counts_what_lives_at_once() -> None:
+    # 8,000 bytes.
     x = torch.zeros(1000, dtype=torch.float64)
     assert peak_bytes(lambda: x + 1) == 8000
     assert peak_bytes(lambda: (x + 1) + 1) == 16000
@@ -113,18 +143,22 @@ def test_peak_bytes_counts_what_lives_at_once() -> None:
 
 
 def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, called = 0.0, []
+    now = 0.0
+    called = ""
 
     def work(name: str, durations: list[float]) -> None:
-        nonlocal now
-        called.append(name)
+        nonlocal now, called
+        called += name
         now += durations.pop(0)
 
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    first, second = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0], [99.0, *[7.0] * 5]
+    # The first call is not counted.
+    first = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    second = [99.0, 7.0, 7.0, 7.0, 7.0, 7.0]
     found = paired_timings([lambda: work("a", first), lambda: work("b", second)], repeats=5)
+    # The quartiles of 1 to 5 are 2 and 4.
     assert found == [Timing(median=3, spread=2), Timing(median=7, spread=0)]
-    assert "".join(called) == "ab" * 6
+    assert called == "ab" * 6
 
 
 def test_rendering_prints_a_row_a_report(
@@ -135,4 +169,5 @@ def test_rendering_prints_a_row_a_report(
     published_reports.save(results, tmp_path)
     rendering.main([str(tmp_path)], quick=True)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["demo", "3"] in [row[:2] for row in rows], "its name and its number of cells"
+    name_and_cells = ["demo", "3"]
+    assert name_and_cells in [row[:2] for row in rows]

@@ -8,9 +8,11 @@ from milbench.errors import UsageError
 
 _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.2}
 """The largest |log sum_c p_{c,k}| that is accepted; that of a softmax in the same type is much smaller."""
+_USE_BOUNDS = "use bag_log_prob_bounds for larger label sets (method upper or lower)"
 
 
 def _checkable(values: Tensor, validate: bool) -> bool:
+    """Return whether values are to be checked and can be looked at."""
     return validate and values.device.type != "meta" and not tracing()
 
 
@@ -19,11 +21,17 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
         return
-    if index := _first_index(
-        ~torch.isfinite(logits.detach()), None if mask is None else mask.unsqueeze(1)
-    ):
-        place = f"bag {index[0]}, channel {index[1]}, position {index[2:]}, of logits {tuple(logits.shape)}"
-        raise UsageError(f"logits must be finite; got {logits[index]:.4g} at {place}")
+    is_bad = ~torch.isfinite(logits.detach())
+    if mask is not None:
+        is_bad &= mask.unsqueeze(1)
+    index = _first_index(is_bad)
+    if index is None:
+        return
+    bag, channel, *position = index
+    place = (
+        f"bag {bag}, channel {channel}, position {tuple(position)}, of logits {tuple(logits.shape)}"
+    )
+    raise UsageError(f"logits must be finite; got {logits[index]:.4g} at {place}")
 
 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> None:
@@ -32,22 +40,30 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> N
     if not _checkable(log_probs, validate):
         return
     values = log_probs.detach()
-    total = torch.logsumexp(values.to(torch.promote_types(values.dtype, torch.float32)), dim=1)
-    if index := _first_index(~(total.abs() <= _SLACK[values.dtype]), mask):
-        expected = (
-            "natural logarithms of probabilities that sum to 1 over dim 1, as from log_softmax"
-        )
-        place = f"bag {index[0]}, position {index[1:]}, of log_probs {tuple(log_probs.shape)}"
-        raise UsageError(
-            f"log_probs must be {expected}; got a sum of {total[index].exp():.4g} at {place}"
-        )
-
-
-def _first_index(bad: Tensor, mask: Tensor | None) -> tuple[int, ...]:
-    """Return the index of the first entry that is bad and not masked, () if there is none."""
+    slack = _SLACK[values.dtype]
+    # The sum itself would round in half precision.
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    log_sums = torch.logsumexp(values, dim=1)
+    # Not `> slack`, which a NaN would pass.
+    is_bad = ~(log_sums.abs() <= slack)
     if mask is not None:
-        bad &= mask
-    return tuple(torch.nonzero(bad)[0].tolist()) if bool(bad.any()) else ()
+        is_bad &= mask
+    index = _first_index(is_bad)
+    if index is None:
+        return
+    bag, *position = index
+    place = f"bag {bag}, position {tuple(position)}, of log_probs {tuple(log_probs.shape)}"
+    raise UsageError(
+        "log_probs must be natural logarithms of probabilities that sum to 1 over dim 1, as from "
+        f"log_softmax; got a sum of {log_sums[index].exp():.4g} at {place}"
+    )
+
+
+def _first_index(is_bad: Tensor) -> tuple[int, ...] | None:
+    """Return the index of the first bad entry, None where there is none."""
+    if not bool(is_bad.any()):
+        return None
+    return tuple(torch.nonzero(is_bad)[0].tolist())
 
 
 def check_labels(
@@ -62,46 +78,59 @@ def check_labels(
         )
     if labels.device != values.device:
         raise UsageError(f"labels {expected} are on {labels.device}, {name} on {values.device}")
-    if (
-        labels.dtype != torch.bool
-        and _checkable(labels, validate)
-        and bool(((labels != 0) & (labels != 1)).any())
-    ):
+    if labels.dtype == torch.bool or not _checkable(labels, validate):
+        return
+    is_other = (labels != 0) & (labels != 1)
+    if bool(is_other.any()):
         raise UsageError(
             f"labels of shape {expected} must be bool or 0/1, got other values ({labels.dtype})"
         )
 
 
 def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
-    """Return the largest |L|, or an upper bound where values are not read; UsageError above the limits."""
-    classes, shape = labels.shape[1], tuple(labels.shape)
-    is_bound = (
-        tracing()
-        or labels.device.type == "meta"
-        or (labels.device.type != "cpu" and max_labels is not None)
-    )
-    if is_bound:
-        largest = classes if max_labels is None else min(classes, max_labels)
-    else:
+    """Return the largest |L|, or an upper bound of it where the values are not read.
+
+    Args:
+        labels: (B, C) bool.
+        max_labels: an upper bound that the caller knows. With it an accelerator need not be waited for.
+        limit: the largest |L| that can be summed exactly, None: any.
+
+    Raises:
+        UsageError: the result is above `limit` or `max_labels`.
+    """
+    shape = tuple(labels.shape)
+    if _reads_labels(labels, max_labels):
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
-    if limit is not None and largest > limit:
-        verb, hint = (
-            ("may have bags of up to", "give max_labels, or ")
-            if is_bound
-            else ("have a bag with", "")
-        )
-        hint += "use bag_log_prob_bounds for larger label sets (method upper or lower)"
+        if limit is not None and largest > limit:
+            raise UsageError(
+                f"labels {shape} have a bag with |L| = {largest}, above the exact limit of {limit}: "
+                f"{_USE_BOUNDS}"
+            )
+        if max_labels is not None and largest > max_labels:
+            raise UsageError(
+                f"labels {shape} have a bag with |L| = {largest}, above max_labels = {max_labels}"
+            )
+        return largest
+    num_classes = shape[1]
+    bound = num_classes if max_labels is None else min(num_classes, max_labels)
+    if limit is not None and bound > limit:
         raise UsageError(
-            f"labels {shape} {verb} |L| = {largest}, above the exact limit of {limit}: {hint}"
+            f"labels {shape} may have bags of up to |L| = {bound}, above the exact limit of {limit}: "
+            f"give max_labels, or {_USE_BOUNDS}"
         )
-    if max_labels is not None and largest > max_labels:
-        raise UsageError(
-            f"labels {shape} have a bag with |L| = {largest}, above max_labels = {max_labels}"
-        )
-    return largest
+    return bound
+
+
+def _reads_labels(labels: Tensor, max_labels: int | None) -> bool:
+    """Return whether the size of the label sets is looked up in the labels."""
+    if tracing() or labels.device.type == "meta":
+        return False
+    # On an accelerator that is a wait, which an upper bound saves.
+    return labels.device.type == "cpu" or max_labels is None
 
 
 def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:
+    """Raise UsageError unless values called `name` are (B, C+1, *positions), and `mask` fits them."""
     shape = tuple(values.shape)
     if not values.is_floating_point():
         raise UsageError(f"{name} must be floating point, got {values.dtype} of shape {shape}")
@@ -109,11 +138,12 @@ def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:
         raise UsageError(
             f"{name} must be (B, C+1, *positions) with the background last, got shape {shape}"
         )
-    if mask is not None:
-        expected = (shape[0], *shape[2:])
-        if tuple(mask.shape) != expected:
-            raise UsageError(
-                f"mask must be (B, *positions) = {expected} for {name} {shape}, got {tuple(mask.shape)}"
-            )
-        if mask.dtype != torch.bool:
-            raise UsageError(f"mask of shape {expected} must be bool, got {mask.dtype}")
+    if mask is None:
+        return
+    expected = (shape[0], *shape[2:])
+    if tuple(mask.shape) != expected:
+        raise UsageError(
+            f"mask must be (B, *positions) = {expected} for {name} {shape}, got {tuple(mask.shape)}"
+        )
+    if mask.dtype != torch.bool:
+        raise UsageError(f"mask of shape {expected} must be bool, got {mask.dtype}")

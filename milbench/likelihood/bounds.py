@@ -70,160 +70,213 @@ def bag_log_prob_bounds(
         raise UsageError(f"exact_labels must be from 0 to {EXACT_LABEL_LIMIT}, got {exact_labels}")
     labels = labels.bool()
     if len(labels) == 0:
-        return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
+        nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
+        return Bounds(nothing, nothing)
     slots = argument_checks.largest_set(labels, max_labels)
-    if log_probs.device.type == "cpu" and not argument_checks.tracing():
+    reads_values = log_probs.device.type == "cpu" and not argument_checks.tracing()
+    if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
     else:
         lower, upper = _bounds(log_probs, labels, mask, slots, exact_labels)
-    return _widen(lower, upper, log_probs.shape[2:].numel(), columns.result_dtype(log_probs))
+    positions = log_probs.shape[2:].numel()
+    dtype = columns.result_dtype(log_probs)
+    return Bounds(
+        lower=_moved(lower, -1, positions, dtype),
+        upper=_moved(upper, 1, positions, dtype),
+    )
 
 
 def _bounds_by_size(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
-    groups = columns.by_size(labels)
-    bounds = [
-        torch.stack(
-            _bounds(
-                log_probs[bags],
-                labels[bags],
-                None if mask is None else mask[bags],
-                size,
-                exact_labels,
-            )
-        )
-        for bags, size in groups
-    ]
-    lower, upper = torch.cat(bounds, dim=1)[:, torch.cat([bags for bags, _ in groups]).argsort()]
-    return lower, upper
+    order = []
+    lower = []
+    upper = []
+    for bags, size in columns.by_size(labels):
+        group_mask = None if mask is None else mask[bags]
+        sides = _bounds(log_probs[bags], labels[bags], group_mask, size, exact_labels)
+        order.append(bags)
+        lower.append(sides[0])
+        upper.append(sides[1])
+    place_of_bag = torch.cat(order).argsort()
+    return torch.cat(lower)[place_of_bag], torch.cat(upper)[place_of_bag]
 
 
 def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    bags = _Bags.from_columns(columns.select(log_probs, mask, labels, slots)[0])
-    lower, upper = _sides(bags, exact_labels)
-    shows_class = (~(bags.share <= columns.IMPOSSIBLE)).any(
-        dim=1
-    )  # which positions may, (B, K); NaN may
-    impossible, too_many = bags.size > shows_class.sum(dim=-1), bags.size > slots
+    parts, _ = columns.select(log_probs, mask, labels, slots)
+    bags = _Bags.from_columns(parts)
+    lower, upper = _ratio_bounds(bags, exact_labels)
+    upper = upper.clamp(max=0.0)
+    # Written so that a NaN counts as possible, and is returned.
+    may_show = ~(bags.share <= columns.IMPOSSIBLE)
+    able_positions = may_show.any(dim=1).sum(dim=-1)
+    is_impossible = bags.size > able_positions
+    is_too_large = bags.size > slots
 
-    def restored(side: Tensor) -> Tensor:
-        side = columns.floor_to_infinity(bags.log_scale + side).masked_fill(impossible, -torch.inf)
-        return side.masked_fill(too_many, torch.nan)
-
-    return restored(lower), restored(upper.clamp(max=0.0))
+    sides = []
+    for side in (lower, upper):
+        log_prob = columns.floor_to_infinity(bags.log_scale + side)
+        log_prob = log_prob.masked_fill(is_impossible, -torch.inf)
+        sides.append(log_prob.masked_fill(is_too_large, torch.nan))
+    return sides[0], sides[1]
 
 
 class _Bags(NamedTuple):
     """Bags with n slots for classes, the first |L| of which are used."""
 
-    log_scale: Tensor  # (B,), log alpha
-    size: Tensor  # (B,), |L|
-    background: Tensor  # (B, K), log of its share
-    share: Tensor  # (B, n, K), log of the share of each class
-    used: Tensor  # (B, n), True for slots with a class
-    present: Tensor  # (B, n), log(1 - A_l); 0 in unused slots
-    absent: Tensor  # (B, n), log A_l; -inf in unused slots
+    log_scale: Tensor
+    """(B,), log alpha."""
+    size: Tensor
+    """(B,), |L|."""
+    background: Tensor
+    """(B, K), log of its share."""
+    share: Tensor
+    """(B, n, K), log of the share of each class."""
+    used: Tensor
+    """(B, n), True for slots with a class."""
+    present: Tensor
+    """(B, n), log(1 - A_l); 0 in unused slots."""
+    absent: Tensor
+    """(B, n), log A_l; -inf in unused slots."""
 
     @classmethod
     def from_columns(cls, parts: Columns) -> _Bags:
         shares = parts.shares.transpose(0, 1)
-        used = torch.arange(shares.shape[1] - 1, device=shares.device) < parts.size.unsqueeze(1)
+        slot = torch.arange(shares.shape[1] - 1, device=shares.device)
+        used = slot < parts.size.unsqueeze(1)
         present = presence_log_prob(shares, validate=False).clamp(min=FLOOR)
-        absent = (present - presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)).clamp(
-            min=FLOOR
-        )
-        present, absent = present.masked_fill(~used, 0.0), absent.masked_fill(~used, -torch.inf)
+        # Finite, so that the difference below is no NaN.
+        log_odds = presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)
+        absent = (present - log_odds).clamp(min=FLOOR)
         return cls(
-            parts.log_scale, parts.size, shares[:, -1], shares[:, :-1], used, present, absent
+            log_scale=parts.log_scale,
+            size=parts.size,
+            background=shares[:, -1],
+            share=shares[:, :-1],
+            used=used,
+            present=present.masked_fill(~used, 0.0),
+            absent=absent.masked_fill(~used, -torch.inf),
         )
 
+    def shares_of(self, slots: Tensor) -> Tensor:
+        """Return (B, m, K), the shares of the classes in some slots (B, m)."""
+        positions = self.share.shape[-1]
+        return self.share.gather(1, slots.unsqueeze(-1).expand(-1, -1, positions))
 
-def _sides(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
-    """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
-    slots = bags.used.shape[1]
-    exact, remaining = bags.absent.argsort(dim=1, descending=True).tensor_split(
-        [min(exact_labels, slots)], dim=1
-    )
 
-    def shares_of(classes: Tensor) -> Tensor:
-        return bags.share.gather(1, classes.unsqueeze(-1).expand(-1, -1, bags.share.shape[-1]))
+def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
+    """Return a lower and an upper bound (B,) of log R, with R = Prb(L | P) / alpha.
 
-    left_out = torch.eye(remaining.shape[1] + 1, dtype=torch.bool, device=bags.share.device)[:, 1:]
-    joint = _without(shares_of(remaining), bags.background, left_out)
-    alone = shares_of(exact).unsqueeze(1).expand(-1, len(left_out), -1, -1)
-    virtual = torch.cat([alone, joint.unsqueeze(2)], dim=2).flatten(0, 1)
-    required = bags.used.gather(1, exact).unsqueeze(1).expand(-1, len(left_out), -1).flatten(0, 1)
-    value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(
-        min=FLOOR
-    )
-    value = value.view(len(bags.size), -1)
-    first, correction = (
-        value[:, 0],
-        value[:, 1:].exp().masked_fill(~bags.used.gather(1, remaining), 0.0).sum(dim=1),
-    )
+    The least certain classes V are summed exactly, and all others, U, are bounded.
+    """
+    least_certain_first = bags.absent.argsort(dim=1, descending=True)
+    exact = least_certain_first[:, :exact_labels]
+    others = least_certain_first[:, exact_labels:]
+    log_sums = _exact_sums(bags, exact, others)
+    # log R_V, and for each u in U log R_{V, u absent}.
+    log_all = log_sums[:, 0]
+    log_without = log_sums[:, 1:]
+
+    is_unused = ~bags.used.gather(1, others)
+    all_present = log_all.exp()
+    some_absent = log_without.exp().masked_fill(is_unused, 0.0).sum(dim=1)
     # A bound of the relative rounding error of a sum of probabilities, each a product over positions.
     slack = torch.finfo(bags.share.dtype).eps * (4 * bags.share.shape[-1] + 256)
-    mass = first.exp() - correction - slack * (first.exp() + correction).detach()
-    lower = torch.where(
-        mass > 0, torch.where(mass > 0, mass, 1.0).log(), FLOOR
-    )  # at FLOOR without a gradient
-    lower = torch.where(bags.size <= exact_labels, first, lower)
-    return torch.maximum(lower, _disjoint(bags)), first + bags.present.gather(1, remaining).sum(
-        dim=1
-    )
+    least = all_present - some_absent - slack * (all_present + some_absent).detach()
+    is_positive = least > 0
+    # The inner `where` keeps log from a NaN gradient: at FLOOR there is none.
+    log_least = torch.where(is_positive, least, 1.0).log()
+    lower = torch.where(is_positive, log_least, FLOOR)
+    # Where no class is left out, the sum is exact.
+    lower = torch.where(bags.size <= exact_labels, log_all, lower)
+    lower = torch.maximum(lower, _log_prob_at_own_positions(bags))
+
+    upper = log_all + bags.present.gather(1, others).sum(dim=1)
+    return lower, upper
 
 
-def _disjoint(bags: _Bags) -> Tensor:
-    """Assign every position to one class: first its best free position to each class, rare classes first."""
+def _exact_sums(bags: _Bags, exact: Tensor, others: Tensor) -> Tensor:
+    """Return (B, 1 + m), the log-probabilities that all classes in the slots `exact` (B, e) occur.
+
+    First with the classes in the slots `others` (B, m) as background, then without each of them in turn.
+    """
+    num_others = others.shape[1]
+    # Row 0 leaves out none of the others, row i + 1 the i-th.
+    rows = num_others + 1
+    left_out = torch.eye(rows, dtype=torch.bool, device=bags.share.device)[:, 1:]
+    background = _background_with(bags.shares_of(others), bags.background, left_out)
+    shares = bags.shares_of(exact).unsqueeze(1).expand(-1, rows, -1, -1)
+    # Every row of every bag is a bag of its own.
+    log_probs = torch.cat([shares, background.unsqueeze(2)], dim=2).flatten(0, 1)
+    labels = bags.used.gather(1, exact).unsqueeze(1).expand(-1, rows, -1).flatten(0, 1)
+    value = bag_log_prob(log_probs, labels, validate=False, max_labels=exact.shape[1])
+    return value.clamp(min=FLOOR).view(len(bags.size), -1)
+
+
+def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
+    """Return a lower bound (B,) of log R: each class occurs at the positions that are assigned to it."""
     slots, positions = bags.share.shape[1:]
     if slots == 0 or positions == 0:
         return torch.where(bags.size == 0, 0.0, FLOOR).to(bags.share)
     with torch.no_grad():
-        unused = ~bags.used.unsqueeze(-1)
-        owner = (
-            (bags.share - bags.present.unsqueeze(-1)).masked_fill(unused, -torch.inf).argmax(dim=1)
-        )
-        free = torch.ones_like(owner, dtype=torch.bool)
-        places = torch.arange(positions, device=owner.device)
-        for slot in bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1).split(1, dim=1):
-            shares = bags.share.gather(1, slot.unsqueeze(-1).expand(-1, -1, positions)).squeeze(1)
-            best = places == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
-            best &= bags.used.gather(1, slot)
-            owner, free = torch.where(best, slot, owner), free & ~best
-        is_owned = (
-            owner.unsqueeze(1) == torch.arange(slots, device=owner.device).unsqueeze(-1)
-        ) & ~unused
-    identity = torch.eye(slots, dtype=torch.bool, device=owner.device)
-    others = _without(bags.share, bags.background, identity).masked_fill(~is_owned, 0.0)
-    owned = torch.stack([bags.share.masked_fill(~is_owned, FLOOR), others], dim=2).flatten(0, 1)
-    occurs = presence_log_prob(owned, validate=False).view(-1, slots)
+        owner = _owners_of_positions(bags)
+        slot = torch.arange(slots, device=owner.device).unsqueeze(-1)
+        is_owned = (owner.unsqueeze(1) == slot) & bags.used.unsqueeze(-1)
+    # At its own positions, what is not the class is all the rest of L and the background.
+    each_left_out = torch.eye(slots, dtype=torch.bool, device=owner.device)
+    rest = _background_with(bags.share, bags.background, each_left_out)
+    # Elsewhere the class cannot occur.
+    share = bags.share.masked_fill(~is_owned, FLOOR)
+    rest = rest.masked_fill(~is_owned, 0.0)
+    class_and_rest = torch.stack([share, rest], dim=2).flatten(0, 1)
+    occurs = presence_log_prob(class_and_rest, validate=False).view(-1, slots)
     return occurs.clamp(min=FLOOR).masked_fill(~bags.used, 0.0).sum(dim=1)
 
 
-def _without(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
+def _owners_of_positions(bags: _Bags) -> Tensor:
+    """Return (B, K), the slot of the class that each position is assigned to.
+
+    Each class, rare classes first, gets the best position that is still free. All other positions go to the class whose
+    share there is the largest for its probability to occur.
+    """
+    positions = bags.share.shape[-1]
+    likeness = bags.share - bags.present.unsqueeze(-1)
+    owner = likeness.masked_fill(~bags.used.unsqueeze(-1), -torch.inf).argmax(dim=1)
+    is_free = torch.ones_like(owner, dtype=torch.bool)
+    position = torch.arange(positions, device=owner.device)
+    rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)
+    for slot in rare_first.split(1, dim=1):
+        shares = bags.shares_of(slot).squeeze(1).masked_fill(~is_free, -torch.inf)
+        is_best = position == shares.argmax(dim=1, keepdim=True)
+        is_best &= bags.used.gather(1, slot)
+        owner = torch.where(is_best, slot, owner)
+        is_free = is_free & ~is_best
+    return owner
+
+
+def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
     """Return (B, m, K), the log of background (B, K) plus the shares (B, n, K) that are not in `left_out` (m, n)."""
-    shape = len(share), *left_out.shape, share.shape[-1]
-    every = share.unsqueeze(1).expand(shape).masked_fill(left_out.unsqueeze(-1), FLOOR)
-    return torch.logsumexp(
-        torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2
-    )
+    rows, slots = left_out.shape
+    shares = share.unsqueeze(1).expand(-1, rows, slots, -1)
+    kept = shares.masked_fill(left_out.unsqueeze(-1), FLOOR)
+    backgrounds = background[:, None, None].expand(-1, rows, -1, -1)
+    return torch.logsumexp(torch.cat([kept, backgrounds], dim=2), dim=2)
 
 
-def _widen(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
-    """Move both bounds outwards by a bound of their rounding error, and once more for the type of the result."""
-    eps, steps = torch.finfo(lower.dtype).eps, 4 * positions + 256
+def _moved(bound: Tensor, sign: int, positions: int, dtype: torch.dtype) -> Tensor:
+    """Move a bound outwards, downwards for a sign of -1, by its rounding error, and return it in a type.
 
-    def widened(bound: Tensor, sign: int) -> Tensor:
-        bound = bound + sign * eps * (steps + 64 * bound.detach().abs().nan_to_num(posinf=0.0))
-        if dtype != bound.dtype:
-            bound = bound + sign * torch.finfo(dtype).eps * bound.detach().abs().nan_to_num(
-                posinf=0.0
-            )
-        return bound.to(dtype)
-
-    return Bounds(widened(lower, -1), widened(upper, 1))
+    If the type is another one, it is moved once more by the rounding to it.
+    """
+    steps = 4 * positions + 256
+    # An infinite bound stays as it is.
+    size = bound.detach().abs().nan_to_num(posinf=0.0)
+    bound = bound + sign * torch.finfo(bound.dtype).eps * (steps + 64 * size)
+    if dtype != bound.dtype:
+        size = bound.detach().abs().nan_to_num(posinf=0.0)
+        bound = bound + sign * torch.finfo(dtype).eps * size
+    return bound.to(dtype)

@@ -35,10 +35,9 @@ class Columns(NamedTuple):
 
 def contains(classes: int, device: torch.device | None = None) -> Tensor:
     """Return (2^n, n) bool, whether each set of n classes contains each class: set s has class i where bit i is 1."""
-    return (
-        torch.arange(2**classes, device=device).unsqueeze(1) >> torch.arange(classes, device=device)
-        & 1
-    ).bool()
+    numbers = torch.arange(2**classes, device=device).unsqueeze(1)
+    bits = torch.arange(classes, device=device)
+    return (numbers >> bits & 1).bool()
 
 
 def working_dtype(log_probs: Tensor) -> torch.dtype:
@@ -59,20 +58,26 @@ def renormalised_halves(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     if log_probs.dtype not in (torch.float16, torch.bfloat16):
         return log_probs
     values = log_probs.float()
-    if mask is not None:  # masked positions may hold anything
+    if mask is not None:
+        # Masked positions may hold anything, also NaN.
         values = values.masked_fill(~mask.unsqueeze(1), 0.0)
     return values - values.logsumexp(dim=1, keepdim=True)
 
 
 def floor_to_infinity(log_prob: Tensor) -> Tensor:
     """Return logarithms of probabilities with -inf where FLOOR, or a sum that holds it, stands for log 0; NaN stays."""
-    return torch.where(log_prob <= IMPOSSIBLE, torch.full_like(log_prob, -torch.inf), log_prob)
+    infinity = torch.full_like(log_prob, -torch.inf)
+    return torch.where(log_prob <= IMPOSSIBLE, infinity, log_prob)
 
 
 def by_size(labels: Tensor) -> list[tuple[Tensor, int]]:
     """Return the numbers (G,) of the bags of each |L|, and |L|, from labels (B, C) bool."""
     sizes = labels.sum(dim=1)
-    return [(torch.nonzero(sizes == size).squeeze(1), size) for size in sizes.unique().tolist()]
+    groups = []
+    for size in sizes.unique().tolist():
+        bags = torch.nonzero(sizes == size).squeeze(1)
+        groups.append((bags, size))
+    return groups
 
 
 def select(
@@ -83,24 +88,39 @@ def select(
     `slots`, n, is the largest |L|. Masked positions are background with probability 1.
     """
     log_probs = renormalised_halves(log_probs, mask)
-    channels, device = log_probs.shape[1], log_probs.device
+    device = log_probs.device
     if bags is None:
         bags = torch.arange(len(log_probs), device=device)
     else:
         labels = labels[bags]
-    order = labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
-    order = functional.pad(order, (0, 1), value=channels - 1).T
-    rows = order + channels * bags
+
+    rows = _rows_of_channels(labels, bags, slots)
     positions = math.prod(log_probs.shape[2:])
-    every_row = log_probs.reshape(len(log_probs) * channels, positions)
+    # Not flatten, which cannot tell the number of positions of an empty batch.
+    every_row = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
     chosen = every_row.index_select(0, rows.flatten()).unflatten(0, rows.shape)
     chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)
+
     size = labels.sum(dim=1)
-    unused = (torch.arange(slots, device=device).unsqueeze(1) >= size).unsqueeze(-1)
+    is_unused = torch.arange(slots, device=device).unsqueeze(1) >= size
+    is_zero = is_unused.unsqueeze(-1)
     required, background = chosen.split([slots, 1])
     if mask is not None:
         masked = ~mask.reshape(len(mask), positions)[bags]
-        unused, background = unused | masked, background.masked_fill(masked, 0.0)
-    chosen = torch.cat([required.masked_fill(unused, FLOOR), background])
+        is_zero = is_zero | masked
+        background = background.masked_fill(masked, 0.0)
+    chosen = torch.cat([required.masked_fill(is_zero, FLOOR), background])
     log_x = log_sums.total(chosen, 0)
     return Columns(log_x.sum(dim=-1), chosen - log_x, size), rows
+
+
+def _rows_of_channels(labels: Tensor, bags: Tensor, slots: int) -> Tensor:
+    """Return (n+1, G), the rows of (B (C+1), K) of each bag's own classes, in n slots, and of its background.
+
+    Slots beyond |L| hold classes outside the label set.
+    """
+    channels = labels.shape[1] + 1
+    own_first = labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    classes = own_first[:, :slots]
+    with_background = functional.pad(classes, (0, 1), value=channels - 1)
+    return with_background.T + channels * bags

@@ -10,13 +10,12 @@ from milbench.likelihood import argument_checks, columns, levels
 from milbench.likelihood.exact_likelihood import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
-DISTRIBUTION_LIMIT = 16  # the largest number of classes C whose 2^C label sets are listed
-LISTED_CLASSES = (
-    12  # the largest number of classes C whose 2^C label sets are all compared to find the best one
-)
-GROUP = (
-    1 << 20
-)  # the most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more
+DISTRIBUTION_LIMIT = 16
+"""The largest number of classes C whose 2^C label sets are listed."""
+LISTED_CLASSES = 12
+"""The largest number of classes C whose 2^C label sets are all compared to find the best one."""
+GROUP = 1 << 20
+"""The most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more."""
 
 
 def label_set_distribution(
@@ -43,19 +42,19 @@ def label_set_distribution(
     Source: X.-L. Li, arXiv:1811.12346, 2018, for Prb(L | P); see docs/likelihood.md for the sums.
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
-    classes, positions = log_probs.shape[1] - 1, math.prod(log_probs.shape[2:])
+    classes = log_probs.shape[1] - 1
     if classes > DISTRIBUTION_LIMIT:
         size = f"log_probs {tuple(log_probs.shape)} have {classes} classes, 2^{classes} label sets"
         raise UsageError(f"{size}: at most {DISTRIBUTION_LIMIT} classes can be listed")
     result = log_probs.new_empty(len(log_probs), 2**classes, dtype=columns.result_dtype(log_probs))
-    bags = max(1, GROUP // (max(1, positions) << classes))
-    for begin in range(0, len(log_probs), bags):
-        group = slice(begin, begin + bags)
+    positions = math.prod(log_probs.shape[2:])
+    bags_at_once = max(1, GROUP // (max(1, positions) << classes))
+    for begin in range(0, len(log_probs), bags_at_once):
+        group = slice(begin, begin + bags_at_once)
         group_bags = log_probs[group].detach().cpu()
+        group_mask = None if mask is None else mask[group].cpu()
         every_class = torch.ones(len(group_bags), classes, dtype=torch.bool)
-        parts, _ = columns.select(
-            group_bags, None if mask is None else mask[group].cpu(), every_class, classes
-        )
+        parts, _ = columns.select(group_bags, group_mask, every_class, classes)
         result[group] = columns.floor_to_infinity(_listed(parts))
     return result
 
@@ -82,30 +81,30 @@ def best_label_set(
         (tensor([[ True, False]]), tensor([0.6700]))
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
-    log_probs, classes = log_probs.detach(), log_probs.shape[1] - 1
+    log_probs = log_probs.detach()
+    classes = log_probs.shape[1] - 1
     if classes <= LISTED_CLASSES:
-        best = label_set_distribution(log_probs, mask, validate=False).argmax(dim=1, keepdim=True)
-        labels = (best >> torch.arange(classes, device=best.device) & 1).bool()
+        listed = label_set_distribution(log_probs, mask, validate=False)
+        best_number = listed.argmax(dim=1, keepdim=True)
+        labels = (best_number >> torch.arange(classes, device=log_probs.device) & 1).bool()
     else:
-        positions = [...] * len(log_probs) if mask is None else mask
-        bags = [
-            bag[:, unmasked].flatten(1)[None]
-            for bag, unmasked in zip(log_probs, positions, strict=True)
-        ]
-        empty = torch.zeros(0, classes, dtype=torch.bool, device=log_probs.device)
-        labels = torch.stack([*map(_search, bags)]) if bags else empty
+        labels = torch.zeros(len(log_probs), classes, dtype=torch.bool, device=log_probs.device)
+        for number, bag in enumerate(log_probs):
+            # A search has one bag at a time, so that masked positions can be left out.
+            positions = bag if mask is None else bag[:, mask[number]]
+            # A dimension more, since there may be no position dimension at all.
+            labels[number] = _search(positions.unsqueeze(-1).flatten(1).unsqueeze(0))
     return labels, bag_log_prob(log_probs, labels, mask, validate=False)
 
 
 def _listed(parts: columns.Columns) -> Tensor:
     """Return (G, 2^C), in logarithms only for bags with a label set whose probability underflows."""
     table = levels.every_set(parts, levels.Numbers)
-    rare = table < math.log(levels.CERTAIN)
-    bags = torch.nonzero(rare.any(dim=1)).squeeze(1)
+    is_rare = table < math.log(levels.CERTAIN)
+    bags = torch.nonzero(is_rare.any(dim=1)).squeeze(1)
     if len(bags):
-        table[bags] = torch.where(
-            rare[bags], levels.every_set(parts.select(bags), levels.Logs), table[bags]
-        )
+        by_logarithms = levels.every_set(parts.select(bags), levels.Logs)
+        table[bags] = torch.where(is_rare[bags], by_logarithms, table[bags])
     return parts.log_scale.unsqueeze(-1) + table
 
 
@@ -116,11 +115,23 @@ def _search(log_probs: Tensor) -> Tensor:
     current = torch.zeros_like(odds, dtype=torch.bool)
     current[likely] = odds[likely] > 0
     while True:
-        single = torch.eye(len(current), dtype=torch.bool, device=current.device)
-        swaps = single[current].unsqueeze(1) | single[~current]
-        sets = current ^ torch.cat([torch.zeros_like(single[:1]), single, swaps.flatten(0, 1)])
-        sets = sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]
-        best = int(bag_log_prob(log_probs.expand(len(sets), -1, -1), sets, validate=False).argmax())
+        sets = _neighbours(current)
+        values = bag_log_prob(log_probs.expand(len(sets), -1, -1), sets, validate=False)
+        best = int(values.argmax())
+        # The first set is the current one.
         if best == 0:
             return current
         current = sets[best]
+
+
+def _neighbours(label_set: Tensor) -> Tensor:
+    """Return (n, C) bool, a label set (C,) itself, and those with one class added, removed or swapped for another.
+
+    Sets of more than EXACT_LABEL_LIMIT classes are left out.
+    """
+    one_class = torch.eye(len(label_set), dtype=torch.bool, device=label_set.device)
+    no_class = torch.zeros_like(one_class[:1])
+    class_and_other = one_class[label_set].unsqueeze(1) | one_class[~label_set]
+    changes = torch.cat([no_class, one_class, class_and_other.flatten(0, 1)])
+    sets = label_set ^ changes
+    return sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]

@@ -61,7 +61,8 @@ def bag_log_prob(
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
-    return _log_prob(*_check(log_probs, labels, mask, validate, max_labels))
+    values, bags = _check_log_probs(log_probs, labels, mask, validate, max_labels)
+    return _log_prob(values, bags)
 
 
 def bag_log_prob_from_logits(
@@ -83,7 +84,8 @@ def bag_log_prob_from_logits(
         >>> bag_log_prob_from_logits(logits, torch.tensor([[True]])).exp()  # three of four label maps
         tensor([0.7500])
     """
-    return _log_prob(*_check(logits, labels, mask, validate, max_labels, are_logits=True))
+    values, bags = _check_logits(logits, labels, mask, validate, max_labels)
+    return _log_prob(values, bags)
 
 
 def instance_posterior(
@@ -110,60 +112,74 @@ def instance_posterior(
         tensor([[[0.6667, 0.6667],
                  [0.3333, 0.3333]]])
     """
-    log_probs, bags = _check(log_probs, labels, mask, validate, max_labels)
+    log_probs, bags = _check_log_probs(log_probs, labels, mask, validate, max_labels)
     if len(log_probs) == 0:
         return log_probs.clone()
-    solver = (
-        _solve_by_levels
-        if _needs_gradient(log_probs) or _has_own_derivatives(log_probs)
-        else _solve
-    )
-    return solver(log_probs, bags, gradient=True)[1]
+    if _needs_gradient(log_probs) or _has_own_derivatives(log_probs):
+        _, posterior = _solve_by_levels(log_probs, bags, gradient=True)
+    else:
+        _, posterior = _solve(log_probs, bags, gradient=True)
+    return posterior
 
 
 class _Bags(NamedTuple):
     """What belongs to values (B, C+1, *positions), which are logits or log-probabilities."""
 
-    labels: Tensor  # (B, C) bool
-    mask: Tensor | None  # (B, *positions) bool
-    slots: int  # the largest |L|, or an upper bound of it
+    labels: Tensor
+    """(B, C) bool."""
+    mask: Tensor | None
+    """(B, *positions) bool."""
+    slots: int
+    """The largest |L|, or an upper bound of it."""
     are_logits: bool
 
+    def select(self, bags: Tensor) -> "_Bags":
+        """Return what belongs to the bags numbered (G,)."""
+        mask = None if self.mask is None else self.mask[bags]
+        return self._replace(labels=self.labels[bags], mask=mask)
 
-def _check(
-    values: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    validate: bool,
-    max_labels: int | None,
-    are_logits: bool = False,
+
+def _check_log_probs(
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, validate: bool, max_labels: int | None
 ) -> tuple[Tensor, _Bags]:
-    """Return the values, in float32 if they are halves, and what belongs to them; raise UsageError for bad input."""
-    (argument_checks.check_logits if are_logits else argument_checks.check_log_probs)(
-        values, mask, validate
-    )
-    argument_checks.check_labels(
-        values, labels, validate, name="logits" if are_logits else "log_probs"
-    )
+    """Return the log-probabilities, in float32 if they are halves, and what belongs to them; UsageError: bad input."""
+    argument_checks.check_log_probs(log_probs, mask, validate)
+    argument_checks.check_labels(log_probs, labels, validate)
     labels = labels.bool()
-    if not are_logits:
-        values = columns.renormalised_halves(values, mask)
-    elif mask is not None:
-        values = values.masked_fill(~mask.unsqueeze(1), 0.0)
+    log_probs = columns.renormalised_halves(log_probs, mask)
     slots = argument_checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT)
-    return values.to(columns.result_dtype(values)), _Bags(labels, mask, slots, are_logits)
+    values = log_probs.to(columns.result_dtype(log_probs))
+    return values, _Bags(labels, mask, slots, are_logits=False)
+
+
+def _check_logits(
+    logits: Tensor, labels: Tensor, mask: Tensor | None, validate: bool, max_labels: int | None
+) -> tuple[Tensor, _Bags]:
+    """Return the logits, in float32 if they are halves, and what belongs to them; UsageError: bad input."""
+    argument_checks.check_logits(logits, mask, validate)
+    argument_checks.check_labels(logits, labels, validate, name="logits")
+    labels = labels.bool()
+    if mask is not None:
+        # Masked positions may hold anything, also NaN, which a softmax would pass to their gradient.
+        logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
+    slots = argument_checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT)
+    values = logits.to(columns.result_dtype(logits))
+    return values, _Bags(labels, mask, slots, are_logits=True)
 
 
 def _log_prob(values: Tensor, bags: _Bags) -> Tensor:
     """Return log Prb (B,) in the type of the values, with its derivatives."""
     if len(values) == 0:
+        # The sum, which is 0, lets backward pass.
         return values.new_zeros(0) + values.sum()
     if _has_own_derivatives(values):
-        return _solve_by_levels(values, bags, gradient=False)[0].to(values.dtype)
+        log_prob, _ = _solve_by_levels(values, bags, gradient=False)
+        return log_prob.to(values.dtype)
     if not _needs_gradient(values):
-        return _solve(values, bags, gradient=False)[0].to(values.dtype)
-    value: Tensor = _LogProb.apply(values, bags)
-    return value
+        log_prob, _ = _solve(values, bags, gradient=False)
+        return log_prob.to(values.dtype)
+    with_gradient: Tensor = _LogProb.apply(values, bags)
+    return with_gradient
 
 
 def _needs_gradient(values: Tensor) -> bool:
@@ -176,52 +192,57 @@ def _has_own_derivatives(values: Tensor) -> bool:
 
 
 def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return log Prb (B,) and, with `gradient`, its gradient by the values, in their shape and type."""
+    """Return log Prb (B,) and, with `gradient`, its gradient by the values, in their shape and type.
+
+    Without `gradient` the second tensor means nothing.
+    """
     if values.device.type != "cpu" or values.numel() == 0 or argument_checks.tracing():
         return _solve_by_levels(values, bags, gradient=gradient)
-    labels, mask, _, are_logits = bags
-    with (
-        torch.no_grad(),
-        torch.autocast("cpu", enabled=False),
-    ):  # autocast would take the sums in bfloat16
+    # Autocast would take the sums in bfloat16.
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
         flat = values.reshape(*values.shape[:2], -1)
-        flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        value, slope = series.solve(
-            flat, labels, flat_mask, normalise=are_logits, gradient=gradient
+        flat_mask = None if bags.mask is None else bags.mask.reshape(len(values), -1)
+        log_prob, slope = series.solve(
+            flat, bags.labels, flat_mask, normalise=bags.are_logits, gradient=gradient
         )
-        slope = value if slope is None else slope.view(values.shape)
-        unsure = torch.nonzero(value.isnan()).squeeze(1)
-        if len(unsure):
-            unsure_bags = bags._replace(
-                labels=labels[unsure], mask=None if mask is None else mask[unsure]
-            )
-            value[unsure], recomputed = _solve_by_levels(
-                values[unsure], unsure_bags, gradient=gradient
-            )
-            if gradient:
-                slope[unsure] = recomputed
-                slope[value.isnan()] = torch.nan
-        return value, slope
+        slope = log_prob if slope is None else slope.view(values.shape)
+        # Those that the series does not know for certain.
+        unsure = torch.nonzero(log_prob.isnan()).squeeze(1)
+        if len(unsure) == 0:
+            return log_prob, slope
+        log_prob[unsure], slope_of_unsure = _solve_by_levels(
+            values[unsure], bags.select(unsure), gradient=gradient
+        )
+        if gradient:
+            slope[unsure] = slope_of_unsure
+            slope[log_prob.isnan()] = torch.nan
+        return log_prob, slope
 
 
 def _solve_by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return the same as `_solve`, on any device, differentiable any number of times."""
-    labels, mask, slots, are_logits = bags
-    log_probs = values.to(
-        columns.working_dtype(values)
-    )  # also since float32 would round differences of large logits
-    if are_logits:
+    # Also of logits, since differences of large ones would round in float32.
+    log_probs = values.to(columns.working_dtype(values))
+    if bags.are_logits:
         log_probs = log_sums.log_softmax(log_probs, 1)
-    value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)
-    if slope is None:
-        return value, value
-    slope = slope.reshape(values.shape)
-    if are_logits:
-        impossible = (value == -torch.inf).view(-1, *[1] * (values.dim() - 1))
-        slope = (slope - log_probs.exp()).masked_fill(impossible, 0.0)
-    if mask is not None:
-        slope = slope.masked_fill(~mask.unsqueeze(1), 0.0)
-    return value, slope.to(values.dtype)
+    log_prob, posterior = levels.solve_bags(
+        log_probs, bags.labels, bags.mask, bags.slots, posterior=gradient
+    )
+    if posterior is None:
+        return log_prob, log_prob
+    slope = posterior.reshape(values.shape)
+    if bags.are_logits:
+        is_impossible = _per_bag(log_prob == -torch.inf, slope)
+        slope = (slope - log_probs.exp()).masked_fill(is_impossible, 0.0)
+    if bags.mask is not None:
+        slope = slope.masked_fill(~bags.mask.unsqueeze(1), 0.0)
+    return log_prob, slope.to(values.dtype)
+
+
+def _per_bag(of_bags: Tensor, values: Tensor) -> Tensor:
+    """Return (B,) in a shape that is broadcast over values (B, ...)."""
+    other_dimensions = values.dim() - 1
+    return of_bags.view(-1, *[1] * other_dimensions)
 
 
 class _LogProb(torch.autograd.Function):
@@ -229,15 +250,16 @@ class _LogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, bags: _Bags) -> Tensor:
-        value, slope = _solve(values, bags, gradient=True)
+        log_prob, slope = _solve(values, bags, gradient=True)
         ctx.save_for_backward(values, slope)
         ctx.bags = bags
-        return value.to(values.dtype)
+        return log_prob.to(values.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         values, slope = ctx.saved_tensors
-        if _needs_gradient(values):  # a second derivative is that of `levels`
-            differentiable = _solve_by_levels(values, ctx.bags, gradient=True)[1]
+        if _needs_gradient(values):
+            # The value stays that of the forward pass. Its derivative is that of `levels`.
+            _, differentiable = _solve_by_levels(values, ctx.bags, gradient=True)
             slope = slope + (differentiable - differentiable.detach())
-        return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None
+        return slope * _per_bag(grad, slope), None

@@ -31,23 +31,26 @@ from milbench.contracts.autocast import transformed
 from milbench.likelihood import argument_checks, columns, log_sums
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
-CERTAIN = 1e-200  # no underflow matters to a probability above this
+CERTAIN = 1e-200
+"""No underflow matters to a probability above this."""
 AT_ONCE = 1 << 17
 """The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
 more is computed in stretches of positions."""
-AT_ONCE_ELSEWHERE = (
-    1 << 27
-)  # the most states at once on accelerators: 1 GiB for each intermediate result
+AT_ONCE_ELSEWHERE = 1 << 27
+"""The most states at once on accelerators: 1 GiB for each intermediate result."""
 
 
 class Arithmetic(NamedTuple):
-    """Operations on probabilities, or on logarithms that stand for them."""
+    """Operations on what stands for probabilities: they themselves, or their logarithms."""
 
     zero: float
     one: float
     of_log: Callable[[Tensor], Tensor]
+    """From the logarithm of a probability to what stands for it."""
     log: Callable[[Tensor], Tensor]
-    exp: Callable[[Tensor], Tensor]  # from what stands for a probability to the probability
+    """From what stands for a probability to its logarithm."""
+    exp: Callable[[Tensor], Tensor]
+    """From what stands for a probability to the probability."""
     times: Callable[[Tensor, Tensor], Tensor]
     over: Callable[[Tensor, Tensor], Tensor]
     plus: Callable[[Tensor, Tensor], Tensor]
@@ -56,27 +59,56 @@ class Arithmetic(NamedTuple):
     running_product: Callable[[Tensor, int], Tensor]
 
 
+def _unchanged(values: Tensor) -> Tensor:
+    return values
+
+
+def _running_product_of_numbers(values: Tensor, dim: int) -> Tensor:
+    """Return the running product, positive where it underflows: it is divided by, and 0 / 0 stands for 0."""
+    return values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny)
+
+
 Numbers = Arithmetic(
-    0.0, 1.0, torch.exp, torch.log, lambda prob: prob,
-    torch.mul, torch.div, torch.add, torch.sum, torch.cumsum,
-    lambda values, dim: values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny),  # it divides; 0 / 0 stands for 0
-)  # fmt: skip
+    zero=0.0,
+    one=1.0,
+    of_log=torch.exp,
+    log=torch.log,
+    exp=_unchanged,
+    times=torch.mul,
+    over=torch.div,
+    plus=torch.add,
+    total=torch.sum,
+    running_total=torch.cumsum,
+    running_product=_running_product_of_numbers,
+)
 Logs = Arithmetic(
-    FLOOR, 0.0, lambda log_prob: log_prob, lambda log_prob: log_prob, torch.exp,
-    torch.add, torch.sub, log_sums.add, log_sums.total, log_sums.running_total, torch.cumsum,
-)  # fmt: skip
+    zero=FLOOR,
+    one=0.0,
+    of_log=_unchanged,
+    log=_unchanged,
+    exp=torch.exp,
+    times=torch.add,
+    over=torch.sub,
+    plus=log_sums.add,
+    total=log_sums.total,
+    running_total=log_sums.running_total,
+    running_product=torch.cumsum,
+)
 
 
 class _Sets(NamedTuple):
     """The sets of n classes in the order of their sizes; a set's number has class i at bit i."""
 
-    number: Tensor  # (2^n,) int64, each set's number
-    place: Tensor  # (2^n,) int64, the place in this order of the set with each number
-    counts: tuple[int, ...]  # how many sets there are of each size
-    members: tuple[Tensor, ...]  # for each size, the members of every set, flat
-    without: tuple[
-        Tensor, ...
-    ]  # for each size, where among the smaller sets those without each member are, flat
+    number: Tensor
+    """(2^n,) int64, each set's number."""
+    place: Tensor
+    """(2^n,) int64, the place in this order of the set with each number."""
+    counts: tuple[int, ...]
+    """How many sets there are of each size."""
+    members: tuple[Tensor, ...]
+    """For each size, the members of every set, flat."""
+    without: tuple[Tensor, ...]
+    """For each size, where among the sets of one class less those without each member are, flat."""
 
 
 def solve_bags(
@@ -89,62 +121,72 @@ def solve_bags(
     """
     reads_values = log_probs.device.type == "cpu" and not argument_checks.tracing()
     positions = math.prod(log_probs.shape[2:])
-    groups: list[tuple[Tensor | None, int]] = [(None, slots)]
-    if reads_values:  # within AT_ONCE
-        most = AT_ONCE // max(1, positions)
-        groups = [
-            (part, size)
-            for bags, size in columns.by_size(labels)
-            for part in bags.split(max(1, most >> size))
-        ]
     values, rows, posteriors = [], [], []
+    groups: list[tuple[Tensor | None, int]] = [(None, slots)]
+    if reads_values:
+        groups = _groups_by_size(labels, positions)
     for bags, size in groups:
-        parts, rows_of_parts = columns.select(log_probs, mask, labels, size, bags)
-        ratio, shares = (_solve_with_fallback if reads_values else solve)(
-            parts, posterior=posterior
-        )
-        value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(
-            parts.size > size, torch.nan
-        )
+        parts, rows_of_group = columns.select(log_probs, mask, labels, size, bags)
+        if reads_values:
+            ratio, shares = _solve_with_fallback(parts, posterior=posterior)
+        else:
+            ratio, shares = solve(parts, posterior=posterior)
+        value = columns.floor_to_infinity(parts.log_scale + ratio)
+        value = value.masked_fill(parts.size > size, torch.nan)
         values.append(value)
         if shares is not None:
-            rows.append(rows_of_parts.flatten())
-            posteriors.append(
-                shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1)
-            )
+            is_impossible = (value == -torch.inf).unsqueeze(-1)
+            rows.append(rows_of_group.flatten())
+            posteriors.append(shares.masked_fill(is_impossible, 0.0).flatten(0, 1))
     value = torch.cat(values)
     if reads_values:
-        value = value[torch.cat([bags for bags, _ in groups if bags is not None]).argsort()]
+        order = torch.cat([bags for bags, _ in groups if bags is not None])
+        value = value[order.argsort()]
     if not posterior:
         return value, None
-    dense = torch.zeros(
-        log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device
+
+    channels = log_probs.shape[:2]
+    every_row = torch.zeros(
+        channels[0] * channels[1], positions, dtype=value.dtype, device=value.device
     )
-    fill = (
-        torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy
-    )  # vmap writes into nothing else
-    return value, fill(dense, 0, torch.cat(rows), torch.cat(posteriors)).view(
-        *log_probs.shape[:2], positions
-    )
+    # In place where that is possible: vmap does not write into tensors made inside.
+    index_copy = torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy
+    filled = index_copy(every_row, 0, torch.cat(rows), torch.cat(posteriors))
+    return value, filled.view(*channels, positions)
+
+
+def _groups_by_size(labels: Tensor, positions: int) -> list[tuple[Tensor | None, int]]:
+    """Return the numbers (G,) of bags of one |L|, and |L|: groups with at most AT_ONCE states, or of one bag."""
+    most_states = AT_ONCE // max(1, positions)
+    groups: list[tuple[Tensor | None, int]] = []
+    for bags, size in columns.by_size(labels):
+        bags_at_once = max(1, most_states >> size)
+        groups += [(part, size) for part in bags.split(bags_at_once)]
+    return groups
 
 
 def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
     """Solve in numbers, and in logarithms for those bags where numbers underflow."""
     ratio, shares = solve(parts, Numbers, posterior=posterior)
-    certain = ratio > math.log(CERTAIN)
-    if certain.all():
+    is_certain = ratio > math.log(CERTAIN)
+    if is_certain.all():
         return ratio, shares
     # What underflowed has no derivative: bags that did not are solved apart.
-    groups = certain.nonzero().squeeze(1), (~certain).nonzero().squeeze(1)
-    pairs = zip(groups, (Numbers, Logs), strict=True)
-    results = [
-        solve(parts.select(bags), arithmetic, posterior=posterior)
-        for bags, arithmetic in pairs
-        if len(bags)
-    ]
-    ratios, posteriors = zip(*results, strict=True)
-    order = torch.cat(groups).argsort()
-    return torch.cat(ratios)[order], torch.cat(posteriors, dim=1)[:, order] if posterior else None
+    in_numbers = is_certain.nonzero().squeeze(1)
+    in_logs = (~is_certain).nonzero().squeeze(1)
+    ratios, posteriors = [], []
+    for bags, arithmetic in ((in_numbers, Numbers), (in_logs, Logs)):
+        if len(bags) == 0:
+            continue
+        ratio, shares = solve(parts.select(bags), arithmetic, posterior=posterior)
+        ratios.append(ratio)
+        if shares is not None:
+            posteriors.append(shares)
+    order = torch.cat([in_numbers, in_logs]).argsort()
+    ratio = torch.cat(ratios)[order]
+    if not posterior:
+        return ratio, None
+    return ratio, torch.cat(posteriors, dim=1)[:, order]
 
 
 def solve(
@@ -155,38 +197,45 @@ def solve(
     log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is
     less, and 8 bytes * B K 4^n / AT_ONCE.
     """
-    slots, sets = len(parts.shares) - 1, _sets(parts)
+    bags = len(parts.size)
+    slots = len(parts.shares) - 1
+    sets = _sets(parts)
     stretches = _stretches(parts, arithmetic)
     # Slots beyond |L| count as classes that have occurred before.
-    starts = [_only(sets.place[2**slots - 2 ** parts.size.clamp(max=slots)], parts, arithmetic)]
+    set_of_unused = 2**slots - 2 ** parts.size.clamp(max=slots)
+    starts = [_only(sets.place[set_of_unused], parts, arithmetic)]
     for stretch in stretches[:-1]:
-        starts.append(_states(stretch, starts[-1], sets, arithmetic)[1])
+        _, state = _states(stretch, starts[-1], sets, arithmetic)
+        starts.append(state)
     if not posterior:
-        return arithmetic.log(_states(stretches[-1], starts[-1], sets, arithmetic)[1][-1]), None
-    end = _only(
-        sets.place[:1].expand_as(parts.size), parts, arithmetic
-    )  # backwards: nothing has occurred
+        _, state = _states(stretches[-1], starts[-1], sets, arithmetic)
+        return arithmetic.log(state[-1]), None
+
+    # In reverse order, nothing has occurred behind the last position.
+    end = _only(_place_of_empty_set(sets, parts), parts, arithmetic)
     roots: list[Tensor] = []
     posteriors: list[Tensor] = []
     for shares, start in zip(reversed(stretches), reversed(starts), strict=True):
-        both_ways = torch.cat([shares, shares.flip(-1)], dim=1), torch.cat([start, end], dim=1)
-        before, after = _states(*both_ways, sets, arithmetic)
+        both_shares = torch.cat([shares, shares.flip(-1)], dim=1)
+        both_starts = torch.cat([start, end], dim=1)
+        before, last = _states(both_shares, both_starts, sets, arithmetic)
         forward, reverse = before.chunk(2, dim=1)
-        end = after[:, len(parts.size) :]
-        roots.append(
-            after[-1, : len(parts.size)]
-        )  # first of the last stretch, whose states are those of all positions
-        joint = arithmetic.times(shares, _completed(forward, reverse.flip(-1), sets, arithmetic))
+        end = last[:, bags:]
+        roots.append(last[-1, :bags])
+        completed = _completed(forward, reverse.flip(-1), sets, arithmetic)
+        joint = arithmetic.times(shares, completed)
+        # The loop begins with the last stretch, after which all positions are done: its root is R.
         posteriors.append(arithmetic.exp(arithmetic.over(joint, roots[0].unsqueeze(-1))))
     ratio = arithmetic.log(roots[0])
-    impossible = (ratio < IMPOSSIBLE).unsqueeze(-1)
-    return ratio, torch.cat(posteriors[::-1], dim=-1).masked_fill(impossible, 0.0)
+    is_impossible = (ratio < IMPOSSIBLE).unsqueeze(-1)
+    in_order = torch.cat(posteriors[::-1], dim=-1)
+    return ratio, in_order.masked_fill(is_impossible, 0.0)
 
 
 def every_set(parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (B, 2^n), the log-probability of every set of classes under the shares; set s has class i at bit i."""
     sets = _sets(parts)
-    state = _only(sets.place[:1].expand_as(parts.size), parts, arithmetic)
+    state = _only(_place_of_empty_set(sets, parts), parts, arithmetic)
     for stretch in _stretches(parts, arithmetic):
         _, state = _states(stretch, state, sets, arithmetic)
     return arithmetic.log(state.index_select(0, sets.place)).T
@@ -194,15 +243,23 @@ def every_set(parts: Columns, arithmetic: Arithmetic) -> Tensor:
 
 def _stretches(parts: Columns, arithmetic: Arithmetic) -> list[Tensor]:
     """Return the shares (n+1, B, T) of stretches of positions that are short enough to be computed at once."""
-    slots, (bags, positions) = len(parts.shares) - 1, parts.shares.shape[1:]
-    most = AT_ONCE if parts.shares.device.type == "cpu" else AT_ONCE_ELSEWHERE
-    length = max(1, min(positions, most // (max(1, bags) << slots)))
+    channels, bags, positions = parts.shares.shape
+    slots = channels - 1
+    most_states = AT_ONCE if parts.shares.device.type == "cpu" else AT_ONCE_ELSEWHERE
+    states_of_position = max(1, bags) << slots
+    length = max(1, min(positions, most_states // states_of_position))
     return list(arithmetic.of_log(parts.shares).split(length, dim=-1))
+
+
+def _place_of_empty_set(sets: _Sets, parts: Columns) -> Tensor:
+    """Return (B,), the place of the empty set, whose number is 0, for every bag."""
+    return sets.place[:1].expand_as(parts.size)
 
 
 def _only(place: Tensor, parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (2^n, B), states of probability 1 at a place (B,), and 0 elsewhere."""
-    places = torch.arange(2 ** (len(parts.shares) - 1), device=place.device)
+    slots = len(parts.shares) - 1
+    places = torch.arange(2**slots, device=place.device)
     nowhere = parts.shares.new_full((len(places), len(place)), arithmetic.zero)
     return nowhere.masked_fill(places.unsqueeze(1) == place, arithmetic.one)
 
@@ -215,28 +272,31 @@ def _states(
     `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is f_0(S).
     """
     *required, allowed = shares.split(1)
+    # x_S at each position, by the number of S: each class doubles the sets.
     for share in required:
         allowed = torch.cat([allowed, arithmetic.plus(allowed, share)])
-    scales = arithmetic.running_product(allowed.index_select(0, sets.number), -1).split(sets.counts)
-    firsts = start.unsqueeze(-1).split(sets.counts)
-    states: list[Tensor] = []  # of the sets of one size: before the first position, and after each
-    for size, (scale, first) in enumerate(zip(scales, firsts, strict=True)):
-        if size:
-            below = states[-1][..., :-1].index_select(0, sets.without[size])
-            new = arithmetic.times(shares.index_select(0, sets.members[size]), below).unflatten(
-                0, (-1, size)
-            )
-            new = arithmetic.over(arithmetic.total(new, 1), scale)
-            state = arithmetic.times(
-                arithmetic.plus(first, arithmetic.running_total(new, -1)), scale
-            )
-        else:
+    # X_S(k), in the order of the sets.
+    scales = arithmetic.running_product(allowed.index_select(0, sets.number), -1)
+    scales_by_size = scales.split(sets.counts)
+    starts_by_size = start.unsqueeze(-1).split(sets.counts)
+    # Of the sets of one size: before the first position, and after each.
+    states: list[Tensor] = []
+    for size, (scale, first) in enumerate(zip(scales_by_size, starts_by_size, strict=True)):
+        if size == 0:
             state = arithmetic.times(first, scale)
+        else:
+            # f_{j-1}(S - l), which q_{l,j} makes a state in which l has just occurred for the first time.
+            below = states[-1][..., :-1].index_select(0, sets.without[size])
+            by_member = arithmetic.times(shares.index_select(0, sets.members[size]), below)
+            completed_here = arithmetic.total(by_member.unflatten(0, (-1, size)), 1)
+            scaled = arithmetic.over(completed_here, scale)
+            completed_so_far = arithmetic.running_total(scaled, -1)
+            state = arithmetic.times(arithmetic.plus(first, completed_so_far), scale)
         states.append(torch.cat([first, state], dim=-1))
     every = torch.cat(states)
-    return every[..., :-1], every[
-        ..., -1
-    ].clone()  # not a view, which would keep the states of every stretch
+    # A copy, since a view would keep the states of every stretch.
+    last = every[..., -1].clone()
+    return every[..., :-1], last
 
 
 def _completed(before: Tensor, after: Tensor, sets: _Sets, arithmetic: Arithmetic) -> Tensor:
@@ -245,26 +305,36 @@ def _completed(before: Tensor, after: Tensor, sets: _Sets, arithmetic: Arithmeti
     `before` and `after` (2^n, B, T) are the states of the positions before and after each one.
     """
     slots = len(sets.counts) - 1
-    axes = (2,) * slots + before.shape[1:]  # one a class, the first class last
+    bags_and_positions = before.shape[1:]
+    # One axis a class, the first class last.
+    axes = (2,) * slots + bags_and_positions
     before = before.index_select(0, sets.place).view(axes)
-    after = after.index_select(0, sets.place.flip(0)).view(axes)  # by what a set lacks
-    for axis in range(slots):  # whether a class that occurred before occurs again does not matter
+    # b_k(S): in reverse, the number of a set is that of what it lacks.
+    after = after.index_select(0, sets.place.flip(0)).view(axes)
+    # Whether a class that occurred before occurs again does not matter.
+    for axis in range(slots):
         without, having = after.unbind(axis)
         after = torch.stack([without, arithmetic.plus(without, having)], dim=axis)
     sums = []
     for axis in reversed(range(slots)):
-        having = arithmetic.times(arithmetic.plus(*before.unbind(axis)), after.select(axis, 1))
-        sums.append(arithmetic.total(having.view(2 ** (slots - 1), *axes[-2:]), 0))
-    return torch.stack(
-        [*sums, arithmetic.total(arithmetic.times(before, after).view(2**slots, *axes[-2:]), 0)]
-    )
+        # The class of this axis occurs at the position, whether it occurred before or not.
+        before_either = arithmetic.plus(*before.unbind(axis))
+        having = arithmetic.times(before_either, after.select(axis, 1))
+        sums.append(arithmetic.total(having.view(2 ** (slots - 1), *bags_and_positions), 0))
+    with_background = arithmetic.times(before, after).view(2**slots, *bags_and_positions)
+    sums.append(arithmetic.total(with_background, 0))
+    return torch.stack(sums)
 
 
 def _sets(parts: Columns) -> _Sets:
-    slots, device = len(parts.shares) - 1, parts.shares.device
+    """Return the sets of the classes in the slots, on their device."""
+    slots = len(parts.shares) - 1
+    device = parts.shares.device
     # What is made of fake or wrapped tensors is not for later calls with others.
-    fake = transformed() or type(parts.shares) is not Tensor
-    return (_build_sets if fake else _cached_sets)(slots, device)
+    is_fake = transformed() or type(parts.shares) is not Tensor
+    if is_fake:
+        return _build_sets(slots, device)
+    return _cached_sets(slots, device)
 
 
 def _build_sets(slots: int, device: torch.device) -> _Sets:
@@ -272,22 +342,19 @@ def _build_sets(slots: int, device: torch.device) -> _Sets:
     contains = columns.contains(slots, device).long()
     number = contains.sum(dim=1).argsort(stable=True)
     place = number.argsort()
-    classes = contains[number].argsort(
-        dim=1, descending=True, stable=True
-    )  # the members of each set first
-    without = place[number.unsqueeze(1) ^ (1 << classes)]
+    members_first = contains[number].argsort(dim=1, descending=True, stable=True)
+    without = place[number.unsqueeze(1) ^ (1 << members_first)]
+
     counts = [math.comb(slots, size) for size in range(slots + 1)]
-    starts = [0, 0, *itertools.accumulate(counts)]  # where the sets begin that have one class less
-    return _Sets(
-        number,
-        place,
-        tuple(counts),
-        tuple(rows[:, :size].flatten() for size, rows in enumerate(classes.split(counts))),
-        tuple(
-            rows[:, :size].flatten() - starts[size]
-            for size, rows in enumerate(without.split(counts))
-        ),
-    )
+    # For each size, where the sets of one class less begin.
+    starts_below = [0, 0, *itertools.accumulate(counts)]
+    members_by_size = []
+    for size, members in enumerate(members_first.split(counts)):
+        members_by_size.append(members[:, :size].flatten())
+    without_by_size = []
+    for size, places in enumerate(without.split(counts)):
+        without_by_size.append(places[:, :size].flatten() - starts_below[size])
+    return _Sets(number, place, tuple(counts), tuple(members_by_size), tuple(without_by_size))
 
 
 _cached_sets = cache(_build_sets)

@@ -59,43 +59,43 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     values = values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
     values = values.to(columns.working_dtype(values)).clamp(min=FLOOR)
     if mask is not None:
+        # A masked position shows the background for certain.
         masked = ~mask.reshape(len(mask), 1, values.shape[-1])
-        values = torch.cat(
-            [values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)],
-            dim=1,
-        )
+        classes = values[:, :-1].masked_fill(masked, FLOOR)
+        background = values[:, -1:].masked_fill(masked, 0.0)
+        values = torch.cat([classes, background], dim=1)
     if values.shape[-1] == 0:
         return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
-    top = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1) == values.argmax(
-        dim=1, keepdim=True
-    )
-    others = torch.logsumexp(
-        torch.where(top, torch.full_like(values, FLOOR), values), dim=1, keepdim=True
-    )
-    likely = top & (values > math.log(0.5))
-    small = torch.where(likely, torch.full_like(values, -1.0), values)
-    from_rest = torch.log((-others).clamp(min=torch.finfo(values.dtype).tiny))
-    from_self = torch.where(
-        small < _SMALL,
-        small + torch.exp(small) / 2,
-        torch.log(-torch.log1p(-torch.exp(small.clamp(min=_SMALL)))),
-    )
-    rate = torch.where(likely, from_rest, from_self)
-    return torch.logsumexp(rate[:, :-1], dim=-1)
+
+    channel = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1)
+    is_largest = channel == values.argmax(dim=1, keepdim=True)
+    is_likely = is_largest & (values > math.log(0.5))
+    # 1 - p of a likely channel cancels. It is the sum of the other channels instead.
+    others = torch.where(is_largest, torch.full_like(values, FLOOR), values)
+    log_rest = torch.logsumexp(others, dim=1, keepdim=True)
+    log_rate_by_rest = torch.log((-log_rest).clamp(min=torch.finfo(values.dtype).tiny))
+    # Any value in place of a likely one, whose derivative would be infinite.
+    log_p = torch.where(is_likely, torch.full_like(values, -1.0), values)
+    log_rate = torch.where(is_likely, log_rate_by_rest, _log_rate_of_unlikely(log_p))
+    return torch.logsumexp(log_rate[:, :-1], dim=-1)
+
+
+def _log_rate_of_unlikely(log_p: Tensor) -> Tensor:
+    """Return log(-log(1 - p)) from log p, for p of at most 1/2."""
+    by_series = log_p + torch.exp(log_p) / 2
+    by_definition = torch.log(-torch.log1p(-torch.exp(log_p.clamp(min=_SMALL))))
+    return torch.where(log_p < _SMALL, by_series, by_definition)
 
 
 def _log_present(log_rate: Tensor) -> Tensor:
     """Return log(1 - exp(-r)) from log r."""
-    safe = log_rate.clamp(min=_SMALL)
-    return torch.where(
-        log_rate < _SMALL,
-        log_rate - torch.exp(log_rate) / 2,
-        torch.log(-torch.expm1(-torch.exp(safe))),
-    )
+    by_series = log_rate - torch.exp(log_rate) / 2
+    by_definition = torch.log(-torch.expm1(-torch.exp(log_rate.clamp(min=_SMALL))))
+    return torch.where(log_rate < _SMALL, by_series, by_definition)
 
 
 def _restored(value: Tensor, log_probs: Tensor) -> Tensor:
     """Return logarithms with infinities where the floor stands for them, on both sides, in the type of results."""
-    return -columns.floor_to_infinity(-columns.floor_to_infinity(value)).to(
-        columns.result_dtype(log_probs)
-    )
+    value = columns.floor_to_infinity(value)
+    value = -columns.floor_to_infinity(-value)
+    return value.to(columns.result_dtype(log_probs))

@@ -33,8 +33,10 @@ _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
 class _Group(NamedTuple):
     """Bags with label sets of one size."""
 
-    bags: np.ndarray  # (G,), their numbers
-    rows: np.ndarray  # (n + 1, G), of their required classes, then of the background, in the values as (B (C+1), K)
+    bags: np.ndarray
+    """(G,), their numbers."""
+    rows: np.ndarray
+    """(n + 1, G), of their required classes, then of the background, in the values as (B (C+1), K)."""
 
 
 def solve(
@@ -48,14 +50,16 @@ def solve(
     """
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
     if mask is not None:
+        # A masked position shows the background for certain.
         probs.masked_fill_(~mask.unsqueeze(1), 0.0)
         probs[:, -1].masked_fill_(~mask, 1.0)
-    log_prob, slope = _solve_groups(
-        _groups(labels, values.shape[-1]), probs, normalise=normalise, gradient=gradient
-    )
-    if slope is not None and mask is not None:
+    groups = _groups(labels, values.shape[-1])
+    log_prob, slope = _solve_groups(groups, probs, normalise=normalise, gradient=gradient)
+    if slope is None:
+        return log_prob, None
+    if mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
-    return log_prob, None if slope is None else slope.to(values.dtype)
+    return log_prob, slope.to(values.dtype)
 
 
 def _solve_groups(
@@ -67,58 +71,75 @@ def _solve_groups(
     flat = probs.view(-1, probs.shape[-1])
     chosen = flat.index_select(0, rows)
     own, others = _sums(groups, probs, order)
+
     shares = chosen.split([group.rows.size for group in groups])
     totals = own.split([len(group.bags) for group in groups])
-    with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
-        results = [
-            _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
-            for group, share, total in zip(groups, shares, totals, strict=True)
-        ]
-    ratio, error = map(np.concatenate, zip(*results, strict=True))
+    ratios = []
+    errors = []
+    # Divisions by 0 belong to bags that are solved again.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for group, share, total in zip(groups, shares, totals, strict=True):
+            # It overwrites `chosen` by the posterior, if that is asked for.
+            group_share = share.view(*group.rows.shape, -1)
+            ratio, error = _series(group_share, total, gradient=gradient)
+            ratios.append(ratio)
+            errors.append(error)
     scale = -torch.div(others, own).log1p_() if normalise else own.log()
-    value = ratio + scale.sum(dim=-1, dtype=torch.float64).numpy()
-    tolerance, most = _TOLERANCE[probs.dtype]
-    accepted = np.minimum(
-        tolerance * np.nan_to_num(np.maximum(np.abs(value), 1.0), nan=1.0, posinf=1.0), most
-    )
-    sure = (
-        (error <= accepted) & np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
-    )
+    value = np.concatenate(ratios) + scale.sum(dim=-1, dtype=torch.float64).numpy()
+    is_sure = _is_sure(value, np.concatenate(errors), own)
     log_prob = torch.empty(len(probs), dtype=torch.float64)
-    log_prob.numpy()[order] = np.where(sure, value, np.nan)
+    log_prob.numpy()[order] = np.where(is_sure, value, np.nan)
     if not gradient:
         return log_prob, None
+    # From logits the softmax is subtracted from the posterior.
     before = flat.neg_() if normalise else flat.zero_()
     return log_prob, before.index_add_(0, rows, chosen).view_as(probs)
+
+
+def _is_sure(value: np.ndarray, error: np.ndarray, own: Tensor) -> np.ndarray:
+    """Return (B,) bool, where values of log Prb (B,) with bounds of their errors (B,) are certified.
+
+    `own` (B, K) is the probability of L and the background, in the type in which probabilities were computed.
+    """
+    tolerance, most = _TOLERANCE[own.dtype]
+    size = np.maximum(np.abs(value), 1.0)
+    accepted = np.minimum(tolerance * np.nan_to_num(size, nan=1.0, posinf=1.0), most)
+    has_full_precision = own.amin(dim=-1).numpy() > _SMALL[own.dtype]
+    sure: np.ndarray = (error <= accepted) & np.isfinite(value) & has_full_precision
+    return sure
 
 
 def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return (B, K) each, in the order of the groups: the probability of L and the background, and of the others."""
     dtype = np.float32 if probs.dtype == torch.float32 else np.float64
-    selected = np.zeros((2, probs.shape[0] * probs.shape[1]), dtype)
+    # Which rows belong to L and the background of their bag, and which to other classes.
+    is_selected = np.zeros((2, probs.shape[0] * probs.shape[1]), dtype)
     for group in groups:
-        selected[0, group.rows] = 1.0
-    np.subtract(1.0, selected[0], out=selected[1])
-    sums = torch.bmm(torch.from_numpy(selected).view(2, *probs.shape[:2]).transpose(0, 1), probs)
+        is_selected[0, group.rows] = 1.0
+    np.subtract(1.0, is_selected[0], out=is_selected[1])
+    selected = torch.from_numpy(is_selected).view(2, *probs.shape[:2]).transpose(0, 1)
+    sums = torch.bmm(selected, probs)
     own, others = sums.index_select(0, torch.from_numpy(order)).unbind(dim=1)
     return own, others
 
 
 def _groups(labels: Tensor, positions: int) -> list[_Group]:
     """Return groups of bags of one |L|, within GROUP."""
-    held, channels = labels.numpy(), labels.shape[1] + 1
+    held = labels.numpy()
+    channels = held.shape[1] + 1
     sizes = held.sum(axis=1)
     groups = []
     for size in np.flatnonzero(np.bincount(sizes)):
         bags = np.flatnonzero(sizes == size)
         rows = np.empty((size + 1, len(bags)), dtype=np.int64)
-        rows[:-1] = held[bags].nonzero()[1].reshape(len(bags), size).T
+        _, classes = held[bags].nonzero()
+        rows[:-1] = classes.reshape(len(bags), size).T
         rows[-1] = channels - 1
         rows += bags * channels
-        most = max(1, GROUP // (max(1, positions) << int(size)))
-        groups += [
-            _Group(bags[i : i + most], rows[:, i : i + most]) for i in range(0, len(bags), most)
-        ]
+        bags_at_once = max(1, GROUP // (max(1, positions) << int(size)))
+        for begin in range(0, len(bags), bags_at_once):
+            part = slice(begin, begin + bags_at_once)
+            groups.append(_Group(bags[part], rows[:, part]))
     return groups
 
 
@@ -129,43 +150,47 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     their sum, up to rounding: R is a ratio of two products over positions, and any divisor cancels.
     """
     channels, bags, positions = share.shape
-    if channels - 1 > positions:
+    classes = channels - 1
+    if classes > positions:
+        # Impossible: no error is certified.
         return np.zeros(bags), np.full(bags, np.inf)
-    allowed, allowed_transposed, sign = _sets(channels - 1)
-    length = positions if channels - 1 <= ONE_STRETCH else max(1, GROUP >> channels - 1)
+    allowed, allowed_transposed, sign = _sets(classes)
+    length = positions if classes <= ONE_STRETCH else max(1, GROUP >> classes)
     stretches = list(zip(share.split(length, dim=-1), total.split(length, dim=-1), strict=True))
-    remaining = _remaining(*stretches[0], allowed)
-    absent = remaining.prod(dim=-1).numpy()  # (2^n, G); what underflows here is far below the error
-    for stretch in stretches[1:]:
-        absent *= _remaining(*stretch, allowed).prod(dim=-1).numpy()
+    first_share, first_total = stretches[0]
+    remaining = _remaining(first_share, first_total, allowed)
+    # A_T, (2^n, G). What underflows here is far below the error.
+    absent = remaining.prod(dim=-1).numpy()
+    for part, part_total in stretches[1:]:
+        absent *= _remaining(part, part_total, allowed).prod(dim=-1).numpy()
     terms = absent * sign
     root = terms.sum(axis=0)
     condition = absent.sum(axis=0) / np.maximum(root, 0.0)
     ratio = np.log(np.maximum(root, 0.0) / absent[0])
+
     if gradient:
         weights = torch.from_numpy(terms / root).unsqueeze(-1)
         for part, part_total in stretches:
+            # A single stretch has what remains from above.
             if len(stretches) > 1:
                 remaining = _remaining(part, part_total, allowed)
-            if (
-                not absent.all()
-            ):  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
+            if not absent.all():
+                # 0 / 0 stands for 0: what is 0 at a position has no share to lose there.
                 remaining.clamp_(min=torch.finfo(torch.float64).tiny)
             slopes = torch.div(weights, remaining, out=remaining)
-            part.mul_(
-                torch.mm(allowed_transposed, slopes.view(len(terms), -1))
-                .view_as(part)
-                .div_(part_total)
-            )
+            by_channel = torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part)
+            part.mul_(by_channel.div_(part_total))
     # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
     # each. The sum over sets and the division by it round some more.
-    rounding = (positions * (channels + 1) / 2 + channels + 15) * torch.finfo(torch.float64).eps
+    roundings = positions * (channels + 1) / 2 + channels + 15
+    rounding = roundings * torch.finfo(torch.float64).eps
     return ratio, condition * rounding
 
 
 def _remaining(share: Tensor, total: Tensor, allowed: Tensor) -> Tensor:
     """Return (2^n, G, K), the share of the classes outside T and of the background, for every set T."""
-    return torch.mm(allowed, (share / total.double()).view(len(share), -1)).view(-1, *total.shape)
+    shares = (share / total.double()).view(len(share), -1)
+    return torch.mm(allowed, shares).view(-1, *total.shape)
 
 
 @cache
@@ -176,5 +201,6 @@ def _sets(size: int) -> tuple[Tensor, Tensor, np.ndarray]:
     """
     members = contains(size)
     allowed = functional.pad((~members).double(), (0, 1), value=1.0)
-    sign = 1.0 - 2.0 * (members.sum(dim=1, keepdim=True) % 2).double()
+    is_odd = (members.sum(dim=1, keepdim=True) % 2).double()
+    sign = 1.0 - 2.0 * is_odd
     return allowed, allowed.T.contiguous(), sign.numpy()

@@ -34,11 +34,12 @@ class AttentionPooling(BagNetwork):
 
     def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
         bag, log_attention = self.pool(features, present)
-        relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
-        logits = bag.unsqueeze(2) + relative
-        background = (0, 0, 0, 1)
+        relative_attention = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
+        logits = bag.unsqueeze(2) + relative_attention
         # The relative attention is -inf at masked positions, where logits must be finite.
-        return F.pad(logits.masked_fill(~present.unsqueeze(1), 0), background)
+        logits = logits.masked_fill(~present.unsqueeze(1), 0)
+        # The background, one channel more, is 0.
+        return F.pad(logits, (0, 0, 0, 1))
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""
@@ -78,8 +79,10 @@ class GatedAttention(AttentionPooling):
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         gated = self.v(embedded).tanh() * self.u(embedded).sigmoid()
-        log_attention = masked_log_softmax(self.w(gated).transpose(1, 2), mask)
-        return class_logits(log_attention.exp() @ embedded, self.head), log_attention
+        scores = self.w(gated).transpose(1, 2)
+        log_attention = masked_log_softmax(scores, mask)
+        pooled = log_attention.exp() @ embedded
+        return class_logits(pooled, self.head), log_attention
 
 
 class DSMIL(AttentionPooling):
@@ -107,14 +110,19 @@ class DSMIL(AttentionPooling):
         initialise(self, seed)
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.instance(embedded).transpose(1, 2).masked_fill(~mask.unsqueeze(1), -math.inf)
-        largest, critical = scores.max(dim=2)
+        instance_logits = self.instance(embedded).transpose(1, 2)
+        instance_logits = instance_logits.masked_fill(~mask.unsqueeze(1), -math.inf)
+        largest, critical = instance_logits.max(dim=2)
+
         queries = self.query(embedded).tanh()
-        critical_queries = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, queries.shape[2]))
-        likeness = critical_queries @ queries.transpose(1, 2) / math.sqrt(queries.shape[2])
+        width = queries.shape[2]
+        # (B, C, Q): for each class the query of its critical instance.
+        critical_queries = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, width))
+        likeness = critical_queries @ queries.transpose(1, 2) / math.sqrt(width)
         log_attention = masked_log_softmax(likeness, mask)
         pooled = log_attention.exp() @ self.value(embedded)
-        return (largest + class_logits(pooled, self.head)) / 2, log_attention
+        bag_stream = class_logits(pooled, self.head)
+        return (largest + bag_stream) / 2, log_attention
 
 
 class SetTransformer(AttentionPooling):
@@ -135,7 +143,8 @@ class SetTransformer(AttentionPooling):
         self, inputs: int, num_classes: int, seed: int, width: int = 64, heads: int = 4
     ) -> None:
         super().__init__()
-        self.width, self.heads = width, heads
+        self.width = width
+        self.heads = heads
         self.embed = nn.Linear(inputs, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.joined = nn.Linear(width, width)
@@ -157,7 +166,7 @@ class SetTransformer(AttentionPooling):
         x = self.embed(embedded)
         x = self.norms[0](x + attend(x, mask, self.qkv, self.joined, self.heads))
         x = self.norms[1](x + self.feed(x))
-        log_attention = masked_log_softmax(
-            self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width), mask
-        )
-        return class_logits(log_attention.exp() @ self.value(x), self.head), log_attention
+        scores = self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width)
+        log_attention = masked_log_softmax(scores, mask)
+        pooled = log_attention.exp() @ self.value(x)
+        return class_logits(pooled, self.head), log_attention

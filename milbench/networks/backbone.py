@@ -16,10 +16,9 @@ from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
 """What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
-_MEAN, _SCALE = (
-    (0.485, 0.456, 0.406),
-    (0.229, 0.224, 0.225),
-)  # of ImageNet's pixels, as torchvision's weights expect
+# Of ImageNet's pixels, as torchvision's weights expect.
+_MEAN = (0.485, 0.456, 0.406)
+_SCALE = (0.229, 0.224, 0.225)
 
 
 @cache
@@ -66,6 +65,7 @@ class Backbone(Network):
         from torchvision import models
 
         super().__init__()
+        # torchvision draws its weights from the global generator.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(generator("backbone", seed).get_state())
             original = models.get_model(name, weights=None)
@@ -73,17 +73,10 @@ class Backbone(Network):
             if not self.geometry:
                 raise UsageError(f"stride = {stride} leaves no layer of {name}")
             if weights:
-                _fill(
-                    original,
-                    read_weights(Path(weights)),
-                    tuple(f"{stage}." for stage in stages),
-                    name,
-                )
+                prefixes = tuple(f"{stage}." for stage in stages)
+                _fill(original, read_weights(Path(weights)), prefixes, name)
             self.body = nn.Sequential(*stages.values())
-            width = next(
-                layer.channels for layer in reversed(self.geometry) if layer.channels
-            )  # that of the last sum
-            self.head = nn.Conv2d(width, num_classes + 1, 1)
+            self.head = nn.Conv2d(_last_channels(self.geometry), num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
                 setattr(module, "p", 0.0)  # noqa: B010 a module of any kind
@@ -109,14 +102,15 @@ def fetch_weights(name: str, root: Path) -> Path:
     from torchvision import models
 
     url = str(models.get_model_weights(name).DEFAULT.url)
-    file = root / "weights" / url.rpartition("/")[2]
+    _, _, file_name = url.rpartition("/")
+    file = root / "weights" / file_name
+    _, _, hash_prefix = file.stem.rpartition("-")
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            download_url_to_file(
-                url, str(file), hash_prefix=file.stem.rpartition("-")[2], progress=False
-            )
-        except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
+            download_url_to_file(url, str(file), hash_prefix=hash_prefix, progress=False)
+        # A wrong hash is a RuntimeError.
+        except (OSError, RuntimeError) as error:
             raise UsageError(
                 f"cannot fetch the weights of {name} into {file.parent}: {error}"
             ) from error
@@ -139,46 +133,57 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UsageError(
             f"{path} cannot be read as weights: it holds more than tensors, or is damaged"
         ) from None
-    if not isinstance(weights, dict) or not all(
+    is_state_dict = isinstance(weights, dict) and all(
         isinstance(value, Tensor) for value in weights.values()
-    ):
+    )
+    if not is_state_dict:
         raise UsageError(
             f"{path} holds no state_dict, expected tensors by the names of a network's parameters"
         )
-    return weights
+    tensors: dict[str, Tensor] = weights
+    return tensors
 
 
 def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
     """Return the stages before the pooling or a stride that is too large, by names in a state_dict; their geometry."""
+    # The stages of some families are children of the network itself, those of others of its `features`.
+    container = network
+    prefix = ""
     features = getattr(network, "features", None)
-    prefix, container = (
-        ("features.", features) if isinstance(features, nn.Module) else ("", network)
-    )
+    if isinstance(features, nn.Module):
+        container = features
+        prefix = "features."
     stages: dict[str, nn.Module] = {}
     geometry: tuple[Layer, ...] = ()
     for name, stage in container.named_children():
         if name == "avgpool":
             break
-        layers = (*geometry, *layers_on_path(stage))
-        if math.prod(layer.stride for layer in layers) > stride:
+        longer = (*geometry, *layers_on_path(stage))
+        if math.prod(layer.stride for layer in longer) > stride:
             break
-        stages[prefix + name], geometry = stage, layers
+        stages[prefix + name] = stage
+        geometry = longer
     return stages, geometry
+
+
+def _last_channels(geometry: tuple[Layer, ...]) -> int:
+    """Return the channels that the last convolution gives; a pooling, which has 0, keeps those before it."""
+    return next(layer.channels for layer in reversed(geometry) if layer.channels)
 
 
 def _fill(
     network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str
 ) -> None:
     """Load the weights of the stages, those whose names begin with one of `stages`."""
+    own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
     try:
-        kept_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
-        missing = network.load_state_dict(kept_weights, strict=False).missing_keys
-    except RuntimeError as error:  # of shapes; it names the weight
+        missing = network.load_state_dict(own_weights, strict=False).missing_keys
+    # Of shapes; it names the weight.
+    except RuntimeError as error:
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
-    # Files of early versions lack the numbers of batches, and nothing depends on them.
-    if absent := [
-        key for key in missing if key.startswith(stages) and not key.endswith("num_batches_tracked")
-    ]:
-        raise UsageError(
-            f"the weights have no {absent[0]!r}, expected the state_dict of torchvision's {name}"
-        )
+    for key in missing:
+        # Files of early versions lack the numbers of batches, and nothing depends on them.
+        if key.startswith(stages) and not key.endswith("num_batches_tracked"):
+            raise UsageError(
+                f"the weights have no {key!r}, expected the state_dict of torchvision's {name}"
+            )

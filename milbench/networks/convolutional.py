@@ -32,7 +32,8 @@ class AllConvolutional(Network):
         body: list[nn.Module] = []
         for layer in hidden:
             body.append(nn.Conv2d(inputs, *layer, bias=not batch_norm))
-            body += [nn.BatchNorm2d(layer.channels)] if batch_norm else []
+            if batch_norm:
+                body.append(nn.BatchNorm2d(layer.channels))
             body.append(nn.LeakyReLU(SLOPE))
             inputs = layer.channels
         self.body = nn.Sequential(*body)
@@ -45,20 +46,42 @@ class AllConvolutional(Network):
 
 
 class Classifier(AllConvolutional):
-    """The same for losses with the head "class", which ignore the background: its channel, the last one, is 0."""
+    """The same for losses with the head "class", which ignore the background: its channel, the last one, is 0.
+
+    Its last layer has C channels.
+    """
 
     def forward(self, images: Tensor) -> Tensor:
-        return nn.functional.pad(super().forward(images), (0, 0, 0, 0, 0, 1))
+        class_logits = super().forward(images)
+        return nn.functional.pad(class_logits, (0, 0, 0, 0, 0, 1))
+
+
+HOUSE_NUMBER_CHANNELS = {
+    "small": (48, 64, 96),
+    "medium": (96, 128, 192),
+    "large": (128, 192, 256),
+}
+"""The channels of the first, middle and last three of nine layers."""
 
 
 def _house_numbers(size: str, inputs: int, num_classes: int, seed: int) -> Network:
     """Make the ten 5x5 convolutions of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: 64 pixels give 28 positions."""
-    a, b, c = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}[size]
-    layers = [*(Layer(a, 5, padding=2),) * 3, Layer(b, 5, stride=2, padding=2), *(Layer(b, 5, padding=2),) * 2,
-              *(Layer(c, 5, padding=2),) * 3, Layer(num_classes + 1, 5)]  # fmt: skip
+    first, middle, last = HOUSE_NUMBER_CHANNELS[size]
+    layers = [
+        Layer(first, 5, padding=2),
+        Layer(first, 5, padding=2),
+        Layer(first, 5, padding=2),
+        Layer(middle, 5, stride=2, padding=2),
+        Layer(middle, 5, padding=2),
+        Layer(middle, 5, padding=2),
+        Layer(last, 5, padding=2),
+        Layer(last, 5, padding=2),
+        Layer(last, 5, padding=2),
+        Layer(num_classes + 1, 5),
+    ]
     return AllConvolutional(layers, inputs, seed)
 
 
 HOUSE_NUMBERS: dict[str, NetworkMaker] = {
-    size: partial(_house_numbers, size) for size in ("small", "medium", "large")
+    size: partial(_house_numbers, size) for size in HOUSE_NUMBER_CHANNELS
 }

@@ -18,12 +18,18 @@ def initialise(network: nn.Module, seed: int) -> None:
     parameter has a generator of its own, seeded by `seed` and the name of the parameter: two networks have equal
     weights wherever names and shapes agree, whatever the global state of torch.
     """
-    with torch.no_grad():
-        for name, layer in network.named_modules():
-            if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
-                for kind, parameter in layer.named_parameters():
-                    noise = torch.randn(
-                        parameter.shape, generator=generator("weights", seed, name, kind)
-                    )
-                    fan_in = layer.get_parameter(kind.replace("bias", "weight"))[0].numel()
-                    parameter.copy_(1 / math.sqrt(fan_in) * noise)
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
+            _initialise_layer(layer, name, seed)
+
+
+@torch.no_grad()
+def _initialise_layer(layer: nn.Module, name: str, seed: int) -> None:
+    """Draw the weights and biases of one layer, in place."""
+    for kind, parameter in layer.named_parameters():
+        rng = generator("weights", seed, name, kind)
+        noise = torch.randn(parameter.shape, generator=rng)
+        # A bias has the fan-in of its weights.
+        weights = layer.get_parameter(kind.replace("bias", "weight"))
+        fan_in = weights[0].numel()
+        parameter.copy_(1 / math.sqrt(fan_in) * noise)

@@ -1,6 +1,5 @@
 """A perceptron that is applied to each instance of a bag of unordered instances."""
 
-from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
@@ -29,13 +28,14 @@ class InstanceMLP(Network):
         layers: Annotated[int, Field(ge=0)] = 1,
     ) -> None:
         super().__init__()
-        linear = [
-            nn.Linear(n, m) for n, m in pairwise([inputs, *[hidden] * layers, num_classes + 1])
-        ]
-        self.body = nn.Sequential(
-            *(module for layer in linear[:-1] for module in (layer, nn.LeakyReLU(SLOPE)))
-        )
-        self.head = linear[-1]
+        body: list[nn.Module] = []
+        width = inputs
+        for _ in range(layers):
+            body.append(nn.Linear(width, hidden))
+            body.append(nn.LeakyReLU(SLOPE))
+            width = hidden
+        self.body = nn.Sequential(*body)
+        self.head = nn.Linear(width, num_classes + 1)
         initialise(self, seed)
 
     def forward(self, instances: Tensor) -> Tensor:

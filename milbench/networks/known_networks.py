@@ -48,9 +48,8 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
     makers = _task_makers(task, head)
     if reference == "default":
         if not makers:
-            raise UsageError(
-                f"{task.name} has no network" + f" for losses with the head {head}" * bool(head)
-            )
+            condition = f" for losses with the head {head}" if head else ""
+            raise UsageError(f"{task.name} has no network{condition}")
         return next(iter(makers))
     if reference in makers or _is_torchvision(task, reference):
         return reference
@@ -69,9 +68,13 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
     makers = _task_makers(task, head)
     if name in makers:
         return makers[name]
-    if name not in networks().entries and not _is_torchvision(task, name):
+    maker: NetworkMaker
+    if _is_torchvision(task, name):
+        maker = partial(Backbone, name)
+    elif name in networks().entries:
+        maker = networks().get(name)
+    else:
         raise _unsuitable(task, name, head)
-    maker = partial(Backbone, name) if _is_torchvision(task, name) else networks().get(name)
     if head and head not in loss_heads(maker):
         raise _unsuitable(task, name, head)
     return maker
@@ -103,9 +106,12 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
     if encoder:
         revision += f" on {encoder} {network_source(task, encoder)[0]}"
     if name in _task_makers(task, head):
-        return revision, ""  # that of the task tells its file
+        # The task tells its file.
+        return revision, ""
     if _is_torchvision(task, name):
-        return f"{revision} of torchvision {version('torchvision').partition('+')[0]}", ""
+        # Without what tells builds of one version apart, as in 0.21.0+cpu.
+        release, _, _ = version("torchvision").partition("+")
+        return f"{revision} of torchvision {release}", ""
     entry = networks().entry(name)
     return f"{revision}{entry.record.digest}", entry.source
 
@@ -231,23 +237,20 @@ def _is_torchvision(task: TaskOrClass, name: str) -> bool:
 
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
     """Return the error that a network does not suit a task and head, or does not exist, with those that suit."""
-    suitable, files = (
-        suitable_networks(task, head),
-        [] if name in networks().entries else python_files(),
-    )
-    problem = (
-        f"{name!r} is no network for {task.name}" + f" and a loss with the head {head}" * bool(head)
-    )
-    torchvision = (
-        ", and torchvision's, such as resnet18"
-        if task.bag_kind == "images" and head != "class"
-        else ""
-    )
-    others = ""
+    suitable = suitable_networks(task, head)
+    known = ", ".join(suitable) or "none"
+    if task.bag_kind == "images" and head != "class":
+        known += ", and torchvision's, such as resnet18"
     if head == "softmax":
-        also = [one for one in suitable_networks(task, "sigmoid") if one not in suitable]
-        others = f"; for losses with the head sigmoid also {', '.join(also)}" if also else ""
+        with_sigmoid = suitable_networks(task, "sigmoid")
+        others = [other for other in with_sigmoid if other not in suitable]
+        if others:
+            known += f"; for losses with the head sigmoid also {', '.join(others)}"
+
+    # A name that is registered is no misspelt file.
+    files = [] if name in networks().entries else python_files()
     similar = hint(name, [*suitable, *files])
+    condition = f" and a loss with the head {head}" if head else ""
     return UsageError(
-        f"{problem}{similar} (there are: {', '.join(suitable) or 'none'}{torchvision}{others})"
+        f"{name!r} is no network for {task.name}{condition}{similar} (there are: {known})"
     )

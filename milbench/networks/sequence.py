@@ -4,6 +4,7 @@ A batch of sequences is (B, F, T): F features in each of T frames. Where a seque
 are NaN: a network that does not leave them out is found at once, by logits that are not finite.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,16 +20,19 @@ from milbench.errors import UsageError
 from milbench.networks.initialisation import SLOPE, initialise
 
 Count = Annotated[int, Field(ge=1)]
-PADDING = float("nan")  # the value of frames that a shorter sequence lacks
+PADDING = float("nan")
+"""The value of frames that a shorter sequence lacks."""
 
 
 def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
     """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i."""
-    if len({frames.shape for frames in sequences}) == 1:
-        return torch.stack(list(sequences))  # one copy, not one for each
-    return pad_sequence(
-        [frames.T for frames in sequences], batch_first=True, padding_value=PADDING
-    ).transpose(1, 2)
+    have_one_shape = len({frames.shape for frames in sequences}) == 1
+    if have_one_shape:
+        # Quicker: one copy, not one for each sequence.
+        return torch.stack(list(sequences))
+    time_first = [frames.T for frames in sequences]
+    padded = pad_sequence(time_first, batch_first=True, padding_value=PADDING)
+    return padded.transpose(1, 2)
 
 
 class SequenceNetwork(Network):
@@ -43,6 +47,7 @@ class SequenceNetwork(Network):
         self.stride = stride
 
     def forward(self, frames: Tensor) -> Tensor:
+        # Up to a whole number of blocks.
         missing = -frames.shape[2] % self.stride
         frames = nn.functional.pad(frames, (0, missing), value=PADDING)
         present = ~frames[:, :1].isnan()
@@ -52,7 +57,8 @@ class SequenceNetwork(Network):
         """Return (B, K) bool, True at blocks with a frame of a sequence, of bags with a mask (B, T) of frames."""
         if bags.mask is None:
             return None
-        padded = nn.functional.pad(bags.mask, (0, -bags.mask.shape[1] % self.stride))
+        missing = -bags.mask.shape[1] % self.stride
+        padded = nn.functional.pad(bags.mask, (0, missing))
         present: Tensor = padded.unflatten(1, (-1, self.stride)).any(dim=2)
         return present
 
@@ -70,11 +76,13 @@ class SequenceNetwork(Network):
             >>> SequenceGRU(inputs=32, num_classes=2, seed=0, stride=4).position_centres(height=32, width=10)
             (tensor([16.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
         """
-        row, blocks = torch.tensor([height / 2], dtype=torch.float64), -(-width // self.stride)
+        row = torch.tensor([height / 2], dtype=torch.float64)
+        blocks = math.ceil(width / self.stride)
         return row, self.stride * (torch.arange(blocks).double() + 0.5)
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor]:
-        return self.position_centres(*bags.instances.shape[-2:])
+        height, width = bags.instances.shape[-2:]
+        return self.position_centres(height, width)
 
 
 class SequenceConvolutional(SequenceNetwork):
@@ -95,23 +103,22 @@ class SequenceConvolutional(SequenceNetwork):
         self, inputs: int, num_classes: int, seed: int, stride: Count = 4, width: Count = 48
     ) -> None:
         super().__init__(stride)
-        if stride & (stride - 1):
-            raise UsageError(
-                f"stride = {stride}: expected a power of 2, such as {1 << stride.bit_length() - 1}"
-            )
         halvings = stride.bit_length() - 1
-        self.body = nn.ModuleList([
-            nn.Conv1d(inputs, width, 5, padding=2),
-            *(nn.Conv1d(width, width, 4, stride=2, padding=1) for _ in range(halvings)),
-            nn.Conv1d(width, width, 3, padding=1),
-        ])  # fmt: skip
+        power_of_two = 2**halvings
+        if stride != power_of_two:
+            raise UsageError(f"stride = {stride}: expected a power of 2, such as {power_of_two}")
+        first = nn.Conv1d(inputs, width, 5, padding=2)
+        halving = [nn.Conv1d(width, width, 4, stride=2, padding=1) for _ in range(halvings)]
+        last = nn.Conv1d(width, width, 3, padding=1)
+        self.body = nn.ModuleList([first, *halving, last])
         self.head = nn.Conv1d(width, num_classes + 1, 3, padding=1)
         initialise(self, seed)
 
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
         for layer in self.body:
             frames = nn.functional.leaky_relu(layer(frames), SLOPE)
-            if frames.shape[2] < present.shape[2]:
+            is_halved = frames.shape[2] < present.shape[2]
+            if is_halved:
                 present = present.unflatten(2, (-1, 2)).any(dim=3)
             frames = frames.masked_fill(~present, 0)
         logits: Tensor = self.head(frames)
@@ -143,17 +150,19 @@ class SequenceGRU(SequenceNetwork):
         initialise(self, seed)
 
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
+        # (B, K, F * stride), the frames of each block side by side.
         blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
-        block_present = present[:, 0, :: self.stride]
-        place = torch.arange(block_present.shape[1], device=present.device)
-        turned = torch.where(
-            block_present, block_present.sum(dim=1, keepdim=True) - 1 - place, place
-        ).unsqueeze(2)
+        # A block is present if its first frame is, since frames are missing at the end alone.
+        is_present = present[:, 0, :: self.stride]
+        number = torch.arange(is_present.shape[1], device=present.device)
+        last = is_present.sum(dim=1, keepdim=True) - 1
+        # Where each block stands in reverse order. Those behind the end of a sequence stay there.
+        reverse = torch.where(is_present, last - number, number).unsqueeze(2)
+
         ahead, _ = self.forwards(blocks)
-        back, _ = self.backwards(
-            blocks.gather(1, turned.expand_as(blocks))
-        )  # each sequence from its last block on
-        logits: Tensor = self.head(
-            torch.cat([ahead, back.gather(1, turned.expand_as(back))], dim=2)
-        )
+        reversed_blocks = blocks.gather(1, reverse.expand_as(blocks))
+        back, _ = self.backwards(reversed_blocks)
+        # The same permutation restores the order.
+        back = back.gather(1, reverse.expand_as(back))
+        logits: Tensor = self.head(torch.cat([ahead, back], dim=2))
         return logits.transpose(1, 2)

@@ -1,10 +1,10 @@
-"""What instances go through before a network, so that any network gets them alike."""
+"""How instances are scaled before a network sees them, so that every network gets them alike."""
 
 import torch
 from torch import Tensor, nn
 
 ROUNDING = 1e-7
-"""A spread of a smaller share of the mean is one of rounding: numbers of 32 bits are off by 6e-8 of their size."""
+"""A spread below this share of the mean may come from rounding: float32 numbers are off by up to 6e-8 of their size."""
 LEAST_CONTRAST = 1 / 32
 """Smallest standard deviation that an image in [0, 1] is divided by: eight of 256 levels."""
 
@@ -26,9 +26,9 @@ class StandardiseFeatures(nn.Module):
         self.register_buffer("divisor", divisors(mean, spread).float())
 
     def forward(self, instances: Tensor) -> Tensor:
-        return (instances - self.mean).div_(
-            self.divisor
-        )  # in place: a batch may take half a gigabyte
+        centred = instances - self.mean
+        # In place, since a batch may take half a gigabyte.
+        return centred.div_(self.divisor)
 
 
 class StandardiseImages(nn.Module):

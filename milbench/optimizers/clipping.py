@@ -21,13 +21,17 @@ class GradientNorm:
         if self.rule in ("none", "rms"):
             return torch.zeros((), dtype=torch.bool)
         if self.rule == "max":
-            return torch.nn.utils.clip_grad_norm_(parameters, self.number) > self.number
-        gradients = [p.grad for p in parameters if p.grad is not None]
+            norm_before = torch.nn.utils.clip_grad_norm_(parameters, self.number)
+            return norm_before > self.number
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
+        # The length of 1 of the rule `unit`.
         target = torch.ones_like(norm)
         if self.rule == "quantile":
             self._norms = torch.cat([self._norms.to(norm.device), norm.reshape(1)])
-            target = torch.minimum(norm, torch.quantile(self._norms, self.number).to(norm))
+            limit = torch.quantile(self._norms, self.number).to(norm)
+            target = torch.minimum(norm, limit)
+        # A gradient of 0 has no direction, and stays.
         factor = torch.where(norm > 0, target / norm, 1.0)
         for gradient in gradients:
             gradient.mul_(factor)

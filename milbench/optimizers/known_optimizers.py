@@ -32,16 +32,16 @@ def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
         optimizer: torch.optim.Optimizer = cls(model.parameters(), **accepted, **fixed)
         return optimizer
 
-    make.__doc__ = (
-        f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
-    )
+    settings_text = [f"{key} = {value}" for key, value in fixed.items()]
+    make.__doc__ = ", ".join([f"torch.optim.{cls.__name__}", *settings_text])
     return make
 
 
 def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
     """Preconditioned stochastic gradient descent with Kronecker products, by Hessian-vector products."""
     rule, number = gradient_rule(recipe.gradient_norm)
-    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=number if rule == "rms" else None, seed=seed)
+    clip_rms = number if rule == "rms" else None
+    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=clip_rms, seed=seed)
 
 
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -55,13 +55,21 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
 """Classes of `torch.optim` that need more than gradients, or wait for a GPU."""
+
+
+def _optimizers_of_torch() -> dict[str, OptimizerMaker]:
+    """Return the makers of the suitable optimisers of torch, with its own defaults."""
+    makers = {}
+    for class_name, cls in vars(torch.optim).items():
+        is_optimizer = inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
+        name = class_name.lower()
+        if is_optimizer and name not in _UNSUITABLE:
+            makers[name] = _torch_maker(cls)
+    return makers
+
+
 OPTIMIZERS: dict[str, OptimizerMaker] = {
-    name.lower(): _torch_maker(cls)
-    for name, cls in vars(torch.optim).items()
-    if inspect.isclass(cls)
-    and issubclass(cls, torch.optim.Optimizer)
-    and name.lower() not in _UNSUITABLE
-} | {
+    **_optimizers_of_torch(),
     "sgd": _torch_maker(torch.optim.SGD, momentum=0.9, nesterov=True),
     "muon": _muon,
     "psgd": _psgd,
@@ -80,19 +88,41 @@ OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
 def _one_cycle(step: int, steps: int) -> float:
     """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
     peak = 0.3 * steps
-    start, end, fraction = 1 / 25, 1.0, step / peak
-    if step >= peak:
-        start, end, fraction = 1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1)
+    if step < peak:
+        return _along_cosine(1 / 25, 1.0, step / peak)
+    # The last step, steps - 1, ends the fall. A training of one or two steps has no such distance.
+    steps_of_fall = max(steps - 1 - peak, 1)
+    return _along_cosine(1.0, 4e-6, (step - peak) / steps_of_fall)
+
+
+def _along_cosine(start: float, end: float, fraction: float) -> float:
+    """Return the value at a fraction of the way from start to end, along half a cosine."""
     return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2
+
+
+def _drop_at_half(step: int, steps: int) -> float:
+    """Fall to a tenth after half of the steps."""
+    return 1.0 if 2 * step < steps else 0.1
+
+
+def _drop_at_thirds(step: int, steps: int) -> float:
+    """Fall to a tenth after a third of the steps, and to a hundredth after two thirds."""
+    if 3 * step < steps:
+        return 1.0
+    if 3 * step < 2 * steps:
+        return 0.1
+    return 0.01
+
+
+def _constant(step: int, steps: int) -> float:  # noqa: ARG001
+    return 1.0
 
 
 SCHEDULES: dict[str, Schedule] = {
     "one-cycle": _one_cycle,
-    "drop-at-half": lambda step, steps: 1.0 if 2 * step < steps else 0.1,
-    "drop-at-thirds": lambda step, steps: (
-        1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
-    ),
-    "constant": lambda step, steps: 1.0,  # noqa: ARG005
+    "drop-at-half": _drop_at_half,
+    "drop-at-thirds": _drop_at_thirds,
+    "constant": _constant,
 }
 
 
@@ -109,9 +139,9 @@ def check_recipe(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     rule, number = gradient_rule(recipe.gradient_norm)
     if rule == "rms" and recipe.optimizer != "psgd":
-        rule_text = f"recipe.gradient_norm = {recipe.gradient_norm}"
         raise UsageError(
-            f"{rule_text} is for psgd alone, not {recipe.optimizer}; did you mean max:{number:g}?"
+            f"recipe.gradient_norm = {recipe.gradient_norm} is for psgd alone, not {recipe.optimizer}; "
+            f"did you mean max:{number:g}?"
         )
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(

@@ -18,18 +18,23 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
-        parameters = [p for p in model.parameters() if p.requires_grad]
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         super().__init__(parameters, {"lr": lr})
-        self.views = {p: nn.Parameter(_as_matrix(p.detach())) for p in parameters if p.ndim > 1}
-        vectors = [p for p in parameters if p.ndim <= 1]
+        self.views: dict[Tensor, nn.Parameter] = {}
+        vectors = []
+        for parameter in parameters:
+            if parameter.ndim > 1:
+                self.views[parameter] = nn.Parameter(_as_matrix(parameter.detach()))
+            else:
+                vectors.append(parameter)
         options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
-        self.inner: list[torch.optim.Optimizer] = []  # torch takes none that is without parameters
+        # torch refuses an optimiser without parameters.
+        self.inner: list[torch.optim.Optimizer] = []
         if self.views:
-            self.inner += [
-                torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)
-            ]
+            muon = torch.optim.Muon(self.views.values(), adjust_lr_fn="match_rms_adamw", **options)
+            self.inner.append(muon)
         if vectors:
-            self.inner += [torch.optim.AdamW(vectors, **options)]
+            self.inner.append(torch.optim.AdamW(vectors, **options))
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
@@ -53,6 +58,7 @@ class Muon(torch.optim.Optimizer):
 
 def _as_matrix(tensor: Tensor) -> Tensor:
     """Return weights as a (fan_out, fan_in) view of their memory, in which a convolution's channels may be last."""
-    if tensor.ndim == 4 and not tensor.is_contiguous():
+    has_channels_last = tensor.ndim == 4 and not tensor.is_contiguous()
+    if has_channels_last:
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor.view(tensor.shape[0], -1)

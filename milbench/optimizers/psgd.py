@@ -1,6 +1,7 @@
 """PSGD-Newton with Kronecker factors: the optimiser of the paper whose experiments milbench reproduces."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,73 +41,106 @@ class KroneckerPSGD(torch.optim.Optimizer):
         seed: int = 0,
     ) -> None:
         super().__init__(_layers(model), {"lr": lr})
-        self.factor_step, self.clip_rms, self.seed = factor_step, clip_rms, seed
-        self.clipped = torch.zeros(
-            (), dtype=torch.bool
-        )  # whether the last step had to be shortened
+        self.factor_step = factor_step
+        self.clip_rms = clip_rms
+        self.seed = seed
+        self.clipped = torch.zeros((), dtype=torch.bool)
+        """Whether the last step had to be shortened."""
         self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
         """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
         for group in self.param_groups:
-            weight, (rows, columns) = group["params"][0], _as_matrix(group["params"]).shape
-            self.state[weight]["step"] = torch.zeros((), dtype=torch.int64)
-            self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
-            self.state[weight]["right"] = torch.eye(
-                columns, device=weight.device, dtype=weight.dtype
-            )
+            parameters = group["params"]
+            rows, columns = _as_matrix(parameters).shape
+            weight = parameters[0]
+            state = self.state[weight]
+            state["step"] = torch.zeros((), dtype=torch.int64)
+            state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
+            state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        rng = generator("curvature probe", self.seed, int(self.state[parameters[0]]["step"]))
-        noise = [
-            torch.randn(p.shape, generator=rng) for p in parameters
-        ]  # on the CPU: the same on a GPU
-        noise = all_to_device(noise, parameters[0].device)
-        directions = [v.to(p) for v, p in zip(noise, parameters, strict=True)]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        directions = self._directions(parameters)
         gradients = torch.autograd.grad(
             loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True
         )
-        # A gradient that does not depend on any weight has no curvature: its products are zeros.
-        curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
-        products = tuple(torch.zeros_like(p) for p in parameters)
-        if curved:
-            slopes, along = zip(*curved, strict=True)
-            products = torch.autograd.grad(
-                slopes, parameters, along, allow_unused=True, materialize_grads=True
-            )
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        products = _hessian_products(parameters, gradients, directions)
+        self._curvature = {}
+        for parameter, gradient, direction, product in zip(
+            parameters, gradients, directions, products, strict=True
+        ):
             parameter.grad = gradient.detach()
-        self._curvature = dict(zip(parameters, zip(directions, products, strict=True), strict=True))
+            self._curvature[parameter] = direction, product
+
+    def _directions(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return a random direction of each parameter for the step that comes."""
+        step = int(self.state[parameters[0]]["step"])
+        rng = generator("curvature probe", self.seed, step)
+        # They are drawn on the CPU, so that they are the same on a GPU.
+        noise = [torch.randn(parameter.shape, generator=rng) for parameter in parameters]
+        noise = all_to_device(noise, parameters[0].device)
+        return [values.to(parameter) for values, parameter in zip(noise, parameters, strict=True)]
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Update the factors from the last `backward`, then the parameters."""
         updates: dict[Tensor, Tensor] = {}
         for group in self.param_groups:
-            parameters, state = group["params"], self.state[group["params"][0]]
-            direction, product = (
-                _as_matrix([self._curvature[p][i] for p in parameters]) for i in (0, 1)
-            )
-            left, right = update_factors(
-                state["left"], state["right"], direction, product, self.factor_step
-            )
-            state["left"], state["right"] = left, right
-            state["step"] += 1
-            gradient = _as_matrix([p.grad for p in parameters])
-            change = left.T @ (left @ gradient @ right.T) @ right
-            rows = (
-                len(change) - len(parameters) + 1
-            )  # the last one is that of the biases, if there are two
-            changes = change[:rows].T.reshape(parameters[0].shape), *change[rows:]
-            updates |= zip(parameters, changes, strict=True)
-        norm = torch.stack([u.square().sum() for u in updates.values()]).sum().sqrt()
-        count = sum(u.numel() for u in updates.values())
-        limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(count)
+            parameters = group["params"]
+            self._update_factors_of(parameters)
+            gradients = [parameter.grad for parameter in parameters]
+            changes = self._preconditioned(parameters, gradients)
+            updates.update(zip(parameters, changes, strict=True))
+
+        norm = torch.stack([update.square().sum() for update in updates.values()]).sum().sqrt()
+        limit = math.inf
+        if self.clip_rms is not None:
+            count = sum(update.numel() for update in updates.values())
+            limit = self.clip_rms * math.sqrt(count)
         self.clipped = norm > limit
         scale = torch.clamp(limit / (norm + TINY), max=1.0)
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.sub_(group["lr"] * scale * updates[parameter])
+
+    def _update_factors_of(self, parameters: list[Tensor]) -> None:
+        """Update the factors of one layer from the last `backward`."""
+        state = self.state[parameters[0]]
+        curvature = [self._curvature[parameter] for parameter in parameters]
+        direction = _as_matrix([direction for direction, _ in curvature])
+        product = _as_matrix([product for _, product in curvature])
+        state["left"], state["right"] = update_factors(
+            state["left"], state["right"], direction, product, self.factor_step
+        )
+        state["step"] += 1
+
+    def _preconditioned(self, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Return the preconditioned gradient of each parameter of one layer, in its shape."""
+        state = self.state[parameters[0]]
+        left = state["left"]
+        right = state["right"]
+        gradient = _as_matrix(gradients)
+        change = left.T @ (left @ gradient @ right.T) @ right
+        if len(parameters) == 1:
+            return [change.T.reshape(parameters[0].shape)]
+        # The last row is that of the biases.
+        return [change[:-1].T.reshape(parameters[0].shape), change[-1]]
+
+
+def _hessian_products(
+    parameters: list[Tensor], gradients: Sequence[Tensor], directions: list[Tensor]
+) -> Sequence[Tensor]:
+    """Return the products of the Hessian and the directions, one for each parameter."""
+    # A gradient that does not depend on any weight has no curvature.
+    curved = [
+        (gradient, direction)
+        for gradient, direction in zip(gradients, directions, strict=True)
+        if gradient.requires_grad
+    ]
+    if not curved:
+        return [torch.zeros_like(parameter) for parameter in parameters]
+    slopes, along = zip(*curved, strict=True)
+    return torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
 
 
 def update_factors(
@@ -117,31 +151,42 @@ def update_factors(
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
-    left, right = (
-        factor - factor_step / (gradient.abs().max() + TINY) * gradient @ factor
-        for factor, gradient in (
-            (left, (a @ a.T - b @ b.T).triu()),
-            (right, (a.T @ a - b.T @ b).triu()),
-        )
-    )
+    left = _moved_factor(left, (a @ a.T - b @ b.T).triu(), factor_step)
+    right = _moved_factor(right, (a.T @ a - b.T @ b).triu(), factor_step)
     # Only the product of the factors is determined: without this, one could overflow while the other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
     return left / balance, right * balance
+
+
+def _moved_factor(factor: Tensor, gradient: Tensor, factor_step: float) -> Tensor:
+    """Return a factor after a step against its relative gradient, normalised by the largest entry."""
+    largest = gradient.abs().max() + TINY
+    return factor - factor_step / largest * gradient @ factor
 
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:
     """Group the trainable parameters by layer: weights first, biases after them where the layer has both."""
     groups = []
     for module in model.modules():
-        parameters = {k: p for k, p in module.named_parameters(recurse=False) if p.requires_grad}
-        if "weight" in parameters and "bias" in parameters and parameters["weight"].ndim > 1:
+        parameters = {
+            name: parameter
+            for name, parameter in module.named_parameters(recurse=False)
+            if parameter.requires_grad
+        }
+        has_both = "weight" in parameters and "bias" in parameters
+        # The weights of a norm are no matrix.
+        if has_both and parameters["weight"].ndim > 1:
             groups.append({"params": [parameters.pop("weight"), parameters.pop("bias")]})
-        groups += [{"params": [p]} for p in parameters.values()]
+        groups += [{"params": [parameter]} for parameter in parameters.values()]
     return groups
 
 
 def _as_matrix(parts: list[Tensor]) -> Tensor:
     """Return the (fan_in + 1, fan_out) matrix of a layer's weights and biases, or of a single parameter."""
     if len(parts) == 2:
-        return torch.cat([parts[0].flatten(1).T, parts[1].unsqueeze(0)])
-    return parts[0].flatten(1).T if parts[0].ndim > 1 else parts[0].reshape(1, -1)
+        weights, biases = parts
+        return torch.cat([weights.flatten(1).T, biases.unsqueeze(0)])
+    (single,) = parts
+    if single.ndim > 1:
+        return single.flatten(1).T
+    return single.reshape(1, -1)

@@ -123,3 +123,16 @@ def test_the_best_set_is_the_largest_of_the_table(
     torch.testing.assert_close(log_prob, largest, rtol=0, atol=1e-9)
     of_labels = table[torch.arange(2), index_of(labels)]
     torch.testing.assert_close(of_labels, largest, rtol=0, atol=1e-9)
+
+
+def test_the_best_of_many_classes_at_a_single_position() -> None:
+    # One class more than are listed, so that sets are searched, and no position dimension.
+    classes = distribution.LISTED_CLASSES + 1
+    logits = torch.zeros(2, classes + 1, dtype=torch.float64)
+    logits[0, 3] = 5.0
+    logits[1, -1] = 5.0
+    log_probs = logits.log_softmax(dim=1)
+    labels, log_prob = best_label_set(log_probs)
+    only_class_3 = torch.arange(classes) == 3
+    assert labels.tolist() == [only_class_3.tolist(), [False] * classes]
+    torch.testing.assert_close(log_prob, torch.stack([log_probs[0, 3], log_probs[1, -1]]))

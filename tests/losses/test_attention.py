@@ -28,63 +28,107 @@ def trained(**params: Any) -> Loss:
     return loss
 
 
-def defined(loss: Loss, logits: Tensor) -> tuple[list[list[Any]], list[Any]]:
-    """Return a[c][k] and P_c of one bag, from the formula."""
-    v, w = numbers(loss.get_parameter("v").double()), numbers(loss.get_parameter("w").double())
-    z = numbers(logits.double())
-
-    def sigmoid(value: Any) -> Any:
-        return 1 / (1 + exactly.exp(-value))
-
-    def hidden(weights: list[list[Any]], k: int) -> list[Any]:
-        return [
-            sum(weight * z[channel][k] for channel, weight in enumerate(row)) for row in weights
-        ]
-
-    attention, pooled = [], []
-    for c in range(C):
-        query = w[c if len(w) > 1 else 0]
-        raised = []
-        for k in range(logits.shape[1]):
-            units = [exactly.tanh(value) for value in hidden(v, k)]
-            if "u" in dict(loss.named_parameters()):
-                gates = [
-                    sigmoid(value) for value in hidden(numbers(loss.get_parameter("u").double()), k)
-                ]
-                units = [unit * gate for unit, gate in zip(units, gates, strict=True)]
-            raised.append(exactly.exp(sum(a * b for a, b in zip(query, units, strict=True))))
-        attention.append([value / sum(raised) for value in raised])
-        pooled.append(sum(a * sigmoid(z[c][k]) for k, a in enumerate(attention[c])))
-    return attention, pooled
+def sigmoid(value: Any) -> Any:
+    return 1 / (1 + exactly.exp(-value))
 
 
-def loss_of(pooled: list[Any], labels: list[bool]) -> float:
-    return -float(
-        sum(exactly.log(p if held else 1 - p) for p, held in zip(pooled, labels, strict=True))
-    )
+def dot(first: list[Any], second: list[Any]) -> Any:
+    return sum(a * b for a, b in zip(first, second, strict=True))
 
 
-PRECISE = [(bag(seed), 1e-11, 0.0) for seed in range(2)]
-SINGLE = [(EXTREME[name].float(), 1e-4, 1e-5) for name in ("wide", "signs", "all low", "all high")]
+class Formula:
+    """Attention and presence of one bag (C+1, K) by the formula, with the weights of a loss."""
+
+    attention: list[list[Any]]
+    """a[c][k]."""
+    presence: list[Any]
+    """P_c."""
+
+    def __init__(self, loss: Loss, logits: Tensor) -> None:
+        weights = {name: numbers(value.double()) for name, value in loss.named_parameters()}
+        z = numbers(logits.double())
+        columns = [list(column) for column in zip(*z, strict=True)]
+        hidden = [self._hidden(weights, column) for column in columns]
+        self.attention = []
+        self.presence = []
+        for c in range(C):
+            # A shared attention has a single row.
+            is_shared = len(weights["w"]) == 1
+            w = weights["w"][0 if is_shared else c]
+            raised = [exactly.exp(dot(w, units)) for units in hidden]
+            attention = [value / sum(raised) for value in raised]
+            self.attention.append(attention)
+            self.presence.append(dot(attention, [sigmoid(value) for value in z[c]]))
+
+    def _hidden(self, weights: dict[str, list[list[Any]]], column: list[Any]) -> list[Any]:
+        """Return the hidden units of one position."""
+        units = [exactly.tanh(dot(row, column)) for row in weights["v"]]
+        if "u" not in weights:
+            return units
+        gates = [sigmoid(dot(row, column)) for row in weights["u"]]
+        return [unit * gate for unit, gate in zip(units, gates, strict=True)]
+
+    def log_odds(self) -> list[float]:
+        return [float(exactly.log(p) - exactly.log(1 - p)) for p in self.presence]
+
+    def loss(self, labels: list[bool]) -> float:
+        cost = exactly.mpf(0)
+        for p, is_held in zip(self.presence, labels, strict=True):
+            cost -= exactly.log(p if is_held else 1 - p)
+        return float(cost)
+
+
+BAGS = pytest.mark.parametrize(
+    ("logits", "rel", "tiny"),
+    [
+        *(pytest.param(bag(seed), 1e-11, 0.0, id=f"random {seed}") for seed in range(2)),
+        *(
+            pytest.param(EXTREME[name].float(), 1e-4, 1e-5, id=name)
+            for name in ("wide", "signs", "all low", "all high")
+        ),
+    ],
+)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize(("logits", "rel", "tiny"), PRECISE + SINGLE)
+@BAGS
 def test_values_are_those_of_the_formula(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
     loss = trained(**form)
-    _, pooled = defined(loss, logits)
-    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = loss(leaf, ALL_LABELS)
-    expected = [loss_of(pooled, held) for held in ALL_LABELS.tolist()]
+    formula = Formula(loss, logits)
+    value = loss(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    expected = [formula.loss(labels) for labels in ALL_LABELS.tolist()]
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
-    value.sum().backward()
-    assert all(t.grad is not None and t.grad.isfinite().all() for t in (leaf, *loss.parameters()))
-    log_odds = [float(exactly.log(p) - exactly.log(1 - p)) for p in pooled]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@BAGS
+def test_presence_and_scores_are_the_log_odds_of_the_formula(
+    logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
+) -> None:
+    loss = trained(**form)
+    expected = pytest.approx(Formula(loss, logits).log_odds(), rel=rel, abs=tiny)
     found = loss.score(logits[None])
-    for scores in (found.presence, found.classes):
-        assert scores[0].tolist() == pytest.approx(log_odds, rel=rel, abs=tiny)
+    assert found.presence[0].tolist() == expected
+    assert found.classes[0].tolist() == expected
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@BAGS
+def test_gradients_are_finite_for_every_label_set(
+    logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
+) -> None:
+    loss = trained(**form)
+    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    loss(leaf, ALL_LABELS).sum().backward()
+    for values in (leaf, *loss.parameters()):
+        assert values.grad is not None
+        assert values.grad.isfinite().all()
+
+
+TWO_BAGS = torch.stack([bag(0), bag(1)])
+TWO_LABELS = torch.tensor([[True, False, True], [False, False, False]])
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -92,52 +136,75 @@ def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) 
     loss = trained(**form).double()
     names = [name for name, _ in loss.named_parameters()]
     weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]
-    logits, labels = (
-        torch.stack([bag(0), bag(1)]),
-        torch.tensor([[True, False, True], [False, False, False]]),
-    )
 
-    def value(z: Tensor, *own: Tensor) -> Tensor:
-        found: Tensor = torch.func.functional_call(
-            loss, dict(zip(names, own, strict=True)), (z, labels)
-        )
+    def value(logits: Tensor, *own: Tensor) -> Tensor:
+        named = dict(zip(names, own, strict=True))
+        found: Tensor = torch.func.functional_call(loss, named, (logits, TWO_LABELS))
         return found
 
-    assert torch.autograd.gradcheck(value, (logits.requires_grad_(), *weights))
+    logits = TWO_BAGS.clone().requires_grad_()
+    assert torch.autograd.gradcheck(value, (logits, *weights))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> None:
+def test_evidence_is_the_logarithm_of_attention_times_detector(form: dict[str, Any]) -> None:
     loss = trained(**form)
-    attention, _ = defined(loss, bag(0))
-    scores = loss.score(bag(0)[None])
-    evidence, probs = scores.evidence[0], scores.instances[0]
+    attention = Formula(loss, bag(0)).attention
+    evidence = loss.score(bag(0)[None]).evidence[0]
+    z = numbers(bag(0))
+    for c in range(C):
+        expected = [float(exactly.log(attention[c][k] * sigmoid(z[c][k]))) for k in range(K)]
+        assert evidence[c].tolist() == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_the_odds_in_a_map_are_relative_attention_times_those_of_detectors(
+    form: dict[str, Any],
+) -> None:
+    loss = trained(**form)
+    attention = Formula(loss, bag(0)).attention
+    probs = loss.score(bag(0)[None]).instances[0]
+    z = numbers(bag(0))
     for k in range(K):
-        odds = [K * float(attention[c][k]) * bag(0)[c, k].exp().item() for c in range(C)]
-        for c in range(C):
-            part = float(
-                exactly.log(attention[c][k] / (1 + exactly.exp(-exactly.mpf(bag(0)[c, k].item()))))
-            )
-            assert evidence[c, k].item() == pytest.approx(part, rel=1e-11)
-            assert probs[c, k].item() == pytest.approx(odds[c] / (1 + sum(odds)), rel=1e-11)
-        assert probs[C, k].item() == pytest.approx(1 / (1 + sum(odds)), rel=1e-11)
+        # Attention over its mean, 1 / K.
+        odds = [K * attention[c][k] * exactly.exp(z[c][k]) for c in range(C)]
+        # The background, which is last, has odds of 1.
+        total = 1 + sum(odds)
+        expected = [float(value / total) for value in [*odds, 1]]
+        assert probs[:, k].tolist() == pytest.approx(expected, rel=1e-11)
 
 
 def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
     loss = per_bag("attention").build(C)
-    assert_close(loss.score(bag(0)[None]).presence[0].sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
+    presence = loss.score(bag(0)[None]).presence[0]
+    assert_close(presence.sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
+
+
+def test_weights_start_with_the_size_of_the_channels() -> None:
+    loss = per_bag("attention").build(C)
     assert loss.get_parameter("v").std().item() == pytest.approx((C + 1) ** -0.5, rel=0.1)
 
 
-def test_a_bag_without_instances_reaches_no_weight() -> None:
-    loss, mask = trained(), torch.tensor([[True] * K, [False] * K])
+@pytest.fixture
+def with_empty_bag() -> Loss:
+    """Return a loss that accepts a bag without instances."""
+    loss = trained()
     loss.validate = False
-    logits, labels = (
-        torch.stack([bag(0), bag(1)]),
-        torch.tensor([[True, False, True], [False, False, False]]),
-    )
-    both, alone = loss(logits, labels, mask), loss(logits[:1], labels[:1])
-    assert both[1] == 0
-    assert_close(
-        *(torch.autograd.grad(value.sum(), [*loss.parameters()]) for value in (both, alone))
-    )
+    return loss
+
+
+SECOND_IS_EMPTY = torch.tensor([[True] * K, [False] * K])
+
+
+def test_a_bag_without_instances_and_labels_costs_nothing(with_empty_bag: Loss) -> None:
+    value = with_empty_bag(TWO_BAGS, TWO_LABELS, SECOND_IS_EMPTY)
+    assert value[1] == 0
+
+
+def test_a_bag_without_instances_reaches_no_weight(with_empty_bag: Loss) -> None:
+    loss = with_empty_bag
+    weights = list(loss.parameters())
+    both = loss(TWO_BAGS, TWO_LABELS, SECOND_IS_EMPTY)
+    alone = loss(TWO_BAGS[:1], TWO_LABELS[:1])
+    gradients = torch.autograd.grad(both.sum(), weights)
+    assert_close(gradients, torch.autograd.grad(alone.sum(), weights))

@@ -10,34 +10,55 @@ from torch import Tensor
 from milbench import UsageError
 from tests._helpers.losses import per_bag, random_logits
 
-B, C, K = 4, 3, 6
+B = 4
+C = 3
+K = 6
 COUNTS = torch.tensor([[2, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 3]])
-MASK = torch.tensor([[1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 0], [1] * 6, [1, 1, 1, 0, 1, 1]]).bool()
+MASK = torch.tensor([
+    [1, 1, 1, 0, 1, 1],
+    [0, 0, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1, 1],
+    [1, 1, 1, 0, 1, 1],
+]).bool()  # fmt: skip
 EVERYWHERE = torch.ones(B, K, dtype=torch.bool)
 
 
-def probabilities(logits: Tensor, counts: list[int], mask: Tensor) -> tuple[float, float]:
-    """Return the joint probability of the counts of one bag, and the product of those of each class alone."""
+def probability_of_counts(logits: Tensor, wanted: dict[int, int], mask: Tensor) -> float:
+    """Return the probability that so many positions of one bag show these classes, by all assignments."""
     p = logits[:, mask].double().softmax(dim=0).T.tolist()
-    joint, alone = [], [[] for _ in range(C)]  # type: ignore[var-annotated]
-    for shown in itertools.product(range(C + 1), repeat=len(p)):
-        probability = math.prod(row[c] for row, c in zip(p, shown, strict=True))
-        found = [shown.count(c) for c in range(C)]
-        joint += [probability] * (found == counts)
-        for c in range(C):
-            alone[c] += [probability] * (found[c] == counts[c])
-    return math.fsum(joint), math.prod(math.fsum(terms) for terms in alone)
+
+    def has_counts(shown: tuple[int, ...]) -> bool:
+        return all(shown.count(c) == count for c, count in wanted.items())
+
+    assignments = filter(has_counts, itertools.product(range(C + 1), repeat=len(p)))
+    return math.fsum(
+        math.prod(row[c] for row, c in zip(p, shown, strict=True)) for shown in assignments
+    )
 
 
-@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
-@pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])
-@pytest.mark.parametrize("scale", [1.0, 6.0])
-def test_it_is_the_sum_over_all_assignments(likelihood: str, mask: Tensor, scale: float) -> None:
+MASKS = pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])
+SCALES = pytest.mark.parametrize("scale", [1.0, 6.0])
+
+
+@MASKS
+@SCALES
+def test_joint_is_the_sum_over_all_assignments(mask: Tensor, scale: float) -> None:
     logits = scale * random_logits(B, C + 1, K, seed=1)
-    value = per_bag("count", likelihood=likelihood)(logits, COUNTS > 0, mask, COUNTS)
-    for b in range(B):
-        expected = probabilities(logits[b], COUNTS[b].tolist(), mask[b])[likelihood == "marginal"]
+    value = per_bag("count", likelihood="joint")(logits, COUNTS > 0, mask, COUNTS)
+    for b, counts in enumerate(COUNTS.tolist()):
+        expected = probability_of_counts(logits[b], dict(enumerate(counts)), mask[b])
         assert value[b].item() == pytest.approx(-math.log(expected), rel=1e-10, abs=1e-10)
+
+
+@MASKS
+@SCALES
+def test_marginal_is_the_product_over_classes_of_such_sums(mask: Tensor, scale: float) -> None:
+    logits = scale * random_logits(B, C + 1, K, seed=1)
+    value = per_bag("count", likelihood="marginal")(logits, COUNTS > 0, mask, COUNTS)
+    for b, counts in enumerate(COUNTS.tolist()):
+        probs = [probability_of_counts(logits[b], {c: n}, mask[b]) for c, n in enumerate(counts)]
+        expected = -math.log(math.prod(probs))
+        assert value[b].item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
 @pytest.mark.parametrize("likelihood", ["joint", "marginal"])
@@ -57,6 +78,7 @@ def test_probabilities_that_no_float_holds_keep_their_digits(
 
 
 def test_counts_of_too_many_states_are_refused_with_the_alternative() -> None:
+    # (20 + 1)^3 = 9,261 states.
     target = torch.full((1, C), 20)
     with pytest.raises(
         UsageError, match=r"9,261 states are too many .* use loss.count.likelihood=marginal"

@@ -21,43 +21,48 @@ from milbench.contracts.parameters import constructor_parameters
 from milbench.contracts.registry import losses
 from milbench.likelihood import bag_log_prob_from_logits
 from milbench.testing.loss_contract import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
+from tests._helpers.likelihood_reference import every_label_set
 
 library: Any = importlib.import_module("milbench.losses")
 NAMES = [name for name in losses().names() if losses().entry(name).origin == "milbench"]
 LISTS = [[0, 2], [1], [], [0, 1, 2]]
 
 
-def made(name: str, **params: Any) -> tuple[Loss, tuple[Tensor, Tensor, None, Tensor | None]]:
-    """Return a loss, and arguments for it."""
-    loss = load_loss(name, **params).build(C)
-    logits, labels = (
-        some_logits(K, dtype=torch.float32),
-        ONE_CLASS if name == "cross-entropy" else LABELS,
-    )
-    order = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
-    return loss, (
-        logits,
-        labels,
-        None,
-        order if name == "ctc" else target_for(loss, logits, labels),
-    )
+Arguments = tuple[Tensor, Tensor, None, Tensor | None]
+"""Logits, labels, no mask, and the target of a loss that takes one."""
+
+
+def labels_for(name: str) -> Tensor:
+    return ONE_CLASS if name == "cross-entropy" else LABELS
+
+
+def arguments_for(name: str) -> Arguments:
+    """Return arguments of a loss."""
+    logits = some_logits(K, dtype=torch.float32)
+    labels = labels_for(name)
+    if name == "ctc":
+        target: Tensor | None = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
+    else:
+        target = target_for(load_loss(name), logits, labels)
+    return logits, labels, None, target
 
 
 def test_every_built_in_loss_is_imported_by_its_name() -> None:
-    classes = {name: losses().get(name) for name in NAMES}
-    assert {getattr(library, name) for name in library.__all__ if name != "pad_bags"} == {
-        *classes.values()
-    }
-    assert all(
-        type(load_loss(name)) is cls is getattr(library, cls.__name__)
-        for name, cls in classes.items()
-    )
+    exported = {getattr(library, name) for name in library.__all__ if name != "pad_bags"}
+    assert exported == {losses().get(name) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_loaded_by_name_is_of_the_imported_class(name: str) -> None:
+    loaded = type(load_loss(name))
+    assert loaded is losses().get(name)
+    assert loaded is getattr(library, loaded.__name__)
 
 
 def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
     code = "import sys, torch; known = {*sys.modules}; import milbench.losses; print(*{*sys.modules} - known)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = {*done.stdout.split()}
+    found = set(done.stdout.split())
     assert {name.partition(".")[0] for name in found} == {"milbench"}
     rooms = {name.split(".")[1] for name in found if "." in name}
     assert rooms == {"_utils", "_version", "contracts", "errors", "likelihood", "losses"}
@@ -66,11 +71,11 @@ def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reductions_are_those_of_torch(name: str) -> None:
-    loss, arguments = made(name)
-    each = made(name, reduction="none")[0](*arguments)
+    arguments = arguments_for(name)
+    each = load_loss(name, reduction="none").build(C)(*arguments)
     assert each.shape == (B,)
-    assert_close(loss(*arguments), each.mean())
-    assert_close(made(name, reduction="sum")[0](*arguments), each.sum())
+    assert_close(load_loss(name).build(C)(*arguments), each.mean())
+    assert_close(load_loss(name, reduction="sum").build(C)(*arguments), each.sum())
 
 
 class Margin(library.OneVsRest):  # type: ignore[misc]
@@ -88,7 +93,8 @@ class Margin(library.OneVsRest):  # type: ignore[misc]
 @pytest.mark.parametrize("name", NAMES)
 def test_every_constructor_takes_reduction_and_validate(name: str) -> None:
     loss = losses().get(name)(reduction="sum", validate=False)
-    assert (loss.reduction, loss.validate) == ("sum", False)
+    assert loss.reduction == "sum"
+    assert not loss.validate
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,7 +107,10 @@ def test_a_constructor_need_not_know_of_reductions() -> None:
     each = library.OneVsRest(reduction="none")(logits - 1, LABELS)
     assert_close(Margin(margin=1.0)(logits, LABELS), each.mean())
     assert_close(bag_losses(Margin(1.0), logits, LABELS, check_values=True), each)
-    assert [*constructor_parameters(Margin)] == ["margin"]
+
+
+def test_a_constructor_s_own_arguments_are_the_parameters_of_a_cell() -> None:
+    assert list(constructor_parameters(Margin)) == ["margin"]
 
 
 def test_the_reduction_can_be_changed_later() -> None:
@@ -141,78 +150,113 @@ def with_reduction(loss: Loss, reduction: Any) -> Loss:
     return loss
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_copies_and_replicas_give_the_same_values(name: str) -> None:
-    loss, arguments = made(name)
+def replica_of(loss: Loss) -> Loss:
+    """Return a copy as DataParallel makes it."""
     replica: Loss = loss._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
-    for key, value in loss.named_parameters():
-        setattr(replica, key, value.clone())  # as DataParallel does
-    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), replica):
-        assert torch.equal(other(*arguments), loss(*arguments))
+    for name, weights in loss.named_parameters():
+        setattr(replica, name, weights.clone())
+    return replica
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        pytest.param(copy.deepcopy, id="deepcopy"),
+        pytest.param(lambda loss: pickle.loads(pickle.dumps(loss)), id="pickle"),
+        pytest.param(replica_of, id="replica"),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_give_the_same_values(name: str, copied: Callable[[Loss], Loss]) -> None:
+    loss = load_loss(name).build(C)
+    arguments = arguments_for(name)
+    assert torch.equal(copied(loss)(*arguments), loss(*arguments))
 
 
 @pytest.mark.parametrize(
     "labels",
     [
-        LISTS,
-        [np.array(classes, int) for classes in LISTS],
-        [torch.tensor(classes, dtype=torch.int64) for classes in LISTS],
-        [{*classes} for classes in LISTS],
-        LABELS.float(),
-        LABELS.long(),
-        LABELS.numpy(),
-        pd.DataFrame(LABELS.numpy()),
-        pd.Series(LISTS),
+        pytest.param(LISTS, id="lists"),
+        pytest.param([np.array(classes, int) for classes in LISTS], id="arrays"),
+        pytest.param([torch.tensor(classes, dtype=torch.int64) for classes in LISTS], id="tensors"),
+        pytest.param([set(classes) for classes in LISTS], id="sets"),
+        pytest.param(LABELS.float(), id="matrix of floats"),
+        pytest.param(LABELS.long(), id="matrix of integers"),
+        pytest.param(LABELS.numpy(), id="array"),
+        pytest.param(pd.DataFrame(LABELS.numpy()), id="data frame"),
+        pytest.param(pd.Series(LISTS), id="series"),
     ],
-    ids=lambda labels: type(labels).__name__,
 )
 def test_label_sets_may_be_lists_or_numbers_of_any_type(labels: Any) -> None:
-    loss, logits = load_loss("exact"), some_logits(K)
+    loss = load_loss("exact")
+    logits = some_logits(K)
     assert torch.equal(loss(logits, labels), loss(logits, LABELS))
-    found, expected = loss.label_log_prob(logits, labels), loss.label_log_prob(logits, LABELS)
-    assert_close(found, expected, rtol=0, atol=0)
+    found = loss.label_log_prob(logits, labels)
+    assert_close(found, loss.label_log_prob(logits, LABELS), rtol=0, atol=0)
 
 
-def test_padded_bags_are_the_bags() -> None:
+def test_padded_bags_cost_what_the_bags_cost_alone() -> None:
     rng = torch.Generator().manual_seed(0)
     bags = [torch.randn(size, 5, generator=rng) for size in (4, 1, 3)]
     instances, mask = pad_bags([bags[0], bags[1].numpy(), bags[2]])
     assert instances.shape == (3, 4, 5)
     assert mask.sum(dim=1).tolist() == [4, 1, 3]
-    network, labels = torch.nn.Linear(5, C + 1), torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
-    padded = load_loss("exact", divide_by="none", reduction="none")(
-        network(instances).movedim(2, 1), labels, mask
-    )
-    alone = [
-        bag_log_prob_from_logits(network(bag).T[None], labels[i : i + 1])
-        for i, bag in enumerate(bags)
-    ]
-    assert_close(padded, -torch.cat(alone))
-    for wrong in ([], [torch.zeros(2, 3), torch.zeros(2, 4)], [torch.tensor(1.0)]):
-        with pytest.raises(UsageError, match="bags must be arrays"):
-            pad_bags(wrong)
+
+    network = torch.nn.Linear(5, C + 1)
+    labels = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
+    loss = load_loss("exact", divide_by="none", reduction="none")
+    padded = loss(network(instances).movedim(2, 1), labels, mask)
+    for number, bag in enumerate(bags):
+        alone = bag_log_prob_from_logits(network(bag).T[None], labels[number : number + 1])
+        assert_close(padded[number : number + 1], -alone)
 
 
-def test_the_predicted_label_set_has_all_likely_classes() -> None:
+@pytest.mark.parametrize(
+    "bags",
+    [
+        pytest.param([], id="none"),
+        pytest.param([torch.zeros(2, 3), torch.zeros(2, 4)], id="other features"),
+        pytest.param([torch.tensor(1.0)], id="a number"),
+    ],
+)
+def test_bags_that_are_no_arrays_of_instances_are_refused(bags: list[Tensor]) -> None:
+    with pytest.raises(UsageError, match="bags must be arrays"):
+        pad_bags(bags)
+
+
+@pytest.mark.parametrize("name", ["exact", "noisy-or"])
+def test_the_predicted_label_set_has_all_likely_classes(name: str) -> None:
+    loss = load_loss(name)
     logits = some_logits(K)
-    for name in ("exact", "noisy-or"):
-        loss, sets = load_loss(name), torch.cartesian_prod(*[torch.tensor([False, True])] * C)
-        probs = torch.stack([loss.label_log_prob(logits, s.expand(B, C), MASK).exp() for s in sets])  # type: ignore[union-attr]
-        marginals = (probs.unsqueeze(2) * sets.unsqueeze(1)).sum(dim=0)
-        assert torch.equal(loss.predict(logits, MASK), marginals >= 0.5)
-    ranks = load_loss("max-pooling")
-    assert torch.equal(ranks.predict(logits, threshold=-1.0), ranks.score(logits).presence >= -1.0)
-    single = load_loss("cross-entropy")
-    assert torch.equal(
-        single.predict(logits).int().argmax(dim=1), single.score(logits).classes.argmax(dim=1)
-    )
-    assert (single.predict(logits).sum(dim=1) == 1).all()
+    marginals = torch.zeros(B, C, dtype=logits.dtype)
+    for label_set in every_label_set(C):
+        log_prob = loss.label_log_prob(logits, label_set.expand(B, C), MASK)
+        assert log_prob is not None
+        marginals[:, label_set] += log_prob.exp().unsqueeze(1)
+    assert torch.equal(loss.predict(logits, MASK), marginals >= 0.5)
+
+
+def test_a_threshold_cuts_presence_that_is_no_log_odds() -> None:
+    loss = load_loss("max-pooling")
+    logits = some_logits(K)
+    expected = loss.score(logits).presence >= -1.0
+    assert torch.equal(loss.predict(logits, threshold=-1.0), expected)
+
+
+def test_cross_entropy_predicts_its_likeliest_class_alone() -> None:
+    loss = load_loss("cross-entropy")
+    logits = some_logits(K)
+    predicted = loss.predict(logits)
+    assert (predicted.sum(dim=1) == 1).all()
+    likeliest = loss.score(logits).classes.argmax(dim=1)
+    assert torch.equal(predicted.int().argmax(dim=1), likeliest)
 
 
 GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
 SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
-MANY = torch.zeros(1, 18, 20), torch.ones(1, 17)
-exact, noisy_or = library.Exact(), library.NoisyOr()
+MANY_CLASSES = torch.zeros(1, 18, 20), torch.ones(1, 17)
+exact = library.Exact()
+noisy_or = library.NoisyOr()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +270,7 @@ exact, noisy_or = library.Exact(), library.NoisyOr()
         ),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
         (
-            lambda: library.ExactEM()(*MANY),
+            lambda: library.ExactEM()(*MANY_CLASSES),
             "17 classes exceeds the limit of the exact posterior, 16 classes; hard-em",
         ),
         (
@@ -282,7 +326,8 @@ SMALL_MASK = torch.tensor([[True] * K, [True] * K, [True] * (K - 1) + [False], [
 @pytest.mark.parametrize("name", SMALL_BATCHES)
 def test_a_bag_costs_the_same_alone_and_in_batches(name: str) -> None:
     loss = load_loss(name, reduction="none").build(C)
-    logits, labels = some_logits(K), ONE_CLASS if name == "cross-entropy" else LABELS
+    logits = some_logits(K)
+    labels = labels_for(name)
     mask = None if name == "cross-entropy" else SMALL_MASK
     together = loss(logits, labels, mask)
     for bag in range(B):
@@ -302,7 +347,8 @@ def test_dividing_by_the_batch_makes_bags_depend_on_each_other(name: str) -> Non
 @pytest.mark.parametrize("divide_by", ["none", "bag"])
 @pytest.mark.parametrize("name", ["exact", "superset", "hard-em", "exact-em"])
 def test_accumulating_two_halves_gives_the_gradient_of_the_whole(name: str, divide_by: str) -> None:
-    loss, whole = load_loss(name, divide_by=divide_by), some_logits(K).requires_grad_()
+    loss = load_loss(name, divide_by=divide_by)
+    whole = some_logits(K).requires_grad_()
     loss(whole, LABELS, SMALL_MASK).backward()
     parts = some_logits(K).requires_grad_()
     for half in (slice(0, 2), slice(2, 4)):
@@ -325,7 +371,8 @@ def test_hard_em_shares_ties_as_its_docstring_says() -> None:
     logits = torch.tensor([[[2.0, 0.0], [2.0, -3.0], [2.0, 0.0]]], requires_grad=True)
     library.HardEM()(logits, torch.tensor([[True, False]])).backward()
     assert logits.grad is not None
-    shares = logits.softmax(dim=1) - logits.grad  # the gradient of a cross-entropy
+    # The gradient of a cross-entropy is the softmax minus the shares.
+    shares = logits.softmax(dim=1) - logits.grad
     assert_close(shares[0, 0].detach(), torch.tensor([1.0, 0.5]))
 
 

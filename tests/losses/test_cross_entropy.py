@@ -7,29 +7,56 @@ from torch.nn import functional as F
 
 from tests._helpers.losses import per_bag, random_logits
 
-B, C = 5, 4
+B = 5
+C = 4
 CLASSES = torch.tensor([2, 0, 3, 3, 1])
 LABELS = F.one_hot(CLASSES, C).bool()
+MASK_OF_INSTANCES = torch.tensor([
+    [[1, 1, 1], [1, 1, 1]],
+    [[1, 0, 0], [0, 0, 1]],
+    [[0, 1, 1], [0, 1, 0]],
+    [[0, 1, 1], [0, 1, 0]],
+    [[0, 1, 1], [0, 1, 0]],
+]).bool()  # fmt: skip
 
 
-def test_it_is_the_cross_entropy_of_the_mean_logits() -> None:
-    logits = random_logits(B, C + 1, 2, 3, seed=1, scale=3.0).requires_grad_()
-    mask = torch.tensor(
-        [[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 0, 1]]] + [[[0, 1, 1], [0, 1, 0]]] * 3
-    ).bool()
-    means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])
-    loss = per_bag("cross-entropy")
-    value, expected = loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none")
+@pytest.fixture
+def logits() -> Tensor:
+    return random_logits(B, C + 1, 2, 3, seed=1, scale=3.0).requires_grad_()
+
+
+def mean_logits(logits: Tensor) -> Tensor:
+    """Return (B, C), the means over the positions of each bag, without the background."""
+    means = []
+    for of_bag, mask in zip(logits, MASK_OF_INSTANCES, strict=True):
+        means.append(of_bag[:C, mask].mean(dim=1))
+    return torch.stack(means)
+
+
+def test_it_is_the_cross_entropy_of_the_mean_logits(logits: Tensor) -> None:
+    value = per_bag("cross-entropy")(logits, LABELS, MASK_OF_INSTANCES)
+    expected = F.cross_entropy(mean_logits(logits), CLASSES, reduction="none")
     torch.testing.assert_close(value, expected)
-    found, slope = (
-        torch.autograd.grad(v.sum(), logits, retain_graph=True)[0] for v in (value, expected)
-    )
-    torch.testing.assert_close(found, slope)  # which is 0 for the background
-    scores = loss.score(logits, mask)
-    torch.testing.assert_close(scores.classes, means)
-    torch.testing.assert_close(scores.presence.exp(), means.softmax(dim=1))
-    probs = loss.score(logits).instances
-    assert (probs[:, C] == 0).all(), "no instance is background"
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    # It is 0 for the background.
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(gradient, expected_gradient)
+
+
+def test_scores_are_the_mean_logits(logits: Tensor) -> None:
+    scores = per_bag("cross-entropy").score(logits, MASK_OF_INSTANCES)
+    torch.testing.assert_close(scores.classes, mean_logits(logits))
+
+
+def test_presence_is_their_log_softmax(logits: Tensor) -> None:
+    scores = per_bag("cross-entropy").score(logits, MASK_OF_INSTANCES)
+    expected = mean_logits(logits).softmax(dim=1)
+    torch.testing.assert_close(scores.presence.exp(), expected)
+
+
+def test_no_position_is_background_in_its_map(logits: Tensor) -> None:
+    probs = per_bag("cross-entropy").score(logits).instances
+    assert (probs[:, C] == 0).all()
     torch.testing.assert_close(probs[:, :C], logits[:, :C].softmax(dim=1))
 
 
@@ -40,11 +67,12 @@ MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1],
 @pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)], ids=["masked", "full"])
 def test_of_positions_it_is_the_mean_over_a_bag(mask: Tensor) -> None:
     logits = random_logits(3, 2 + 1, 2, 3).requires_grad_()
-    bags = zip(logits, TARGET, mask, strict=True)
-    expected = torch.stack(
-        [F.cross_entropy(z[:, there].T, target[there]) for z, target, there in bags]
-    )
+    means = []
+    for of_bag, target, there in zip(logits, TARGET, mask, strict=True):
+        means.append(F.cross_entropy(of_bag[:, there].T, target[there]))
+    expected = torch.stack(means)
     value = per_bag("position")(logits, [[0, 1], [], [0, 1]], mask, TARGET)
     torch.testing.assert_close(value, expected)
-    found, slope = (torch.autograd.grad(v.sum(), logits)[0] for v in (value, expected))
-    torch.testing.assert_close(found, slope)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(gradient, expected_gradient)

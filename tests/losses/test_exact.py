@@ -16,34 +16,36 @@ from tests._helpers.losses import per_bag
 ALL_SETS = [frozenset(labels.nonzero().flatten().tolist()) for labels in ALL_LABELS]
 
 
-@pytest.mark.parametrize(
-    ("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2)), ("none", (1, 1))]
+# Two bags, of four positions and of two.
+LOGITS = torch.stack([bag(0), bag(1)])
+MASK = torch.tensor([[True, True, True, True], [True, False, True, False]])
+LABELS = torch.tensor([[True, False, True], [False, True, False]])
+DIVISORS = pytest.mark.parametrize(
+    ("divide_by", "divisors"), [("none", (1, 1)), ("bag", (4, 2)), ("batch", (3, 3))]
 )
+
+
+@DIVISORS
 def test_the_divisor_of_the_negative_log_likelihood(
     divide_by: str, divisors: tuple[int, int]
 ) -> None:
-    logits = torch.stack([bag(0), bag(1)])
-    mask = torch.tensor([[True] * 4, [True, False, True, False]])
-    labels = torch.tensor([[True, False, True], [False, True, False]])
-    value = per_bag("exact", divide_by=divide_by)(logits, labels, mask)
-    probs = [
-        LabelMaps(bag(0)).set_prob[frozenset({0, 2})],
-        LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})],
+    value = per_bag("exact", divide_by=divide_by)(LOGITS, LABELS, MASK)
+    first = LabelMaps(bag(0)).set_prob[frozenset({0, 2})]
+    second = LabelMaps(bag(1)[:, MASK[1]]).set_prob[frozenset({1})]
+    expected = [
+        float(-exactly.log(first) / divisors[0]),
+        float(-exactly.log(second) / divisors[1]),
     ]
-    expected = [float(-exactly.log(p) / d) for p, d in zip(probs, divisors, strict=True)]
     assert value.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["superset", "exact-em", "hard-em"])
-@pytest.mark.parametrize(("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2))])
+@DIVISORS
 def test_other_losses_of_a_label_set_are_divided_alike(
     name: str, divide_by: str, divisors: tuple[int, int]
 ) -> None:
-    logits = torch.stack([bag(0), bag(1)])
-    mask = torch.tensor([[True] * 4, [True, False, True, False]])
-    labels = torch.tensor([[True, False, True], [False, True, False]])
-    whole = per_bag(name, divide_by="none")(logits, labels, mask)
-    divided = per_bag(name, divide_by=divide_by)(logits, labels, mask)
+    whole = per_bag(name, divide_by="none")(LOGITS, LABELS, MASK)
+    divided = per_bag(name, divide_by=divide_by)(LOGITS, LABELS, MASK)
     assert_close(divided, whole / torch.tensor(divisors))
 
 
@@ -59,15 +61,11 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
     """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
-    maps = LabelMaps(bag(seed))
-    log_alpha = [
-        exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)
-    ]
+    prob = LabelMaps(bag(seed)).set_prob
+    log_alpha = [exactly.log(prob[frozenset({c})] + prob[frozenset()]) for c in range(C)]
+    expected = [float(value - log_alpha[0]) for value in log_alpha]
     scores = per_bag("exact", rule="exact").score(bag(seed).unsqueeze(0)).classes[0]
-    for c in range(C):
-        assert float(scores[c] - scores[0]) == pytest.approx(
-            float(log_alpha[c] - log_alpha[0]), abs=1e-12
-        )
+    assert (scores - scores[0]).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def large_label_sets() -> tuple[Tensor, Tensor]:
@@ -76,51 +74,70 @@ def large_label_sets() -> tuple[Tensor, Tensor]:
     return logits, torch.arange(20) < torch.tensor([[3], [18], [17]])
 
 
-def test_bounds_replace_the_sum_for_large_label_sets() -> None:
+@pytest.fixture(scope="module")
+def exact_costs() -> list[float]:
+    """Return the negative log-likelihoods of the large label sets, by a recursion over all of their subsets."""
+    costs = []
+    for logits, label_set in zip(*large_label_sets(), strict=True):
+        own_channels = [*label_set.nonzero()[:, 0], -1]
+        probs = logits.softmax(dim=0).numpy()[own_channels]
+        costs.append(-math.log(every_set_prob(probs)[-1]))
+    return costs
+
+
+def cost_by(method: str) -> Tensor:
     logits, labels = large_label_sets()
-    probs = [
-        bag.softmax(dim=0).numpy()[[*chosen.nonzero()[:, 0], -1]]
-        for bag, chosen in zip(logits, labels, strict=True)
-    ]
-    truth = [-math.log(every_set_prob(own)[-1]) for own in probs]
-    found = {
-        m: per_bag("exact", divide_by="none", method=m)(logits, labels)
-        for m in ("auto", "lower", "upper")
-    }
-    # A lower bound of the likelihood is an upper one of the loss.
-    for i, exact in enumerate(truth):
-        assert found["upper"][i].item() <= exact + 1e-9
-        assert found["lower"][i].item() >= exact - 1e-9
-    assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
-    assert found["auto"][1:].tolist() == found["lower"][1:].tolist()
+    value: Tensor = per_bag("exact", divide_by="none", method=method)(logits, labels)
+    return value
+
+
+def test_the_upper_bound_costs_no_more_than_the_sum(exact_costs: list[float]) -> None:
+    # An upper bound of the likelihood is a lower one of the loss.
+    for cost, exact in zip(cost_by("upper").tolist(), exact_costs, strict=True):
+        assert cost <= exact + 1e-9
+
+
+def test_the_lower_bound_costs_no_less_than_the_sum(exact_costs: list[float]) -> None:
+    for cost, exact in zip(cost_by("lower").tolist(), exact_costs, strict=True):
+        assert cost >= exact - 1e-9
+
+
+def test_auto_sums_small_label_sets_and_bounds_large_ones(exact_costs: list[float]) -> None:
+    # The first label set has 3 classes, the others 18 and 17.
+    found = cost_by("auto")
+    assert found[0].item() == pytest.approx(exact_costs[0], rel=1e-11)
+    assert found[1:].tolist() == cost_by("lower")[1:].tolist()
+
+
+def test_the_log_prob_of_large_label_sets_is_that_of_auto() -> None:
+    logits, labels = large_label_sets()
     log_prob = per_bag("exact").label_log_prob(logits, labels)
     assert log_prob is not None
-    assert_close(log_prob, -found["auto"])
-    assert per_bag("exact", method="auto")(logits, labels).tolist() == pytest.approx(
-        found["auto"].tolist()
-    )
+    assert_close(log_prob, -cost_by("auto"))
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
 def test_padding_changes_nothing_for_a_large_label_set(method: str) -> None:
-    (logits, labels), sizes = large_label_sets(), [40, 25, 30]
+    logits, labels = large_label_sets()
+    sizes = [40, 25, 30]
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
     loss = per_bag("exact", divide_by="none", method=method)
-    alone = [(logits[i : i + 1, :, :size], labels[i : i + 1]) for i, size in enumerate(sizes)]
     functions: list[Any] = [loss, loss.label_log_prob]
     for function in functions:
-        expected = torch.cat([function(*bag) for bag in alone])
-        assert_close(function(logits, labels, mask), expected, rtol=1e-10, atol=0)
+        padded = function(logits, labels, mask)
+        for i, size in enumerate(sizes):
+            alone = function(logits[i : i + 1, :, :size], labels[i : i + 1])
+            assert_close(padded[i : i + 1], alone, rtol=1e-10, atol=0)
 
 
 def test_a_label_set_too_large_is_refused_with_alternatives() -> None:
     logits, labels = large_label_sets()
     exact = per_bag("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
-    said = (
-        "18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
-    )
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(
+        UsageError,
+        match="18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto",
+    ):
         exact(logits, labels)
 
 
@@ -138,9 +155,8 @@ def test_the_bound_of_training_holds_for_no_other_label_sets() -> None:
     loss = per_bag("exact").build(C, max_labels=1)
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None
-    assert float(found) == pytest.approx(
-        float(exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})]))
-    )
+    expected = exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})])
+    assert float(found) == pytest.approx(float(expected))
 
 
 SINGLE = [
@@ -157,10 +173,10 @@ def test_superset_is_that_of_all_maps_without_another_class(
     """The probability of all label maps that show nothing beside the label set and background."""
     prob = LabelMaps(logits).set_prob
     value = per_bag("superset", divide_by="none")(logits.repeat(len(ALL_SETS), 1, 1), ALL_LABELS)
-    expected = [
-        -float(exactly.log(sum(p for shown, p in prob.items() if shown <= wanted)))
-        for wanted in ALL_SETS
-    ]
+    expected = []
+    for wanted in ALL_SETS:
+        total = sum(p for shown, p in prob.items() if shown <= wanted)
+        expected.append(-float(exactly.log(total)))
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
 
 

@@ -36,8 +36,13 @@ def best_maps(logits: Tensor) -> dict[frozenset[int], tuple[float, list[tuple[in
     return found
 
 
-def held(labels: Tensor) -> frozenset[int]:
+def class_numbers(labels: Tensor) -> frozenset[int]:
     return frozenset(labels.nonzero().flatten().tolist())
+
+
+def one_hot(label_map: tuple[int, ...]) -> Tensor:
+    """Return (C+1, K), 1 for the channel that each position shows."""
+    return torch.nn.functional.one_hot(torch.tensor(label_map), C + 1).T
 
 
 def value_and_gradient(
@@ -49,11 +54,14 @@ def value_and_gradient(
 
 
 PRECISE = [
-    (bag(seed, background=background), 1e-12)
+    pytest.param(bag(seed, background=b), 1e-12, id=f"random {seed}, background +{b:g}")
     for seed in range(2)
-    for background in (0.0, 3.0, 30.0)
+    for b in (0.0, 3.0, 30.0)
 ]
-SINGLE = [(bag(seed, 100).clamp(-200, 200).float(), 1e-5) for seed in range(3)]
+SINGLE = [
+    pytest.param(bag(seed, scale=100).clamp(-200, 200).float(), 1e-5, id=f"wide {seed}")
+    for seed in range(3)
+]
 
 
 @pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
@@ -61,46 +69,71 @@ def test_value_and_gradient_are_those_of_the_best_assignment(logits: Tensor, rel
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
-        best, (shown,) = found[held(labels)]
+        best, (label_map,) = found[class_numbers(labels)]
         assert value[i].item() == pytest.approx(-best, rel=rel, abs=1e-6)
-        one_hot = torch.nn.functional.one_hot(torch.tensor(shown), C + 1).T
-        assert_close(gradient[i], logits.softmax(dim=0) - one_hot)
+        assert_close(gradient[i], logits.softmax(dim=0) - one_hot(label_map))
 
 
-@pytest.mark.parametrize(
+TIED = pytest.mark.parametrize(
     "logits",
     [
-        torch.zeros(C + 1, 4),
-        torch.tensor([[0.0], [0.0], [1.0], [5.0]]).expand(-1, 4),
-        torch.tensor(
-            [[2.0, 2.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [-9.0] * 4, [0.0, 0.0, 3.0, 3.0]]
+        pytest.param(torch.zeros(C + 1, 4), id="all equal"),
+        pytest.param(
+            torch.tensor([[0.0], [0.0], [1.0], [5.0]]).expand(-1, 4), id="equal positions"
+        ),
+        pytest.param(
+            torch.tensor(
+                [
+                    [2.0, 2.0, 0.0, 0.0],
+                    [2.0, 2.0, 0.0, 0.0],
+                    [-9.0, -9.0, -9.0, -9.0],
+                    [0.0, 0.0, 3.0, 3.0],
+                ]
+            ),
+            id="two pairs",
         ),
     ],
-    ids=["all equal", "equal positions", "two pairs"],
 )
-def test_where_assignments_tie_the_gradient_has_no_favourite(logits: Tensor) -> None:
+
+
+def shares_of(logits: Tensor) -> Tensor:
+    """Return (2^C, C+1, K), the shares of the channels that the gradient of every label set is made of."""
+    logits = logits.double()
+    _, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    return logits.softmax(dim=0) - gradient
+
+
+@TIED
+def test_where_assignments_tie_the_value_is_that_of_each(logits: Tensor) -> None:
     found = best_maps(logits)
-    value, gradient = value_and_gradient(logits.double().repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
-    for i, labels in enumerate(ALL_LABELS):
-        best, maps = found[held(labels)]
-        assert value[i].item() == pytest.approx(-best, rel=1e-12)
-        shares = logits.double().softmax(dim=0) - gradient[i]
-        possible = (
-            torch.stack([torch.nn.functional.one_hot(torch.tensor(m), C + 1).T for m in maps]).sum(
-                dim=0
-            )
-            > 0
-        )
-        assert (shares[~possible].abs() < 1e-12).all(), (
-            "a share of a channel that no best assignment has"
-        )
+    value, _ = value_and_gradient(logits.double().repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    expected = [-found[class_numbers(labels)][0] for labels in ALL_LABELS]
+    assert value.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@TIED
+def test_where_assignments_tie_shares_belong_to_best_ones(logits: Tensor) -> None:
+    found = best_maps(logits)
+    for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
+        _, maps = found[class_numbers(labels)]
+        is_possible = torch.stack([one_hot(label_map) for label_map in maps]).any(dim=0)
+        assert (shares[~is_possible].abs() < 1e-12).all()
+
+
+@TIED
+def test_where_assignments_tie_every_class_is_placed(logits: Tensor) -> None:
+    for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
         assert_close(shares.sum(dim=0), torch.ones(4, dtype=torch.float64))
-        assert (shares[:-1].sum(dim=1)[labels] >= 1 - 1e-12).all(), (
-            "every class of the label set is placed"
-        )
-        for j, k in itertools.combinations(range(4), 2):
-            if torch.equal(logits[:, j], logits[:, k]):
-                assert_close(shares[:, j], shares[:, k])
+        of_classes = shares[:-1].sum(dim=1)
+        assert (of_classes[labels] >= 1 - 1e-12).all()
+
+
+@TIED
+def test_positions_with_equal_logits_have_equal_shares(logits: Tensor) -> None:
+    for first, second in itertools.combinations(range(4), 2):
+        if torch.equal(logits[:, first], logits[:, second]):
+            shares = shares_of(logits)
+            assert_close(shares[:, :, first], shares[:, :, second])
 
 
 def test_label_sets_have_no_limit() -> None:
@@ -118,20 +151,41 @@ def test_label_sets_have_no_limit() -> None:
     assert_close(value[0], expected)
 
 
-@pytest.mark.parametrize("background", [-3.0, 0.0, 3.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_presence_and_scores_compare_best_assignments(seed: int, background: float) -> None:
-    logits = bag(seed, background=background)
-    best = {label_set: value for label_set, (value, _) in best_maps(logits).items()}
-    loss = per_bag("hard-em")
-    both = loss.score(logits.unsqueeze(0))
-    presence, scores = both.presence[0], both.classes[0]
+RANDOM_BAGS = pytest.mark.parametrize(
+    "logits",
+    [
+        pytest.param(bag(seed, background=b), id=f"random {seed}, background {b:+g}")
+        for seed in range(3)
+        for b in (-3.0, 0.0, 3.0)
+    ],
+)
+
+
+def best_log_probs(logits: Tensor) -> dict[frozenset[int], float]:
+    return {label_set: value for label_set, (value, _) in best_maps(logits).items()}
+
+
+@RANDOM_BAGS
+def test_presence_compares_best_assignments_with_and_without_a_class(logits: Tensor) -> None:
+    best = best_log_probs(logits)
+    presence = per_bag("hard-em").score(logits.unsqueeze(0)).presence[0]
     for c in range(C):
-        with_it = max(value for label_set, value in best.items() if c in label_set)
+        with_class = max(value for label_set, value in best.items() if c in label_set)
         without = max(value for label_set, value in best.items() if c not in label_set)
-        assert presence[c].item() == pytest.approx(with_it - without, rel=1e-9)
-        assert scores[c].item() == pytest.approx(best[frozenset({c})] - best[frozenset()], rel=1e-9)
-    found = frozenset((presence > 0).nonzero().flatten().tolist())
-    assert found == max(best, key=lambda label_set: best[label_set]), (
-        "the label set of the best assignment of all"
-    )
+        assert presence[c].item() == pytest.approx(with_class - without, rel=1e-9)
+
+
+@RANDOM_BAGS
+def test_scores_compare_a_class_alone_with_the_empty_bag(logits: Tensor) -> None:
+    best = best_log_probs(logits)
+    scores = per_bag("hard-em").score(logits.unsqueeze(0)).classes[0]
+    empty = best[frozenset()]
+    expected = [best[frozenset({c})] - empty for c in range(C)]
+    assert scores.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@RANDOM_BAGS
+def test_positive_presence_is_the_label_set_of_the_best_assignment(logits: Tensor) -> None:
+    best = best_log_probs(logits)
+    presence = per_bag("hard-em").score(logits.unsqueeze(0)).presence[0]
+    assert class_numbers(presence > 0) == max(best, key=lambda label_set: best[label_set])

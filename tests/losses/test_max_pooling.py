@@ -9,7 +9,9 @@ from torch import Tensor
 
 from tests._helpers.losses import per_bag, random_logits
 
-B, C, K = 4, 3, 5
+B = 4
+C = 3
+K = 5
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 MASK = torch.tensor(
     [[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool
@@ -77,16 +79,24 @@ def test_over_a_position_background_is_in_every_label_set(mask: Tensor) -> None:
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
         p |= {(b, c, k): value / sum(odds) for c, value in enumerate(odds)}
     loss = per_bag("max-pooling", normalization="position")
-    value, scores = loss(logits, LABELS, mask), loss.score(logits, mask)
-    there = mask.unsqueeze(1)
-    assert torch.equal(scores.instances * there, logits.softmax(dim=1) * there)
-    assert torch.equal(scores.evidence.masked_fill(~there, 0), logits.softmax(dim=1)[:, :C] * there)
+    value = loss(logits, LABELS, mask)
+    scores = loss.score(logits, mask)
     for b in range(B):
-        terms = [-math.log(highest(p, b, c)) for c in range(C + 1) if c == C or LABELS[b, c]]
-        assert value[b].item() == pytest.approx(sum(terms) / len(terms))
-        for c in range(C):
-            expected = pytest.approx(log_odds(highest(p, b, c)))
-            assert float(scores.classes[b, c]) == float(scores.presence[b, c]) == expected
+        costs = [*costs_of_classes(p, b), -math.log(highest(p, b, C))]
+        assert value[b].item() == pytest.approx(sum(costs) / len(costs))
+        expected = [log_odds(highest(p, b, c)) for c in range(C)]
+        assert scores.presence[b].tolist() == pytest.approx(expected)
+        assert scores.classes[b].tolist() == scores.presence[b].tolist()
+
+
+@MASKS
+def test_over_a_position_map_and_evidence_are_the_softmax(mask: Tensor) -> None:
+    logits = random_logits(B, C + 1, K, seed=0)
+    scores = per_bag("max-pooling", normalization="position").score(logits, mask)
+    there = mask.unsqueeze(1)
+    softmax = logits.softmax(dim=1)
+    assert torch.equal(scores.instances * there, softmax * there)
+    assert torch.equal(scores.evidence.masked_fill(~there, 0), softmax[:, :C] * there)
 
 
 def test_the_bag_variant_scores_by_its_probabilities() -> None:
@@ -116,17 +126,22 @@ def test_the_batch_variant_scores_by_the_largest_raw_score() -> None:
 @MASKS
 def test_the_map_compares_a_position_with_a_uniform_share(normalization: str, mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=4)
-    scores = per_bag("max-pooling", normalization=normalization).score(logits, mask)
-    probs = scores.instances
-    assert torch.equal(
-        scores.evidence.masked_fill(~mask.unsqueeze(1), 0), (logits * mask.unsqueeze(1))[:, :C]
-    )
+    probs = per_bag("max-pooling", normalization=normalization).score(logits, mask).instances
     for b in range(B):
-        places = mask[b].nonzero().flatten().tolist()
-        total = sum(math.exp(logits[b, c, k]) for c in range(C) for k in places)
-        for k in places:
-            odds = [
-                len(places) * math.exp(logits[b, c, k]) / total for c in range(C)
-            ]  # to background
-            expected = [*(value / (1 + sum(odds)) for value in odds), 1 / (1 + sum(odds))]
+        positions = mask[b].nonzero().flatten().tolist()
+        total = float(logits[b, :C, positions].exp().sum())
+        for k in positions:
+            # To the background.
+            odds = [len(positions) * math.exp(logits[b, c, k]) / total for c in range(C)]
+            weights = [*odds, 1.0]
+            expected = [weight / sum(weights) for weight in weights]
             assert probs[b, :, k].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("normalization", ["bag", "batch"])
+@MASKS
+def test_the_evidence_is_the_logits_of_the_classes(normalization: str, mask: Tensor) -> None:
+    logits = random_logits(B, C + 1, K, seed=4)
+    evidence = per_bag("max-pooling", normalization=normalization).score(logits, mask).evidence
+    there = mask.unsqueeze(1)
+    assert torch.equal(evidence.masked_fill(~there, 0), logits[:, :C] * there)

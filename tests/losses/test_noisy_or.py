@@ -1,6 +1,8 @@
 """Noisy-OR of the softmax against the enumeration of label maps; that of detectors is among the poolings."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,53 +23,100 @@ from tests._helpers.label_maps import (
 from tests._helpers.losses import per_bag, random_logits
 
 
+def none_of(probs: Sequence[Any]) -> Any:
+    """Return the probability that none of independent events occurs."""
+    return math.prod((1 - p for p in probs), start=exactly.mpf(1))
+
+
+def value_of(log_odds: Sequence[Any], labels: list[bool]) -> float:
+    """Return the loss of one bag by the log-odds of its classes."""
+    cost = exactly.mpf(0)
+    for odds, is_held in zip(log_odds, labels, strict=True):
+        signed = odds if is_held else -odds
+        cost += exactly.log1p(exactly.exp(-signed))
+    return float(cost)
+
+
 def gradient_of(logits: torch.Tensor, labels: list[bool]) -> torch.Tensor:
     """Return the gradient of the loss of one bag, straight from 1 - prod_k (1 - p_{c,k})."""
     p = softmax(logits)
     gradient: list[list[Any]] = [[exactly.mpf(0)] * K for _ in range(C + 1)]
     for c in range(C):
-        absent = math.prod((1 - value for value in p[c]), start=exactly.mpf(1))
-        by_log_absent = absent / (1 - absent) if labels[c] else exactly.mpf(-1)
-        for d in range(C + 1):
-            for k in range(K):
-                gradient[d][k] -= by_log_absent * p[c][k] / (1 - p[c][k]) * ((c == d) - p[d][k])
+        absent = none_of(p[c])
+        # The derivative of the cost by the logarithm of `absent`.
+        slope = absent / (1 - absent) if labels[c] else exactly.mpf(-1)
+        for k in range(K):
+            odds = p[c][k] / (1 - p[c][k])
+            for d in range(C + 1):
+                is_own = 1 if c == d else 0
+                # log(1 - p_{c,k}) falls with z_{d,k} by the odds times (is_own - p_{d,k}).
+                gradient[d][k] -= slope * odds * (is_own - p[d][k])
     return torch.tensor([[float(g) for g in row] for row in gradient], dtype=torch.float64)
 
 
-PRECISE = [(bag(seed), 1e-11, 1e-9, 1e-14) for seed in range(2)]
-SINGLE = [(logits.float(), 1e-5, 3e-4, 1e-6) for logits in EXTREME.values()]
+@dataclass
+class Tolerance:
+    """How close results must be to the definition."""
+
+    rel: float
+    gradient_rel: float
+    tiny: float
 
 
-@pytest.mark.parametrize(("logits", "rel", "gradient_rel", "tiny"), PRECISE + SINGLE)
-def test_value_gradient_and_presence_are_those_of_all_label_maps(
-    logits: torch.Tensor, rel: float, gradient_rel: float, tiny: float
+IN_DOUBLE = Tolerance(rel=1e-11, gradient_rel=1e-9, tiny=1e-14)
+IN_FLOAT = Tolerance(rel=1e-5, gradient_rel=3e-4, tiny=1e-6)
+BAGS = pytest.mark.parametrize(
+    ("logits", "tolerance"),
+    [
+        *(pytest.param(bag(seed), IN_DOUBLE, id=f"random {seed}") for seed in range(2)),
+        *(pytest.param(logits.float(), IN_FLOAT, id=name) for name, logits in EXTREME.items()),
+    ],
+)
+
+
+@BAGS
+def test_presence_is_that_of_all_label_maps(logits: torch.Tensor, tolerance: Tolerance) -> None:
+    maps = LabelMaps(logits)
+    expected = [float(maps.log_odds(c)) for c in range(C)]
+    found = per_bag("noisy-or", head="softmax").score(logits[None])
+    close_to_expected = pytest.approx(expected, rel=tolerance.rel, abs=10 * tolerance.tiny)
+    assert found.presence[0].tolist() == close_to_expected
+    assert found.classes[0].tolist() == close_to_expected
+
+
+@BAGS
+def test_value_and_gradient_are_those_of_all_label_maps(
+    logits: torch.Tensor, tolerance: Tolerance
 ) -> None:
-    loss, maps = per_bag("noisy-or", head="softmax"), LabelMaps(logits)
-    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = loss(leaf, ALL_LABELS)
-    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    maps = LabelMaps(logits)
     log_odds = [maps.log_odds(c) for c in range(C)]
-    found = loss.score(logits[None])
-    for scores in (found.presence, found.classes):
-        assert scores[0].tolist() == pytest.approx(
-            [float(odds) for odds in log_odds], rel=rel, abs=10 * tiny
-        )
+    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    value = per_bag("noisy-or", head="softmax")(leaf, ALL_LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
     for i, labels in enumerate(ALL_LABELS.tolist()):
-        signed = [odds if held else -odds for odds, held in zip(log_odds, labels, strict=True)]
-        expected = sum(exactly.log1p(exactly.exp(-odds)) for odds in signed)
-        assert value[i].item() == pytest.approx(float(expected), rel=rel, abs=1e-30)
+        expected = value_of(log_odds, labels)
+        assert value[i].item() == pytest.approx(expected, rel=tolerance.rel, abs=1e-30)
         assert_close(
-            gradient[i].double(), gradient_of(logits, labels), rtol=gradient_rel, atol=tiny
+            gradient[i].double(),
+            gradient_of(logits, labels),
+            rtol=tolerance.gradient_rel,
+            atol=tolerance.tiny,
         )
 
 
 def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:
-    probs = per_bag("noisy-or").score(bag(0).unsqueeze(0)).instances[0]
+    found = per_bag("noisy-or").score(bag(0).unsqueeze(0)).instances[0]
     p = [[1 / (1 + exactly.exp(-value)) for value in row] for row in numbers(bag(0))]
     for k in range(K):
-        only = [p[c][k] * math.prod(1 - p[d][k] for d in range(C) if d != c) for c in range(C)]
-        weights = [*only, math.prod(1 - p[d][k] for d in range(C))]
-        assert probs[:, k].tolist() == pytest.approx([float(w / sum(weights)) for w in weights])
+        probs = [p[c][k] for c in range(C)]
+        weights = []
+        for c in range(C):
+            others = probs[:c] + probs[c + 1 :]
+            weights.append(probs[c] * none_of(others))
+        # Last the background, where no detector fires.
+        weights.append(none_of(probs))
+        expected = [float(weight / sum(weights)) for weight in weights]
+        assert found[:, k].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("positions", "largest"), [(64, 3e-5), (1024, 5e-4)])

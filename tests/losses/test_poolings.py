@@ -29,48 +29,67 @@ def weighted(weight: Callable[[Any, Any], Any]) -> Pooling:
     """Return the mean of probabilities p with weights that depend on p and the weight of the class."""
 
     def pool(z: Row, own: Any) -> Any:
-        p = [sigmoid(value) for value in z]
-        return sum(weight(v, own) * v for v in p) / sum(weight(v, own) for v in p)
+        p = probabilities(z)
+        weights = [weight(value, own) for value in p]
+        total = sum(w * value for w, value in zip(weights, p, strict=True))
+        return total / sum(weights)
 
     return pool
 
 
-def generalised_mean(r: Any) -> Pooling:
-    return lambda z, _: (
-        (sum(sigmoid(v) ** exactly.mpf(r) for v in z) / len(z)) ** (1 / exactly.mpf(r))
-    )
+def probabilities(z: Row) -> Row:
+    return [sigmoid(value) for value in z]
+
+
+def mean_of(values: Row) -> Any:
+    return sum(values) / len(values)
+
+
+def maximum(z: Row, _: Any) -> Any:
+    return sigmoid(max(z))
+
+
+def generalised_mean(exponent: float) -> Pooling:
+    def pool(z: Row, _: Any) -> Any:
+        r = exactly.mpf(exponent)
+        return mean_of([p**r for p in probabilities(z)]) ** (1 / r)
+
+    return pool
 
 
 def log_sum_exp(start: float) -> Pooling:
     def pool(z: Row, own: Any) -> Any:
         r = start * exactly.exp(own)
-        return sigmoid(exactly.log(sum(exactly.exp(r * v) for v in z) / len(z)) / r)
+        mean_exp = mean_of([exactly.exp(r * value) for value in z])
+        return sigmoid(exactly.log(mean_exp) / r)
 
     return pool
 
 
-def noisy_and(a: float) -> Pooling:
+def noisy_and(slope: float) -> Pooling:
     def pool(z: Row, own: Any) -> Any:
-        b, share = sigmoid(own), sum(sigmoid(v) for v in z) / len(z)
-        none, every = sigmoid(-a * b), sigmoid(a * (1 - b))
-        return (sigmoid(a * (share - b)) - none) / (every - none)
+        threshold = sigmoid(own)
+        share = mean_of(probabilities(z))
+        lowest = sigmoid(-slope * threshold)
+        highest = sigmoid(slope * (1 - threshold))
+        return (sigmoid(slope * (share - threshold)) - lowest) / (highest - lowest)
 
     return pool
 
 
 def isr(z: Row, _: Any) -> Any:
-    odds = sum(sigmoid(v) / (1 - sigmoid(v)) for v in z)
+    odds = sum(p / (1 - p) for p in probabilities(z))
     return odds / (1 + odds)
 
 
 def noisy_or(z: Row, _: Any) -> Any:
-    return 1 - math.prod(1 - sigmoid(v) for v in z)
+    return 1 - math.prod(1 - p for p in probabilities(z))
 
 
 def top_k(one_in: int) -> Pooling:
     def pool(z: Row, _: Any) -> Any:
-        k = max(1, (len(z) + one_in - 1) // one_in)
-        return sigmoid(sum(sorted(z)[-k:]) / k)
+        k = math.ceil(len(z) / one_in)
+        return sigmoid(mean_of(sorted(z)[-k:]))
 
     return pool
 
@@ -89,34 +108,41 @@ class Case:
 
     def load(self) -> Loss:
         loss = per_bag(self.name, **self.params).build(C).double()
+        weights = torch.tensor(self.weights, dtype=torch.float64)
         for parameter in loss.parameters():
-            parameter.data = torch.tensor(self.weights, dtype=torch.float64).reshape(
-                parameter.shape
-            )
+            parameter.data = weights.reshape(parameter.shape)
         return loss
 
     def weight(self, c: int) -> Any:
-        return exactly.mpf(self.weights[min(c, len(self.weights) - 1)])
+        is_shared = len(self.weights) == 1
+        return exactly.mpf(self.weights[0 if is_shared else c])
 
-    def definition(self, z: Row, c: int, own: Any | None = None) -> tuple[Any, Any]:
-        """Return log P and log(1 - P) of class c."""
-        p = self.pool(z, self.weight(c) if own is None else own)
-        return exactly.log(p), exactly.log(1 - p)
+    def log_odds(self, z: Row, c: int) -> Any:
+        """Return log P - log(1 - P) of class c."""
+        p = self.pool(z, self.weight(c))
+        return exactly.log(p) - exactly.log(1 - p)
+
+    def cost(self, z: Row, own: Any, is_held: bool) -> Any:
+        """Return what a class adds to the loss of a bag, by the loss's own weight for it."""
+        p = self.pool(z, own)
+        return -exactly.log(p if is_held else 1 - p)
 
 
 CASES = (
-    Case("one-vs-rest", lambda z, _: sigmoid(max(z))),
-    Case("mean", weighted(lambda _, __: 1)),
-    Case("linear-softmax", weighted(lambda p, _: p)),
-    Case("exponential-softmax", weighted(lambda p, _: exactly.exp(p))),
+    Case("one-vs-rest", maximum),
+    Case("mean", weighted(lambda p, own: exactly.mpf(1))),
+    Case("linear-softmax", weighted(lambda p, own: p)),
+    Case("exponential-softmax", weighted(lambda p, own: exactly.exp(p))),
     Case("auto-pool", weighted(lambda p, alpha: exactly.exp(alpha * p)), weights=(-1.0, 0.5, 6.0)),
     Case("power-pooling", weighted(lambda p, own: p ** exactly.exp(own)), weights=(-3.0, 0.5, 2.0)),
     Case("isr", isr),
     Case("noisy-or", noisy_or),
     Case("top-k", top_k(2), {"one_in": 2}),
     Case("top-k", top_k(1), {"one_in": 1}),
-    *(Case("generalised-mean", generalised_mean(r), {"exponent": r}) for r in (0.4, 20.0)),
-    *(Case("noisy-and", noisy_and(a), {"slope": a}, weights=(0.0, -3.0, 1.0)) for a in (0.3, 40.0)),
+    Case("generalised-mean", generalised_mean(0.4), {"exponent": 0.4}),
+    Case("generalised-mean", generalised_mean(20.0), {"exponent": 20.0}),
+    Case("noisy-and", noisy_and(0.3), {"slope": 0.3}, weights=(0.0, -3.0, 1.0)),
+    Case("noisy-and", noisy_and(40.0), {"slope": 40.0}, weights=(0.0, -3.0, 1.0)),
     Case("log-sum-exp", log_sum_exp(5.0), weights=(-0.3,)),
     Case("log-sum-exp", log_sum_exp(0.2), {"sharpness": 0.2, "learn": False}),
 )
@@ -137,49 +163,53 @@ def slope(function: Callable[[Any], Any], at: Any) -> Any:
     return (function(at + STEP) - function(at - STEP)) / (2 * STEP)
 
 
-def gradient_of(case: Case, row: Row, c: int, present: bool) -> list[float]:
-    """Return the derivatives of the loss of one class by the logits of a bag."""
-    side = 0 if present else 1
+def gradient_of(case: Case, row: Row, c: int, is_held: bool) -> list[float]:
+    """Return the derivatives of the loss of one class by its logits in a bag."""
 
-    def loss_at(k: int, value: Any) -> Any:
-        return -case.definition([*row[:k], value, *row[k + 1 :]], c)[side]
+    def cost_with(k: int, value: Any) -> Any:
+        moved = [*row[:k], value, *row[k + 1 :]]
+        return case.cost(moved, case.weight(c), is_held)
 
-    return [float(slope(partial(loss_at, k), at)) for k, at in enumerate(row)]
+    return [float(slope(partial(cost_with, k), at)) for k, at in enumerate(row)]
 
 
-def check(case: Case, logits: Tensor, mask: Tensor | None, *, rel: float, tiny: float) -> None:
+def check(
+    case: Case, logits: Tensor, mask: Tensor | None = None, *, rel: float, tiny: float
+) -> None:
     """Compare loss, gradient and presence of one bag (C+1, K) with the definition, for every label set."""
     loss = case.load()
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
     masks = None if mask is None else mask.expand(len(ALL_LABELS), -1)
     value = loss(leaf, ALL_LABELS, masks)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    presence = loss.score(leaf, masks).presence[0]
+
     there = [k for k in range(K) if mask is None or mask[k]]
     rows = [[row[k] for k in there] for row in numbers(logits)[:C]]
-    logs = [case.definition(row, c) for c, row in enumerate(rows)]
-    slopes = {(c, on): gradient_of(case, rows[c], c, on) for c in range(C) for on in (False, True)}
-    presence = loss.score(leaf, masks).presence[0].tolist()
-    assert presence == pytest.approx([float(one - other) for one, other in logs], rel=rel, abs=tiny)
+    log_odds = [float(case.log_odds(rows[c], c)) for c in range(C)]
+    assert presence.tolist() == pytest.approx(log_odds, rel=rel, abs=tiny)
+    # Of each class, where it is not and where it is in the label set.
+    costs = [[case.cost(rows[c], case.weight(c), held) for held in (False, True)] for c in range(C)]
+    slopes = [[gradient_of(case, rows[c], c, held) for held in (False, True)] for c in range(C)]
     for i, labels in enumerate(ALL_LABELS.tolist()):
-        expected = -sum(logs[c][0 if labels[c] else 1] for c in range(C))
-        assert value[i].item() == pytest.approx(float(expected), rel=rel, abs=tiny)
+        expected = float(sum(costs[c][labels[c]] for c in range(C)))
+        assert value[i].item() == pytest.approx(expected, rel=rel, abs=tiny)
         for c in range(C):
-            assert gradient[i, c, there].tolist() == pytest.approx(
-                slopes[c, labels[c]], rel=30 * rel, abs=tiny
-            )
-        assert (gradient[i, C] == 0).all(), "the background is not used"
+            expected_slopes = pytest.approx(slopes[c][labels[c]], rel=30 * rel, abs=tiny)
+            assert gradient[i, c, there].tolist() == expected_slopes
+        # The background is not used.
+        assert (gradient[i, C] == 0).all()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> None:
-    check(case, random_logits(C + 1, K, seed=6), None, rel=1e-11, tiny=1e-12)
-    check(
-        case,
-        random_logits(C + 1, K, seed=7),
-        torch.tensor([True, False, True, True, False]),
-        rel=1e-11,
-        tiny=1e-12,
-    )
+    check(case, random_logits(C + 1, K, seed=6), rel=1e-11, tiny=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_masked_positions_are_not_pooled(case: Case) -> None:
+    mask = torch.tensor([True, False, True, True, False])
+    check(case, random_logits(C + 1, K, seed=7), mask, rel=1e-11, tiny=1e-12)
 
 
 @pytest.mark.parametrize("name", EXTREME)
@@ -188,38 +218,83 @@ def test_extreme_logits_in_float32(case: Case, name: str) -> None:
     """P rounds to 0 or to 1, loss and gradient do not: nothing is clamped."""
     # These two are exact also where losses and their gradients all but vanish.
     tiny = 1e-30 if case.name in ("one-vs-rest", "noisy-or") else 1e-4
-    check(case, EXTREME[name].float(), None, rel=1e-5, tiny=tiny)
+    check(case, EXTREME[name].float(), rel=1e-5, tiny=tiny)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if any(case.weights)], ids=str)
-def test_the_gradient_of_its_own_weights(case: Case) -> None:
-    loss, logits = case.load(), random_logits(C + 1, K, seed=8)
-    labels = torch.tensor([[True, False, True]])
+WITH_WEIGHTS = pytest.mark.parametrize(
+    "case", [case for case in CASES if any(case.weights)], ids=str
+)
+LABELS = torch.tensor([[True, False, True]])
+
+
+def gradient_of_weight(loss: Loss, *arguments: Tensor) -> Tensor:
     (parameter,) = loss.parameters()
-    (gradient,) = torch.autograd.grad(loss(logits.unsqueeze(0), labels).sum(), parameter)
+    (gradient,) = torch.autograd.grad(loss(*arguments).sum(), parameter)
+    return gradient
+
+
+@WITH_WEIGHTS
+def test_the_gradient_of_its_own_weights_is_that_of_the_definition(case: Case) -> None:
+    logits = random_logits(C + 1, K, seed=8)
+    gradient = gradient_of_weight(case.load(), logits.unsqueeze(0), LABELS)
     rows = numbers(logits)
-
-    def loss_at(c: int, own: Any) -> Any:
-        return -case.definition(rows[c], c, own)[0 if labels[0, c] else 1]
-
-    expected = [float(slope(partial(loss_at, c), case.weight(c))) for c in range(C)]
-    found = gradient.flatten().tolist()
-    assert found == pytest.approx(expected if parameter.ndim else [sum(expected)], rel=1e-10)
-    # A bag without instances has no part in it.
-    mask = torch.tensor([[True] * K, [False] * K])
-    value = loss(torch.stack([logits, logits]), torch.cat([labels, labels & False]), mask)
-    (again,) = torch.autograd.grad(value.sum(), parameter)
-    assert_close(again, gradient)
+    expected = []
+    for c, is_held in enumerate(LABELS[0].tolist()):
+        cost = partial(case.cost, rows[c], is_held=is_held)
+        expected.append(float(slope(cost, case.weight(c))))
+    if gradient.ndim == 0:
+        # One weight for all classes.
+        expected = [sum(expected)]
+    assert gradient.flatten().tolist() == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize(("one_in", "expected"), [(2, [-0.25, -0.25, 0.0, 0.0]), (1, [-0.125] * 4)])
-def test_positions_that_tie_for_the_last_places_share_the_gradient(
-    one_in: int, expected: list[float]
+@WITH_WEIGHTS
+def test_a_bag_without_instances_reaches_no_weight(case: Case) -> None:
+    logits = random_logits(C + 1, K, seed=8)
+    no_labels = torch.zeros_like(LABELS)
+    second_is_empty = torch.tensor([[True] * K, [False] * K])
+    both = gradient_of_weight(
+        case.load(),
+        torch.stack([logits, logits]),
+        torch.cat([LABELS, no_labels]),
+        second_is_empty,
+    )
+    assert_close(both, gradient_of_weight(case.load(), logits.unsqueeze(0), LABELS))
+
+
+@pytest.mark.parametrize(
+    ("one_in", "logits", "expected"),
+    [
+        pytest.param(2, [0.0, 0.0, -4.0, -5.0], [-1 / 4, -1 / 4, 0.0, 0.0], id="the largest two"),
+        pytest.param(1, [3.0, 3.0, -3.0, -3.0], [-1 / 8, -1 / 8, -1 / 8, -1 / 8], id="all four"),
+    ],
+)
+def test_positions_share_the_gradient_of_the_mean(
+    one_in: int, logits: list[float], expected: list[float]
 ) -> None:
     """At a mean of 0 the loss has the slope -1/2, which the k positions share."""
-    values = [0.0, 0.0, -4.0, -5.0] if one_in > 1 else [3.0, 3.0, -3.0, -3.0]
-    leaf = torch.tensor([[values, [0.0] * 4]]).requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        per_bag("top-k", one_in=one_in)(leaf, torch.tensor([[True]])).sum(), leaf
-    )
-    assert gradient[0, 0].tolist() == expected
+    assert gradient_of_top_k(one_in, logits) == expected
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [
+        pytest.param([1.0, -1.0, -1.0, -5.0], [-1 / 4, -1 / 8, -1 / 8, 0.0], id="for one place"),
+        pytest.param([0.0, 0.0, 0.0, -5.0], [-1 / 6, -1 / 6, -1 / 6, 0.0], id="for both places"),
+    ],
+)
+def test_positions_that_tie_for_the_last_places_share_the_gradient(
+    logits: list[float], expected: list[float]
+) -> None:
+    """Each of two places has a slope of -1/4, which those that tie for it share."""
+    assert gradient_of_top_k(2, logits) == pytest.approx(expected)
+
+
+def gradient_of_top_k(one_in: int, logits: list[float]) -> list[float]:
+    """Return the gradient by the logits of one class, which is in the bag."""
+    background = [0.0] * len(logits)
+    leaf = torch.tensor([[logits, background]]).requires_grad_()
+    loss = per_bag("top-k", one_in=one_in)
+    (gradient,) = torch.autograd.grad(loss(leaf, torch.tensor([[True]])).sum(), leaf)
+    slopes: list[float] = gradient[0, 0].tolist()
+    return slopes

@@ -9,10 +9,19 @@ from torch.nn import functional as F
 
 from milbench import Network
 from milbench.contracts.geometry import Layer
+from milbench.contracts.network import input_standardised
 from milbench.networks.convolutional import AllConvolutional
+from milbench.networks.standardise import StandardiseImages
 
-PAPER = (*(Layer(8, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
-EVEN = Layer(3, 4, 2, 1), Layer(2, 2, 3, 0)
+PAPER = (
+    Layer(8, 5, stride=1, padding=2),
+    Layer(8, 5, stride=1, padding=2),
+    Layer(8, 5, stride=2, padding=2),
+    Layer(8, 5, stride=1, padding=1),
+    Layer(8, 5, stride=1, padding=0),
+    Layer(11, 5),
+)
+EVEN = (Layer(3, 4, stride=2, padding=1), Layer(2, 2, stride=3, padding=0))
 
 
 def conv(*arguments: int, **named: object) -> nn.Module:
@@ -29,66 +38,89 @@ class Own(Network):
         head: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.layers = nn.Sequential(one)  # a name that users are fond of
-        self.other, self.then, self.last = conv(3, padding=1), then, head or conv(1)
+        # `layers` is a name that users are fond of: it must not be taken for a geometry.
+        self.layers = nn.Sequential(one)
+        self.other = conv(3, padding=1)
+        self.then = then
+        self.last = head or conv(1)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.last(self.then(self, self.layers(images)))
+        hidden = self.then(self, self.layers(images))
+        logits: Tensor = self.last(hidden)
         return logits
 
 
-def receptive_centre(
-    network: nn.Module, side: tuple[int, int], row: int, column: int
-) -> tuple[float, float]:
+def receptive_centre(network: nn.Module, row: int, column: int) -> tuple[float, float]:
     """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
-    images = torch.randn(
-        50, 1, *side, requires_grad=True
-    )  # one image may hide pixels, hardly all do
-    (grad,) = torch.autograd.grad(network(images)[:, 0, row, column].sum(), images)
-    rows, columns = grad.abs().sum(dim=(0, 1)).nonzero().unbind(dim=1)
-    return float(rows.min() + rows.max() + 1) / 2, float(columns.min() + columns.max() + 1) / 2
+    # One image may hide pixels, hardly all of them do.
+    images = torch.randn(50, 1, HEIGHT, WIDTH, requires_grad=True)
+    (gradient,) = torch.autograd.grad(network(images)[:, 0, row, column].sum(), images)
+    rows, columns = gradient.abs().sum(dim=(0, 1)).nonzero().unbind(dim=1)
+    y = float(rows.min() + rows.max() + 1) / 2
+    x = float(columns.min() + columns.max() + 1) / 2
+    return y, x
 
 
-KNOWN: dict[str, nn.Module] = {
+def unchanged(network: Network, x: Tensor) -> Tensor:
+    return x
+
+
+def weighed(network: Network, x: Tensor) -> Tensor:
+    return x * F.adaptive_avg_pool2d(x, 1).sigmoid()
+
+
+def sum_of_paths(network: Network, x: Tensor) -> Tensor:
+    other: Tensor = network.get_submodule("other")(x)
+    return other + x
+
+
+WEIGHED = "traced, channels weighed"
+KNOWN: dict[str, Network] = {
     "paper": AllConvolutional(PAPER, 1, seed=0),
     "even kernels": AllConvolutional(EVEN, 1, seed=0),
     "traced, pooled": Own(
-        nn.Sequential(conv(5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), lambda _, x: x, conv(4)
+        nn.Sequential(conv(5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), unchanged, conv(4)
     ),
     "traced, the same size": Own(conv(5, padding="same"), lambda _, x: x.relu(), conv(2, stride=2)),
-    "traced, dilated": Own(conv(3, dilation=3, stride=2), lambda _, x: x),
-    "traced, a sum of paths": Own(
-        conv(3, stride=2), lambda it, x: it.get_submodule("other")(x) + x
-    ),
-    "traced, channels weighed": Own(
-        conv(4, stride=2), lambda _, x: x * F.adaptive_avg_pool2d(x, 1).sigmoid()
-    ),
+    "traced, dilated": Own(conv(3, dilation=3, stride=2), unchanged),
+    "traced, a sum of paths": Own(conv(3, stride=2), sum_of_paths),
+    WEIGHED: Own(conv(4, stride=2), weighed),
 }
+HEIGHT = 90
+WIDTH = 101
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_the_output_shape_is_known_without_a_call(kind: str) -> None:
+    network = KNOWN[kind].eval()
+    logits = network(torch.zeros(1, 1, HEIGHT, WIDTH))
+    assert network.output_shape(HEIGHT, WIDTH) == tuple(logits.shape[2:])
 
 
 @pytest.mark.parametrize("kind", KNOWN)
 def test_position_centres_are_those_of_the_receptive_fields(kind: str) -> None:
     network = KNOWN[kind].eval()
-    assert isinstance(network, Network)
-    side = 90, 101
-    shape, centres = network.output_shape(*side), network.position_centres(*side)
+    shape = network.output_shape(HEIGHT, WIDTH)
+    centres = network.position_centres(HEIGHT, WIDTH)
     assert shape is not None
     assert centres is not None
     ys, xs = centres
-    assert (len(ys), len(xs)) == shape == tuple(network(torch.zeros(1, 1, *side)).shape[2:])
-    if "weighed" in kind:  # by the whole image, in which a field has no middle
-        network = Own(network.get_submodule("layers"), lambda _, x: x)
-    for row, column in [
-        (shape[0] // 2, shape[1] // 2),
-        (shape[0] // 2 + 1, shape[1] // 2 - 3),
-    ]:  # off the borders
-        assert receptive_centre(network, side, row, column) == (float(ys[row]), float(xs[column]))
+    height, width = shape
+    assert len(ys) == height
+    assert len(xs) == width
+    if kind == WEIGHED:
+        # Channels are weighed by the whole image, in which a field has no middle.
+        network = Own(network.get_submodule("layers"), unchanged)
+    # Off the borders.
+    middle = (height // 2, width // 2)
+    below_and_left = (height // 2 + 1, width // 2 - 3)
+    for row, column in (middle, below_and_left):
+        assert receptive_centre(network, row, column) == (float(ys[row]), float(xs[column]))
 
 
 @pytest.mark.parametrize("kind", KNOWN)
 def test_the_smallest_image_has_a_position_and_a_smaller_one_none(kind: str) -> None:
     network = KNOWN[kind].eval()
-    assert isinstance(network, Network)
     side = network.smallest_side()
     assert min(network(torch.zeros(1, 1, side, side)).shape[2:]) == 1
     if side > 1:
@@ -99,15 +131,15 @@ def test_the_smallest_image_has_a_position_and_a_smaller_one_none(kind: str) -> 
 @pytest.mark.parametrize(
     "then",
     [
-        lambda _, x: F.max_pool2d(x, 2),
-        lambda _, x: F.interpolate(x, scale_factor=2.0),
-        lambda _, x: F.pad(x, (1, 1, 1, 1)),
-        lambda _, x: F.adaptive_avg_pool2d(x, 4),
-        lambda _, x: x[:, :, ::2, ::2],
-        lambda _, x: x.relu() if x.mean() > 0 else x,  # cannot be traced
-        lambda _, x: x.flatten(2),
+        pytest.param(lambda _, x: F.max_pool2d(x, 2), id="pooled"),
+        pytest.param(lambda _, x: F.interpolate(x, scale_factor=2.0), id="enlarged"),
+        pytest.param(lambda _, x: F.pad(x, (1, 1, 1, 1)), id="padded"),
+        pytest.param(lambda _, x: F.adaptive_avg_pool2d(x, 4), id="of one size"),
+        pytest.param(lambda _, x: x[:, :, ::2, ::2], id="sliced"),
+        # It cannot be traced.
+        pytest.param(lambda _, x: x.relu() if x.mean() > 0 else x, id="by a condition"),
+        pytest.param(lambda _, x: x.flatten(2), id="flat"),
     ],
-    ids=["pooled", "enlarged", "padded", "of one size", "sliced", "by a condition", "flat"],
 )
 def test_what_no_layer_tells_is_not_known_rather_than_wrong(
     then: Callable[[Network, Tensor], Tensor],
@@ -117,17 +149,17 @@ def test_what_no_layer_tells_is_not_known_rather_than_wrong(
     assert network.output_shape(60, 60) is None
     assert network.position_centres(60, 60) is None
     assert network.smallest_side() == 1
-    assert network.training, "tracing leaves the network as it was"
+
+
+def test_tracing_leaves_the_network_in_training() -> None:
+    network = Own(conv(3, stride=2), unchanged)
+    assert network.geometry is not None
+    assert network.training
 
 
 def test_standardised_images_leave_the_geometry_known() -> None:
     """The input goes through a module that the task adds."""
-    from milbench.contracts.network import input_standardised
-    from milbench.networks.standardise import StandardiseImages
-
-    network = input_standardised(Own(conv(5, stride=2), lambda _, x: x), StandardiseImages())
-    assert (
-        network.output_shape(30, 41)
-        == (13, 19)
-        == tuple(network(torch.rand(1, 1, 30, 41)).shape[2:])
-    )
+    network = input_standardised(Own(conv(5, stride=2), unchanged), StandardiseImages())
+    # (30 - 5) // 2 + 1 and (41 - 5) // 2 + 1.
+    assert network.output_shape(30, 41) == (13, 19)
+    assert tuple(network(torch.rand(1, 1, 30, 41)).shape[2:]) == (13, 19)

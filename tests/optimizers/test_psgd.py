@@ -9,42 +9,50 @@ from torch import Tensor, nn
 from milbench import load_loss
 from milbench.optimizers.psgd import KroneckerPSGD, update_factors
 
-ROWS, COLUMNS = 4, 3
+ROWS = 4
+COLUMNS = 3
 
 
-def hessian(size: int, eigenvalues: list[float], seed: int) -> Tensor:
-    """A symmetric matrix with these eigenvalues and random axes."""
+def symmetric_matrix(eigenvalues: list[float], seed: int) -> Tensor:
+    """Return a symmetric matrix with these eigenvalues and random axes."""
     rng = torch.Generator().manual_seed(seed)
+    size = len(eigenvalues)
     axes, _ = torch.linalg.qr(torch.randn(size, size, generator=rng, dtype=torch.float64))
     turned: Tensor = axes @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ axes.T
     return turned
 
 
 def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor, Tensor]:
-    """The factors after watching the quadratic tr(W^T A W B) / 2, whose Hessian-vector product is A V B."""
+    """Return the factors after watching tr(W^T A W B) / 2, with A `rows` and B `columns`.
+
+    The Hessian-vector product of this quadratic is A V B.
+    """
     rng = torch.Generator().manual_seed(1)
-    left, right = torch.eye(ROWS).double(), torch.eye(COLUMNS).double()
+    left = torch.eye(ROWS).double()
+    right = torch.eye(COLUMNS).double()
     for step in range(steps):
         direction = torch.randn(ROWS, COLUMNS, generator=rng, dtype=torch.float64)
-        rate = 0.1 if step < steps // 2 else 0.1 * 0.01 ** (2 * step / steps - 1)
+        rate = 0.1
+        if step >= steps // 2:
+            # Over the second half it falls to a hundredth, so that the factors settle.
+            rate *= 0.01 ** (2 * step / steps - 1)
         left, right = update_factors(left, right, direction, rows @ direction @ columns, rate)
     return left, right
 
 
-@pytest.mark.parametrize("signs", [1, -1], ids=["definite", "indefinite"])
-def test_the_preconditioner_converges_to_the_inverse_of_the_absolute_hessian(signs: int) -> None:
-    rows, columns = (
-        hessian(ROWS, [0.1, 1.0, signs * 3.0, 20.0], 0),
-        hessian(COLUMNS, [0.5, signs * 2.0, 8.0], 1),
-    )
+@pytest.mark.parametrize("sign", [1, -1], ids=["definite", "indefinite"])
+def test_the_preconditioner_converges_to_the_inverse_of_the_absolute_hessian(sign: int) -> None:
+    rows = symmetric_matrix([0.1, 1.0, sign * 3.0, 20.0], seed=0)
+    columns = symmetric_matrix([0.5, sign * 2.0, 8.0], seed=1)
     left, right = converged(rows, columns)
     preconditioner = torch.kron(left.T @ left, right.T @ right)
-    whole = torch.kron(rows, columns)
-    eigenvalues = torch.linalg.eigvals(preconditioner @ whole).real.sort().values
-    expected = torch.linalg.eigvalsh(whole).sign().sort().values
-    torch.testing.assert_close(eigenvalues, expected, atol=0.1, rtol=0)
-    magnitude, axes = torch.linalg.eigh(whole)
-    inverse = axes @ torch.diag(1 / magnitude.abs()) @ axes.T
+    hessian = torch.kron(rows, columns)
+    # Preconditioned, every eigenvalue is 1 or -1.
+    preconditioned = torch.linalg.eigvals(preconditioner @ hessian).real.sort().values
+    eigenvalues, axes = torch.linalg.eigh(hessian)
+    expected = eigenvalues.sign().sort().values
+    torch.testing.assert_close(preconditioned, expected, atol=0.1, rtol=0)
+    inverse = axes @ torch.diag(1 / eigenvalues.abs()) @ axes.T
     assert torch.linalg.norm(preconditioner - inverse) / torch.linalg.norm(inverse) < 0.1
 
 
@@ -61,61 +69,76 @@ def bag_loss(model: Callable[[Tensor], Tensor]) -> Tensor:
     return value
 
 
-def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> Tensor:
+def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> None:
     optimizer.zero_grad()
     optimizer.backward(loss)
     optimizer.step()
-    return optimizer.clipped > 0
 
 
 def test_the_products_are_those_of_the_whole_hessian() -> None:
     model = network()
     optimizer = KroneckerPSGD(model, lr=0.1, seed=7)
     optimizer.backward(bag_loss(model))
-    parameters = list(model.parameters())
+    names = [name for name, _ in model.named_parameters()]
+    parameters = tuple(model.parameters())
 
     def loss_of(*values: Tensor) -> Tensor:
-        named = dict(zip((n for n, _ in model.named_parameters()), values, strict=True))
+        named = dict(zip(names, values, strict=True))
         return bag_loss(lambda images: torch.func.functional_call(model, named, (images,)))
 
     directions, products = zip(*optimizer._curvature.values(), strict=True)
-    _, expected = torch.autograd.functional.hvp(loss_of, tuple(parameters), directions)
-    for product, reference in zip(products, expected, strict=True):
-        torch.testing.assert_close(product, reference)
-    for parameter, reference in zip(
-        parameters, torch.autograd.grad(bag_loss(model), parameters), strict=True
-    ):
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, reference)
+    _, expected = torch.autograd.functional.hvp(loss_of, parameters, directions)
+    torch.testing.assert_close(products, expected)
 
 
-@pytest.mark.parametrize(("clip_rms", "clipped"), [(1e-4, 1.0), (1e4, 0.0)])
-def test_a_long_step_is_shortened_to_its_bound(clip_rms: float, clipped: float) -> None:
+def test_backward_leaves_the_gradients_of_the_loss() -> None:
     model = network()
-    before = [p.detach().clone() for p in model.parameters()]
+    parameters = list(model.parameters())
+    KroneckerPSGD(model, lr=0.1).backward(bag_loss(model))
+    gradients = [parameter.grad for parameter in parameters]
+    expected = torch.autograd.grad(bag_loss(model), parameters)
+    torch.testing.assert_close(gradients, list(expected))
+
+
+def step_and_its_size(clip_rms: float) -> tuple[KroneckerPSGD, float]:
+    """Return an optimiser after one step with lr 0.5, and the root mean square of the step."""
+    model = network()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = KroneckerPSGD(model, lr=0.5, clip_rms=clip_rms)
-    assert float(take_step(optimizer, bag_loss(model))) == clipped
-    moved = torch.cat(
-        [(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)]
-    )
-    rms = float(moved.square().mean().sqrt())
-    assert rms == pytest.approx(0.5 * clip_rms) if clipped else rms < 0.5 * clip_rms
+    take_step(optimizer, bag_loss(model))
+    changes = [
+        (parameter.detach() - old).flatten()
+        for parameter, old in zip(model.parameters(), before, strict=True)
+    ]
+    return optimizer, float(torch.cat(changes).square().mean().sqrt())
+
+
+def test_a_long_step_is_shortened_to_its_bound() -> None:
+    optimizer, rms = step_and_its_size(clip_rms=1e-4)
+    assert bool(optimizer.clipped)
+    # The learning rate times the bound.
+    assert rms == pytest.approx(0.5 * 1e-4)
+
+
+def test_a_short_step_is_not_shortened() -> None:
+    optimizer, rms = step_and_its_size(clip_rms=1e4)
+    assert not bool(optimizer.clipped)
+    assert 0 < rms < 0.5 * 1e4
 
 
 def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
     """With the converged preconditioner and lr 1 one step is Newton's."""
+    # With its biases a layer is a matrix of one row more.
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
-    rows, columns = hessian(ROWS, [0.1, 1.0, 3.0, 20.0], 0), hessian(COLUMNS, [0.5, 2.0, 8.0], 1)
+    rows = symmetric_matrix([0.1, 1.0, 3.0, 20.0], seed=0)
+    columns = symmetric_matrix([0.5, 2.0, 8.0], seed=1)
     optimizer = KroneckerPSGD(layer, lr=1.0, factor_step=0.0)
-    optimizer.state[layer.weight]["left"], optimizer.state[layer.weight]["right"] = converged(
-        rows, columns
-    )
-
-    def whole() -> Tensor:
-        return torch.cat([layer.weight.T, layer.bias.unsqueeze(0)])
+    state = optimizer.state[layer.weight]
+    state["left"], state["right"] = converged(rows, columns)
 
     def loss() -> Tensor:
-        return 0.5 * (whole() * (rows @ whole() @ columns)).sum()
+        matrix = torch.cat([layer.weight.T, layer.bias.unsqueeze(0)])
+        return 0.5 * (matrix * (rows @ matrix @ columns)).sum()
 
     before = float(loss().detach())
     take_step(optimizer, loss())
