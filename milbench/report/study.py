@@ -30,7 +30,7 @@ from milbench.report.statistics.pairs import kind_of
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.selection import Search
 from milbench.report.uses import USES, Use
-from milbench.report.values import STEP, Values, kept
+from milbench.report.values import STEP, Values, cached
 
 CHANCE = {"auroc": 0.5}
 """What scores that say nothing reach by a metric for which no constant answer is evaluated."""
@@ -58,7 +58,7 @@ class Study(Values):
         cells = zip(first["variant"], first["cell"], strict=True)
         return looks({str(variant): self.planned[cell] for variant, cell in cells})
 
-    @kept
+    @cached
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
         """Return what is known of each variant by a metric, the best mean first, indexed by variant.
 
@@ -137,7 +137,7 @@ class Study(Values):
             table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap
         )
 
-    @kept
+    @cached
     def contenders(
         self, task: str, metric: str = "", *, settings_are_given: bool = False
     ) -> dict[str, Contenders]:
@@ -182,7 +182,7 @@ class Study(Values):
             if len(found.rows) < 2 or np.isfinite(found.worse_by).any()
         }
 
-    @kept
+    @cached
     def incomplete(self, task: str, metric: str) -> list[str]:
         """Return the losses that lack a finite value of a metric with a seed whose cell is done.
 
@@ -245,7 +245,7 @@ class Study(Values):
     def _arms(self) -> dict[str, str]:
         return arms_of_cells(self.plan)
 
-    @kept
+    @cached
     def _arm(self, task: str, variant: str) -> str | None:
         """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
         own = self.cells_of(task)
@@ -309,7 +309,7 @@ class Study(Values):
         """
         return self.has_learnt_by(task, self.line_metric(task)) or bool(self.learnt_by_others(task))
 
-    @kept
+    @cached
     def learnt_by_others(self, task: str) -> dict[str, list[str]]:
         """Return the metrics of other uses by which losses are better than no skill, and which losses are.
 
@@ -325,7 +325,7 @@ class Study(Values):
                     found[name] = better
         return found
 
-    @kept
+    @cached
     def has_learnt_by(self, task: str, metric: str) -> bool:
         """Return whether a loss has learnt anything by a metric; by any use, where the metric itself has no line.
 
@@ -395,7 +395,7 @@ class Study(Values):
         # The line has the variance of a loss as well.
         return pd.Series(quantile * np.sqrt(2 * variances), table.index)
 
-    @kept
+    @cached
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
         """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
         table = self.table(task, metric)
