@@ -11,6 +11,7 @@ from milbench.report.study import Study
 from milbench.report.verdict import (
     Best,
     BetterBaseline,
+    Finding,
     Judgement,
     Leader,
     Learnt,
@@ -19,7 +20,6 @@ from milbench.report.verdict import (
     NotToldApart,
     OneLoss,
     TooFewSeeds,
-    Verdict,
 )
 
 
@@ -38,14 +38,14 @@ def judge(study: Study, task: str, metric: str = "") -> Judgement:
         task=task,
         metric=name,
         supervision=study.kinds[0] if has_several_kinds else "",
-        verdict=_verdict(study, task, name),
+        finding=_finding(study, task, name),
         done=int((cells["status"] == "done").sum()),
         planned=len(cells),
         baseline=_better_baseline(study, task, name),
     )
 
 
-def _verdict(study: Study, task: str, metric: str) -> Verdict:
+def _finding(study: Study, task: str, metric: str) -> Finding:
     summary = _judged(study, task, metric)
     # A loss without some of its values is not judged.
     summary = summary[~summary.index.isin(study.incomplete(task, metric))]

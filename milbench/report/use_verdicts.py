@@ -57,7 +57,7 @@ class UseVerdict:
     @property
     def remark(self) -> str:
         """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
-        match self.judgement.verdict:
+        match self.judgement.finding:
             case NothingLearnt():
                 return "not shown to be learnt"
             case OneLoss() if self.judgement.supervision:
@@ -74,7 +74,7 @@ class UseVerdict:
 
 def _worse(verdict: UseVerdict) -> str:
     """Return who is worse than the best where most losses are not told apart."""
-    said = verdict.judgement.verdict
+    said = verdict.judgement.finding
     if not isinstance(said, NotToldApart) or not said.worse:
         return ""
     names = first_of([readable(loss) for loss in said.worse])
