@@ -46,7 +46,7 @@ def section(loss: str = "", network: str = "") -> str:
     rows, most = [], max((len(one.studies) for one in lengths()), default=0)
     for one in lengths():
         no_skill = number(
-            float(one.longest.no_skill(one.task).mean()), 1, one.longest.metric(one.task)
+            float(one.longest.constant_answer(one.task).mean()), 1, one.longest.metric(one.task)
         )
         for variant, errors in lengths_table(one).frame.iterrows():
             name, _, its_network = str(variant).partition(" with ")

@@ -78,5 +78,5 @@ def _costs(study: Study, task: str, losses: list[str]) -> NDArray[np.float64]:
 
 
 def _line(study: Study, task: str) -> float:
-    line = float(study.no_skill(task).mean())
+    line = float(study.constant_answer(task).mean())
     return line if study.metric(task).lower_is_better else -line

@@ -274,7 +274,7 @@ class Study(Values):
         if name == "own_label_error":
             # The constant answer needs no threshold.
             name = "label_error"
-        line = self.no_skill(task, name)
+        line = self.constant_answer(task, name)
         if metric in CHANCE:
             return line.fillna(CHANCE[metric])
         return line
@@ -286,7 +286,7 @@ class Study(Values):
         """
         names = [name for name in (self.primary(task), SELECTED_BY) if name != "posterior_error"]
         for name in names:
-            if self.no_skill(task, name).notna().any():
+            if self.constant_answer(task, name).notna().any():
                 return name
         return names[0]
 

@@ -211,7 +211,7 @@ class Values:
             key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)),
         )
 
-    def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
+    def constant_answer(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN: neither is known."""
         name = metric or self.primary(task)
         info = self.info(task)

@@ -122,7 +122,7 @@ def _lines(study: Study) -> dict[str, dict[str, float]]:
     has_baseline = any(not math.isnan(value) for value in baselines.values())
     if has_baseline:
         lines[BASELINE_NAME] = baselines
-    lines[NO_SKILL] = {task: float(study.no_skill(task).mean()) for task in study.tasks}
+    lines[NO_SKILL] = {task: float(study.constant_answer(task).mean()) for task in study.tasks}
     return lines
 
 
