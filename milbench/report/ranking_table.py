@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench.report.learning import has_learnt_by
 from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
@@ -26,7 +27,7 @@ def ranking_table(study: Study) -> Table | None:
 
     Only losses with a value on every task are in it, and those with the least supervision.
     """
-    tasks = [task for task in study.tasks if study.has_learnt_by(task, study.primary(task))]
+    tasks = [task for task in study.tasks if has_learnt_by(study, task, study.primary(task))]
     losses = _losses_of_all(study, tasks)
     blocks = _tasks_by_data(study, tasks)
     if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:

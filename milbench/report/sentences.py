@@ -21,8 +21,9 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.judge import judge
+from milbench.report.learning import CHANCE
 from milbench.report.marks import equivalence_sentences, marks_frame
-from milbench.report.study import CHANCE, Study
+from milbench.report.study import Study
 from milbench.report.verdict import (
     Best,
     Judgement,
@@ -167,9 +168,9 @@ def _learnt(learnt: Learnt) -> str:
     """Say by which other metric something was learnt."""
     metric = describe(learnt.metric)
     if learnt.metric in CHANCE:
-        line = f"above chance ({learnt.line:g})"
+        line = f"above chance ({learnt.no_skill:g})"
     else:
-        line = f"better than no skill ({with_unit(learnt.line, metric)})"
+        line = f"better than no skill ({with_unit(learnt.no_skill, metric)})"
     losses = f"{learnt.losses} of {learnt.of} losses are"
     if learnt.of == 1:
         losses = "it is"

@@ -40,14 +40,14 @@ _P = ParamSpec("_P")
 def cached(
     method: Callable[Concatenate[_Owner, _P], _Answer],
 ) -> Callable[Concatenate[_Owner, _P], _Answer]:
-    """Return a method that computes its answer to the same arguments once.
+    """Return a method, or a function of an object, that computes its answer to the same arguments once.
 
     The answers lie with the object, in `Values.answers`, and end with it. A page asks for the same ones many times.
     """
 
     @wraps(method)
     def answer(owner: _Owner, /, *args: _P.args, **kwargs: _P.kwargs) -> _Answer:
-        key = (method.__name__, args, tuple(sorted(kwargs.items())))
+        key = (method, args, tuple(sorted(kwargs.items())))
         if key not in owner.answers:
             owner.answers[key] = method(owner, *args, **kwargs)
         found: _Answer = owner.answers[key]
@@ -62,7 +62,7 @@ class Values:
     def __init__(self, results: Results) -> None:
         self.results = results
         self.plan = results.plan
-        # What methods with `cached` have answered, by their name and arguments.
+        # What functions with `cached` have answered, by the function and its arguments.
         self.answers: dict[Any, Any] = {}
         compared = _with_variants(results.frame)
         self.cells = compared[CELL_COLUMNS].drop_duplicates("cell").reset_index(drop=True)

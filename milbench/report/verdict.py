@@ -32,7 +32,7 @@ class Learnt:
     """How many of the losses are shown to be better, each for itself."""
     of: int
     leader: Leader
-    line: float
+    no_skill: float
     """What the best constant answer or chance has."""
 
 

@@ -15,6 +15,7 @@ from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.bag_items import BagItems, save_bag_items
 from milbench.report.judge import judge
+from milbench.report.learning import better_than_no_skill, learnt_by_others
 from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
@@ -120,7 +121,7 @@ def test_single_classes_are_learnt_where_label_errors_beat_the_constant_answer()
     finding = judge(Study(with_same(results, "no_skill_label_error", 0.2)), "t").finding
     assert isinstance(finding, NothingLearnt)
     assert [learnt.metric for learnt in finding.by_others] == ["own_label_error"]
-    assert finding.by_others[0].line == pytest.approx(0.2)
+    assert finding.by_others[0].no_skill == pytest.approx(0.2)
 
 
 def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
@@ -136,7 +137,7 @@ def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
 def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
     values = {"a": [0.599, 0.5985, 0.5992, 0.5989, 0.599], "b": [0.1, 0.65, 0.35, 0.75, 0.55]}
     results = with_same(seeds_of(values), "no_skill_set_error", 0.6)
-    assert Study(results)._better_than_line("t", "set_error", 0.95) == ["a"]
+    assert better_than_no_skill(Study(results), "t", "set_error", 0.95) == ["a"]
 
 
 def test_two_seeds_show_no_other_use() -> None:
@@ -207,7 +208,7 @@ def test_an_auroc_that_chance_explains_is_no_learning() -> None:
     alone = with_metric(
         with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
     )
-    assert Study(alone).learnt_by_others("t") == {}
+    assert learnt_by_others(Study(alone), "t") == {}
 
 
 def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
