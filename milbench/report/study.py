@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, drawn_values
+from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, values_of_draws
 from milbench.report.item_noise import item_noise, outcomes_behind
 from milbench.report.learning import has_learnt_by
 from milbench.report.looks import Look, looks
@@ -237,13 +237,13 @@ class Study(Values):
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property
-    def drawn_values(self) -> pd.DataFrame:
-        """What every draw of a search reached: see `milbench.report.draws.drawn_values`."""
-        return drawn_values(self.results)
+    def values_of_draws(self) -> pd.DataFrame:
+        """What every draw of a search reached: see `milbench.report.draws.values_of_draws`."""
+        return values_of_draws(self.results)
 
     @cached_property
     def _searches(self) -> Searches:
-        return Searches(self.plan.search, self.drawn_values)
+        return Searches(self.plan.search, self.values_of_draws)
 
     @cached_property
     def _arms(self) -> dict[str, str]:

@@ -11,14 +11,8 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from milbench.report.budgets import (
-    TriedDraws,
-    budget_curves,
-    budget_lines,
-    budget_table,
-    curves,
-    expected_choice,
-)
+from milbench.report.budgets import budget_curves, budget_lines, budget_table
+from milbench.report.statistics.expected_choice import DrawsOfLoss, curves, expected_choice
 from milbench.report.study import Study
 from milbench.store.results import Results
 from tests._helpers.search_results import CHOOSES, Trained, results_of
@@ -29,9 +23,9 @@ LUCKY = ([0.3, 0.1, 0.2, 0.5], [0.25, 0.4, 0.15, 0.6])
 
 def draws(
     validation: Sequence[float], test: Sequence[float], points: Sequence[int] = (), loss: str = "a"
-) -> TriedDraws:
+) -> DrawsOfLoss:
     own = points or range(len(validation))
-    return TriedDraws(loss, np.array(validation), np.array(test), np.array(own))
+    return DrawsOfLoss(loss, np.array(validation), np.array(test), np.array(own))
 
 
 def choice(of: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
@@ -124,7 +118,7 @@ def test_bands_hold_what_is_expected_without_any_error() -> None:
     assert curves([never])["high"].tolist() == [0.0, 0.0]
 
 
-def simulated(rng: np.random.Generator, losses: int, points: int) -> list[TriedDraws]:
+def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsOfLoss]:
     """Return a search as specs have them: rates with each of two starts, the same for all losses.
 
     An error is smallest at a rate of the loss's own; large rates collapse where the loss does not bear them.
@@ -140,7 +134,7 @@ def simulated(rng: np.random.Generator, losses: int, points: int) -> list[TriedD
         error[rates > limit] = 3.0
         validation = error + 0.1 * rng.normal(size=2 * points)
         found.append(
-            TriedDraws(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
+            DrawsOfLoss(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
         )
     return found
 
