@@ -87,7 +87,8 @@ def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
         return []
     first = str(with_one.index[0])
     last = str(with_all.index[0])
-    if not _is_better(with_one, first, last) or not _is_better(with_all, last, first):
+    order_changes = _is_better(with_one, first, last) and _is_better(with_all, last, first)
+    if not order_changes:
         return []
     values_of_one = _pair(with_one, first, last, described)
     values_of_all = _pair(with_all, last, first, described)
@@ -108,18 +109,16 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
     if not cells_by_loss:
         return []
     name = metric or _primary(study, task)
-    # A threshold of a loss's own has the same line as the common one.
-    line = f"test/{NO_SKILL}{name.removeprefix('own_')}"
-    values = study.values_of_draws.reindex(columns=[search.metric, f"test/{name}", line])
-    if not describe(search.metric.partition("/")[2]).lower_is_better:
-        values[search.metric] = -values[search.metric]
-    # A failed draw has no line of its own, but the line is the same for all networks on the bags of a seed.
     cells_of_task = [cell for cells in cells_by_loss.values() for cell in cells]
-    no_skill = float(values[line].reindex(cells_of_task).mean())
+    no_skill = _no_skill(study, name, cells_of_task)
+    values = study.values_of_draws.reindex(columns=[search.metric, f"test/{name}"])
+    chooses_the_smallest = describe(search.metric.partition("/")[2]).lower_is_better
     found = []
     for loss, cells in cells_by_loss.items():
         own = values.reindex(list(cells))
         validation = own[search.metric].to_numpy(float)
+        if not chooses_the_smallest:
+            validation = -validation
         test = own[f"test/{name}"].to_numpy(float)
         failed = ~np.isfinite(validation)
         if not np.isfinite(test[~failed]).any():
@@ -134,6 +133,17 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
     return found
 
 
+def _no_skill(study: Study, metric: str, cells: Sequence[str]) -> float:
+    """Return what the best constant answer has by a metric, the mean over cells of the search; NaN: not known."""
+    # A threshold of a loss's own has the same line as the common one.
+    line = f"test/{NO_SKILL}{metric.removeprefix('own_')}"
+    values = study.values_of_draws
+    if line not in values:
+        return math.nan
+    # A failed draw has no line of its own, but the line is the same for all networks on the bags of a seed.
+    return float(values[line].reindex(list(cells)).mean())
+
+
 def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, dict[str, Draw]]:
     """Return the name of each loss in reports -> its draws on a task, by the cells with the first seed.
 
@@ -146,13 +156,13 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
     over = set(drawn.index[drawn["status"].isin(["done", "failed"])])
     labels = study.plan.labels
     found: dict[str, dict[str, Draw]] = {}
-    for cells in draws_of_arms(search).values():
-        first_cell, first_draw = next(iter(cells.items()))
+    for draws_by_cell in draws_of_arms(search).values():
+        first_cell, first_draw = next(iter(draws_by_cell.items()))
         if first_draw.arm.task != task:
             continue
-        seed = _first_seed(cells, seeds)
-        with_first_seed = {cell: draw for cell, draw in cells.items() if seeds.get(cell) == seed}
-        own = {cell: draw for cell, draw in with_first_seed.items() if cell in over}
+        first_seed = _first_seed(draws_by_cell, seeds)
+        counting = {cell for cell in over if seeds[cell] == first_seed}
+        own = {cell: draw for cell, draw in draws_by_cell.items() if cell in counting}
         if own:
             # The label of a draw has its number in place of a recipe.
             label = labels.get(first_cell, Label(*first_draw.arm))._replace(recipe="")
@@ -161,7 +171,7 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
 
 
 def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | None:
-    """Return the seed that all draws have: it chose the finalists, which have more."""
+    """Return the seed that all draws have: it chose the finalists, which have more. None without any cell."""
     draws_of_seed: dict[int, set[int]] = {}
     for cell, draw in cells.items():
         if cell in seeds:
@@ -177,17 +187,21 @@ def _primary(study: Study, task: str) -> str:
     search = study.plan.search
     if task in study.tasks or search is None:
         return study.primary(task)
+    asked_for = study.plan.spec.compare_by
+    if asked_for:
+        return str(asked_for[0])
     cell = next(cell for cell, draw in search.draws.items() if draw.arm.task == task)
-    info = study.plan.info(study.planned[cell])
-    return str(next(iter(study.plan.spec.compare_by), info.primary))
+    return study.plan.info(study.planned[cell]).primary
 
 
 def _points(draws: Sequence[Draw]) -> NDArray[np.int64]:
     """Return the point of the ranges of each draw, or its number where plans do not tell, or there is one point."""
     known = [draw.point for draw in draws if draw.point is not None]
-    if len(known) < len(draws) or len(set(known)) == 1:
-        return np.array([draw.number for draw in draws])
-    return np.array(known)
+    are_all_known = len(known) == len(draws)
+    is_one_point = len(set(known)) == 1
+    if are_all_known and not is_one_point:
+        return np.array(known)
+    return np.array([draw.number for draw in draws])
 
 
 def _largest_common_budget(curve: pd.DataFrame) -> int:
@@ -214,8 +228,9 @@ def _pair(rows: pd.DataFrame, first: str, second: str, metric: Metric) -> str:
     """Return what is expected of two losses, such as 3.1 and 8 %."""
     texts = []
     for loss in (first, second):
-        expected, low, high = (float(rows[name][loss]) for name in ("expected", "low", "high"))
-        digits = _digits(expected, low, high, metric)
+        row = rows.loc[loss]
+        expected = float(row["expected"])
+        digits = _digits(expected, float(row["low"]), float(row["high"]), metric)
         # Where larger values are better, the rows have them with the other sign.
         texts.append(number(abs(expected), digits, metric))
     unit = " %" if metric.percent else ""
@@ -232,7 +247,9 @@ def _best_first(curve: pd.DataFrame, metric: Metric) -> list[str]:
 
 def _text(row: pd.Series[float], metric: Metric) -> str:
     """Return a value with its band, such as 12.1 (9.8 to 14.7)."""
-    expected, low, high = float(row["expected"]), float(row["low"]), float(row["high"])
+    expected = float(row["expected"])
+    low = float(row["low"])
+    high = float(row["high"])
     if math.isnan(expected):
         return NOTHING
     digits = _digits(expected, low, high, metric)
@@ -249,7 +266,7 @@ def _digits(expected: float, low: float, high: float, metric: Metric) -> int:
 
 
 def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
-    """Return what is in the table."""
+    """Return the note of the table: what is in it."""
     counts = sorted({draws.count for draws in tried})
     draws = counted(counts[0], "draw")
     if len(counts) > 1:
@@ -287,7 +304,8 @@ def _gain_lines(study: Study, curve: pd.DataFrame, name: str) -> list[str]:
         return []
     gain = f"{least:g}"
     if describe(name).percent:
-        gain = f"{100 * least:g} {'point' if math.isclose(least, 0.01) else 'points'}"
+        points = "point" if math.isclose(least, 0.01) else "points"
+        gain = f"{100 * least:g} {points}"
     return [
         f"More draws would help {first_of(gaining)}: the last doubling still made more than {gain} of difference."
     ]
@@ -298,7 +316,5 @@ def _least_gain(study: Study, name: str) -> float:
     margin = study.plan.spec.margin.get(name)
     if margin:
         return float(margin)
-    metric = describe(name)
-    # Areas below curves are shares too, though no percentages.
-    is_share = metric.percent or not metric.lower_is_better
+    is_share = kind_of(describe(name)) == "logit"
     return NO_DIFFERENCE_OF_SHARES if is_share else NO_DIFFERENCE
