@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from milbench.report.figures.lines import LENGTHS, lengths_figure
-from milbench.report.figures.picture import drawn
+from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import styled
 from milbench.report.formatting import NOTHING, number, readable
 from milbench.report.lengths import Lengths, lengths_of, lengths_table
@@ -79,7 +79,7 @@ def section(loss: str = "", network: str = "") -> str:
 def picture(tasks: Collection[str], columns: int) -> bytes:
     """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
     shown = [one for one in lengths() if one.task in tasks]
-    return drawn("lengths", "", LENGTHS, lengths_figure(shown, columns))[0].png()
+    return pictures_of("lengths", "", LENGTHS, lengths_figure(shown, columns))[0].png()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
 from milbench.report.values import STEP, rows_of
 
-YES, NO = "✓", "–"
+YES = "✓"
+NO = "–"
 BEST = "may be the best"
 NO_SKILL = "no skill"
 
@@ -115,7 +116,9 @@ def _relative_steps(study: Study, index: pd.Index[str]) -> pd.Series[float]:
 
 def _seeds(row: Any) -> str:
     """Return how many seeds of a loss have a value."""
-    return f"{row.seeds}" if row.seeds == row.planned else f"{row.seeds} of {row.planned}"
+    if row.seeds == row.planned:
+        return f"{row.seeds}"
+    return f"{row.seeds} of {row.planned}"
 
 
 def missing_seeds(row: Any) -> str:
