@@ -228,9 +228,10 @@ def _pair(rows: pd.DataFrame, first: str, second: str, metric: Metric) -> str:
     """Return what is expected of two losses, such as 3.1 and 8 %."""
     texts = []
     for loss in (first, second):
-        row = rows.loc[loss]
-        expected = float(row["expected"])
-        digits = _digits(expected, float(row["low"]), float(row["high"]), metric)
+        expected = float(rows["expected"][loss])
+        low = float(rows["low"][loss])
+        high = float(rows["high"][loss])
+        digits = _digits(expected, low, high, metric)
         # Where larger values are better, the rows have them with the other sign.
         texts.append(number(abs(expected), digits, metric))
     unit = " %" if metric.percent else ""

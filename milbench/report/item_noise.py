@@ -31,7 +31,7 @@ def item_noise(values: Values, task: str, metric: str) -> SamplingNoise | None:
         by_seed = _outcomes_by_seed(values, task, str(variant), name, row.dropna(), clusters)
         if by_seed is None:
             return None
-        rows.append([by_seed.get(seed) for seed in table.columns])
+        rows.append([by_seed.get(int(seed)) for seed in table.columns])
     try:
         return sampling_noise(rows, clusters)
     except ValueError:

@@ -29,10 +29,9 @@ def design(cells: int = 1) -> pd.DataFrame:
 def in_two_stages() -> pd.DataFrame:
     """Return five losses with three seeds in each of two stages."""
     frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
-    is_first_stage = frame["seed"] < 3
-    return frame.assign(
-        **{"stage of the search": is_first_stage, "group": frame["seed"].astype(str)}
-    )
+    frame["stage of the search"] = frame["seed"] < 3
+    frame["group"] = frame["seed"].astype(str)
+    return frame
 
 
 def logits(frame: pd.DataFrame, noise: float, rng: np.random.Generator) -> pd.Series:
