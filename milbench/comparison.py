@@ -110,9 +110,9 @@ class Comparison:
 
                 from milbench.report.verdict import Best
 
-                verdict = comparison.verdict(metric="average_precision").verdict
-                if isinstance(verdict, Best):
-                    print(verdict.contenders)
+                finding = comparison.verdict(metric="average_precision").finding
+                if isinstance(finding, Best):
+                    print(finding.contenders)
         """
         (label,) = self._tasks(self._one_task(task), metric)
         return judge(self._longest, label, metric or "")

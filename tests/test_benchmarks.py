@@ -115,7 +115,7 @@ CHECK_OF_SLIDES = "check of 10 slides"
 @pytest.mark.usefixtures("small_data")
 def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
     data.main(quick=True)
-    numbers = {}
+    numbers: dict[str, list[str]] = {}
     for line in capsys.readouterr().out.splitlines():
         row = line.strip()
         for name in (FIRST_LAUNCH, CHECK_OF_SLIDES, "wide table, check"):

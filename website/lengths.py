@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from milbench.report.figures.lines import LENGTHS, lengths_figure
-from milbench.report.figures.picture import drawn
+from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import styled
 from milbench.report.formatting import NOTHING, number, readable
 from milbench.report.lengths import Lengths, lengths_of, lengths_table
@@ -64,7 +64,7 @@ def section(loss: str = "", network: str = "") -> str:
 
 def _rows_of(one: Lengths, loss: str, network: str, columns: int) -> list[list[str]]:
     """Return a row for each variant of a loss, or with a network: task, variant, errors by length, no skill."""
-    no_skill = float(one.longest.no_skill(one.task).mean())
+    no_skill = float(one.longest.constant_answer(one.task).mean())
     shown_no_skill = number(no_skill, 1, one.longest.metric(one.task))
     rows = []
     for variant, errors in lengths_table(one).frame.iterrows():
@@ -96,7 +96,7 @@ def _head(tasks: list[Lengths], column: int) -> str:
 def picture(tasks: Collection[str], columns: int) -> bytes:
     """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
     shown = [one for one in lengths() if one.task in tasks]
-    (made,) = drawn("lengths", "", LENGTHS, lengths_figure(shown, columns))
+    (made,) = pictures_of("lengths", "", LENGTHS, lengths_figure(shown, columns))
     return made.png()
 
 

@@ -95,12 +95,12 @@ def render_published(published: Path, root: Path, *, gallery: bool = True) -> Pa
 
 
 def _copy_kept_pictures(published: Path, out: Path) -> None:
-    """Copy the pictures that cannot be drawn again from the published files."""
-    from milbench.report.render import KEPT, PICTURES
+    """Copy the pictures that cannot be drawn again from what is published."""
+    from milbench.report.render import CANNOT_BE_DRAWN_AGAIN, PICTURES
 
     pictures = out / PICTURES
     pictures.mkdir(parents=True, exist_ok=True)
-    for start in KEPT:
+    for start in CANNOT_BE_DRAWN_AGAIN:
         for picture in (published / PICTURES).glob(f"{start}-*.png"):
             shutil.copy2(picture, pictures)
 

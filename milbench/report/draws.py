@@ -23,7 +23,7 @@ FEWEST_DRAWS = 8
 two or three draws are a search of another kind: where half of the settings fail, a half often has none that works."""
 
 
-def drawn_values(results: Results) -> pd.DataFrame:
+def values_of_draws(results: Results) -> pd.DataFrame:
     """Return the validation and test metrics of every trained draw at its last epoch.
 
     A row is a cell of the search, a column a metric with its split, such as "test/set_error"; and seed.
@@ -62,7 +62,7 @@ class Searches:
 
     search: SearchRecord | None
     values: pd.DataFrame
-    """What `drawn_values` returns."""
+    """What `values_of_draws` returns."""
 
     @cached_property
     def _places(self) -> dict[str, _Places]:

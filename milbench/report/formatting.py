@@ -10,7 +10,9 @@ from milbench._utils.words import readable as readable  # noqa: PLC0414 used by 
 from milbench.contracts.metric_info import Metric
 
 NOTHING = "—"
+"""What stands where a table has no value."""
 MOST_NAMED = 6
+"""A sentence names no more losses or tasks than these."""
 
 _WORDS = (
     "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -26,8 +28,10 @@ def measured(mean: float, spread: float, metric: Metric) -> str:
     text = number(mean, digits, metric)
     if math.isnan(spread):
         return text
-    half = number(spread, digits, metric) if spread else "0"
-    return f"{text} ± {half}"
+    if spread == 0:
+        # Decimals of a spread that is exactly none would claim more than is known.
+        return f"{text} ± 0"
+    return f"{text} ± {number(spread, digits, metric)}"
 
 
 def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: bool = False) -> str:
@@ -47,9 +51,7 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
     Where the spread is nan or zero, the size of the value decides.
     """
     if not math.isfinite(spread) or spread <= 0:
-        if not metric.percent:
-            return 3
-        return 1 if abs(scaled(mean, metric)) >= 10 else 2
+        return _decimals_by_size(mean, metric)
     shown = scaled(spread, metric)
     exponent = math.floor(math.log10(shown))
     leading = shown / 10.0**exponent
@@ -59,6 +61,13 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
         digits += 1
     most = 3 if metric.percent else 4
     return min(most, max(0, digits))
+
+
+def _decimals_by_size(mean: float, metric: Metric) -> int:
+    """Return the decimals of a value without a spread."""
+    if not metric.percent:
+        return 3
+    return 1 if abs(scaled(mean, metric)) >= 10 else 2
 
 
 def number(value: float, digits: int, metric: Metric, signed: bool = False) -> str:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 
 from milbench.contracts.metric_info import describe
+from milbench.report.learning import (
+    has_learnt_by,
+    learnt_by_others,
+    main_learning_metric,
+    no_skill_line,
+)
 from milbench.report.study import Study
 from milbench.report.verdict import (
     Best,
     BetterBaseline,
+    Finding,
     Judgement,
     Leader,
     Learnt,
@@ -19,7 +27,6 @@ from milbench.report.verdict import (
     NotToldApart,
     OneLoss,
     TooFewSeeds,
-    Verdict,
 )
 
 
@@ -33,27 +40,29 @@ def judge(study: Study, task: str, metric: str = "") -> Judgement:
     """
     name = metric or study.primary(task)
     cells = study.cells_of(task)
-    has_several_kinds = len(study.kinds) > 1
+    supervision = ""
+    if len(study.kinds) > 1:
+        supervision = study.kinds[0]
     return Judgement(
         task=task,
         metric=name,
-        supervision=study.kinds[0] if has_several_kinds else "",
-        verdict=_verdict(study, task, name),
+        supervision=supervision,
+        finding=_finding(study, task, name),
         done=int((cells["status"] == "done").sum()),
         planned=len(cells),
         baseline=_better_baseline(study, task, name),
     )
 
 
-def _verdict(study: Study, task: str, metric: str) -> Verdict:
+def _finding(study: Study, task: str, metric: str) -> Finding:
     summary = _judged(study, task, metric)
     # A loss without some of its values is not judged.
     summary = summary[~summary.index.isin(study.incomplete(task, metric))]
     if summary.empty:
         return NoResult()
-    leader = _leader(summary)
-    if not study.has_learnt_by(task, metric):
+    if not has_learnt_by(study, task, metric):
         return _nothing_learnt(study, task, metric)
+    leader = _leader(summary)
     if len(summary) == 1:
         return OneLoss(leader)
     may_be_best = summary["contender"]
@@ -63,51 +72,59 @@ def _verdict(study: Study, task: str, metric: str) -> Verdict:
     worse = tuple(map(str, summary.index[~may_be_best]))
     resolution = study.resolution(task, metric)
     # The rule was fixed in advance: docs/statistics.md, "When a task tells losses apart".
-    is_told_apart = 2 * len(contenders) <= len(summary)
-    kind = Best if is_told_apart else NotToldApart
-    return kind(leader, contenders, worse, resolution)
-
-
-def _leader(summary: pd.DataFrame) -> Leader:
-    """Return the best mean of the losses of a summary, which are those that are judged."""
-    return Leader(
-        str(summary.index[0]), float(summary["mean"].iloc[0]), int(summary["seeds"].max())
-    )
+    is_told_apart = len(contenders) <= len(summary) / 2
+    if is_told_apart:
+        return Best(leader, contenders, worse, resolution)
+    return NotToldApart(leader, contenders, worse, resolution)
 
 
 def _judged(study: Study, task: str, metric: str) -> pd.DataFrame:
     """Return what is known by a metric of the losses with the least supervision that have a value."""
     summary = study.summary(task, metric)
-    return summary[(summary["supervision"] == study.kinds[0]) & summary["mean"].notna()]
+    has_least_supervision = summary["supervision"] == study.kinds[0]
+    return summary[has_least_supervision & summary["mean"].notna()]
 
 
-def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
-    has_line = study.line(task, metric).notna().any()
-    name = metric if has_line else study.line_metric(task)
-    judged = _judged(study, task, metric)
-    # The loss that leads by the metric of the comparison is named, with its value beside the line.
-    loss = str(judged.index[0])
-    mean = float(study.summary(task, name)["mean"][loss])
-    return NothingLearnt(
-        metric=name,
-        leader=Leader(loss, mean, int(judged["seeds"].max())),
-        losses=len(judged),
-        no_skill=float(study.line(task, name).mean()),
-        by_others=tuple(
-            _learnt(study, task, other, losses)
-            for other, losses in study.learnt_by_others(task).items()
-        ),
+def _leader(judged: pd.DataFrame) -> Leader:
+    """Return the best mean of the losses that are judged: rows of a summary, which begins with it."""
+    return Leader(
+        loss=str(judged.index[0]),
+        mean=float(judged["mean"].iloc[0]),
+        seeds=int(judged["seeds"].max()),
     )
 
 
-def _learnt(study: Study, task: str, metric: str, losses: list[str]) -> Learnt:
+def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
+    name = metric
+    if no_skill_line(study, task, metric).isna().all():
+        # Without a line of its own, the metric says nothing of learning.
+        name = main_learning_metric(study, task)
+    judged = _judged(study, task, metric)
+    # The loss that leads by the metric of the comparison is named, with its value beside the line.
+    leader = _leader(judged)
+    mean = float(study.summary(task, name)["mean"][leader.loss])
+    by_others = [
+        _learnt(study, task, other, losses)
+        for other, losses in learnt_by_others(study, task).items()
+    ]
+    return NothingLearnt(
+        metric=name,
+        leader=replace(leader, mean=mean),
+        losses=len(judged),
+        no_skill=float(no_skill_line(study, task, name).mean()),
+        by_others=tuple(by_others),
+    )
+
+
+def _learnt(study: Study, task: str, metric: str, better: list[str]) -> Learnt:
+    """Return by which other metric losses were found to be better than no skill."""
     judged = _judged(study, task, metric)
     return Learnt(
         metric=metric,
-        losses=len(losses),
+        losses=len(better),
         of=len(judged),
         leader=_leader(judged),
-        line=float(study.line(task, metric).mean()),
+        no_skill=float(no_skill_line(study, task, metric).mean()),
     )
 
 
@@ -116,10 +133,11 @@ def _better_baseline(study: Study, task: str, metric: str) -> BetterBaseline | N
     judged = _judged(study, task, metric)
     if judged.empty:
         return None
-    best = float(judged["mean"].iloc[0])
     baseline = float(study.baseline(task, metric).mean())
     if math.isnan(baseline):
         return None
-    lower_is_better = describe(metric).lower_is_better
-    is_better = baseline < best if lower_is_better else baseline > best
+    best = _leader(judged).mean
+    is_better = baseline > best
+    if describe(metric).lower_is_better:
+        is_better = baseline < best
     return BetterBaseline(baseline) if is_better else None

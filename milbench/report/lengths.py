@@ -9,6 +9,7 @@ import pandas as pd
 from milbench.experiment.cell import Cell
 from milbench.experiment.display_names import labels
 from milbench.report.formatting import NOTHING, listed, number, readable
+from milbench.report.learning import has_learnt_by
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
@@ -187,7 +188,7 @@ def _order(lengths: Lengths) -> _Order | None:
     learnt = []
     for length, study in lengths.studies.items():
         metric = study.primary(lengths.task)
-        if study.has_learnt_by(lengths.task, metric) and study.may_be_best:
+        if has_learnt_by(study, lengths.task, metric) and study.may_be_best:
             learnt.append(length)
     if len(learnt) < 2:
         return None

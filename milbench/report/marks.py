@@ -81,8 +81,12 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
     Nothing passes where a planned seed has no value.
     """
     low, high = bounds
-    passes = high <= bound if at_most else low >= bound
-    fails = low > bound if at_most else high < bound
+    if at_most:
+        passes = high <= bound
+        fails = low > bound
+    else:
+        passes = low >= bound
+        fails = high < bound
     if fails:
         return "fail"
     return "pass" if passes and complete else "open"
@@ -187,7 +191,8 @@ def _margin_in_words(margin: float, metric: Metric) -> str:
     size = scaled(margin, metric)
     if not metric.percent:
         return f"{size:g}"
-    return f"{size:g} {'point' if size == 1 else 'points'}"
+    points = "point" if size == 1 else "points"
+    return f"{size:g} {points}"
 
 
 def agreement(

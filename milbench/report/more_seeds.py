@@ -16,11 +16,11 @@ def more_seeds(study: Study) -> list[str]:
     lines = []
     endless = []
     for task in study.tasks:
-        verdict = judge(study, task).verdict
-        if not isinstance(verdict, Best | NotToldApart) or len(verdict.contenders) < 2:
+        finding = judge(study, task).finding
+        if not isinstance(finding, Best | NotToldApart) or len(finding.contenders) < 2:
             continue
-        seeds = _seeds_to_separate(study, task, verdict.contenders)
-        line = _line(task, verdict.contenders, seeds)
+        seeds = _seeds_to_separate(study, task, finding.contenders)
+        line = _line(task, finding.contenders, seeds)
         if line:
             lines.append(line)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from milbench._utils.words import capital
 from milbench.report.figures import heatmap, lines, overview
-from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.picture import Picture, pictures_of
 from milbench.report.formatting import counted, readable, slug
 from milbench.report.lengths import Lengths
 from milbench.report.marks import marks_frame
@@ -21,30 +21,31 @@ def has_many_tasks(study: Study) -> bool:
 
 def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series]) -> list[Picture]:
     """Return what the comparison is about: lengths, tests, margins or amounts of bags, and every seed or task."""
+    equivalence = _equivalence(study)
     pictures = [
         *_lengths(study, lengths),
         *_tests(study),
-        *_equivalence(study),
+        *equivalence,
         *_amounts(study, series),
     ]
     if not has_many_tasks(study):
         return [*pictures, *_seeds(study)]
-    is_about_something_else = bool(series) or not marks_frame(study).empty
-    has_equivalence = any(picture.name == "equivalence" for picture in pictures)
-    if is_about_something_else or has_equivalence:
+    has_tests = not marks_frame(study).empty
+    is_about_something_else = has_tests or bool(equivalence) or bool(series)
+    if is_about_something_else:
         return pictures
     return [*pictures, *_tasks(study)]
 
 
 def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
     title = f"{metrics_title(study)} of each loss against the length of training"
-    return drawn("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
+    return pictures_of("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
 
 
 def _tests(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
         title = f"Which losses pass which tests, by {label}"
-        yield from drawn(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
+        yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
 
 
 def _equivalence(study: Study) -> list[Picture]:
@@ -52,7 +53,7 @@ def _equivalence(study: Study) -> list[Picture]:
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
     figure = heatmap.equivalence_figure(study)
-    return drawn("equivalence", title, heatmap.EQUIVALENCE, figure)
+    return pictures_of("equivalence", title, heatmap.EQUIVALENCE, figure)
 
 
 def _amounts(study: Study, series: list[Series]) -> Iterator[Picture]:
@@ -61,12 +62,12 @@ def _amounts(study: Study, series: list[Series]) -> Iterator[Picture]:
         label = capital(study.metric(first_task).label)
         title = f"{label} of each loss against the number of training bags"
         figure = lines.amounts_figure(study, one.tasks)
-        yield from drawn(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, figure)
+        yield from pictures_of(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, figure)
 
 
 def _tasks(study: Study) -> list[Picture]:
     title = f"{metrics_title(study)} of each loss on each task"
-    return drawn("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
+    return pictures_of("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
 
 
 def _seeds(study: Study) -> list[Picture]:
@@ -80,7 +81,7 @@ def _seeds(study: Study) -> list[Picture]:
     is_tested = any(study.info(task).is_tested for task in study.tasks)
     on_bags = " on test bags" if is_tested else ""
     title = f"{metrics_title(study)} of each loss{on_bags}, {seeds_text(study)}"
-    return drawn("seeds", title, caption, overview.overview_figure(study))
+    return pictures_of("seeds", title, caption, overview.overview_figure(study))
 
 
 def metrics_title(study: Study) -> str:
@@ -94,4 +95,6 @@ def seeds_text(study: Study) -> str:
     counts = study.cells.groupby(["task", "variant"])["seed"].nunique()
     least = int(counts.min())
     most = int(counts.max())
-    return counted(most, "seed") if least == most else f"{least} to {most} seeds"
+    if least == most:
+        return counted(most, "seed")
+    return f"{least} to {most} seeds"

@@ -14,7 +14,9 @@ from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.tables import NO, YES
 
-QUESTION, UNCORRECTED, MARGIN = "question", "95 %, uncorrected", "within the margin"
+QUESTION = "question"
+UNCORRECTED = "95 %, uncorrected"
+MARGIN = "within the margin"
 
 
 def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:

@@ -19,6 +19,7 @@ from milbench.errors import UsageError
 from milbench.experiment.plan_file import plan_from_json, plan_to_json
 from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, save_bag_items
 from milbench.report.evidence import ClassCounts
+from milbench.report.learning import main_learning_metric, other_learning_metrics
 from milbench.report.study import Study
 from milbench.report.uses import USES
 from milbench.store.results import COLUMNS, Results
@@ -83,7 +84,9 @@ def _judged_metrics(study: Study) -> set[str]:
     names = {*study.plan.spec.compare_by}
     for task in study.tasks:
         judged = [study.metric_of_use(task, use) for use in USES]
-        names |= {study.primary(task), study.line_metric(task), *study.other_lines(task)}
+        names.add(study.primary(task))
+        names.add(main_learning_metric(study, task))
+        names.update(other_learning_metrics(study, task))
         names |= {name for name in judged if name is not None}
     # An excess over an optimum differs between losses by the same as the metric itself.
     return {name.removeprefix("excess_") for name in names}

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench.report.learning import has_learnt_by
 from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
@@ -26,19 +27,15 @@ def ranking_table(study: Study) -> Table | None:
 
     Only losses with a value on every task are in it, and those with the least supervision.
     """
-    tasks = [task for task in study.tasks if study.has_learnt_by(task, study.primary(task))]
+    tasks = [task for task in study.tasks if has_learnt_by(study, task, study.primary(task))]
     losses = _losses_of_all(study, tasks)
     blocks = _tasks_by_data(study, tasks)
     if len(blocks) < FEWEST_BLOCKS or len(losses) < 2:
         return None
-    values = [[_costs(study, task, losses) for task in block] for block in blocks]
-    lines = [[_line(study, task) for task in block] for block in blocks]
-    means, lows, highs = mean_ranks(values)
+    values = [_values_of_block(study, block, losses) for block in blocks]
+    lines = [_lines_of_block(study, block) for block in blocks]
     columns = {
-        "mean rank": [
-            f"{mean:.1f} ({low:.1f} to {high:.1f})"
-            for mean, low, high in zip(means, lows, highs, strict=True)
-        ],
+        "mean rank": _mean_rank_texts(values),
         "win rate (%)": [f"{100 * rate:.0f}" for rate in win_rates(values)],
     }
     note = RANKS
@@ -71,12 +68,31 @@ def _tasks_by_data(study: Study, tasks: list[str]) -> list[list[str]]:
     return list(blocks.values())
 
 
-def _costs(study: Study, task: str, losses: list[str]) -> NDArray[np.float64]:
-    """Return the values of losses on a task, (losses, seeds), with the sign that makes the smaller the better."""
-    values = study.table(task).dropna(how="all").loc[losses].to_numpy()
-    return np.asarray(values if study.metric(task).lower_is_better else -values)
+def _values_of_block(
+    study: Study, tasks: list[str], losses: list[str]
+) -> list[NDArray[np.float64]]:
+    """Return the values of losses on each task, (losses, seeds), with the sign that makes the smaller the better."""
+    of_tasks = []
+    for task in tasks:
+        values = study.table(task).dropna(how="all").loc[losses].to_numpy()
+        of_tasks.append(np.asarray(_sign(study, task) * values))
+    return of_tasks
 
 
-def _line(study: Study, task: str) -> float:
-    line = float(study.no_skill(task).mean())
-    return line if study.metric(task).lower_is_better else -line
+def _lines_of_block(study: Study, tasks: list[str]) -> list[float]:
+    """Return the value of the best constant answer on each task, with the same sign; NaN: not known."""
+    return [_sign(study, task) * float(study.constant_answer(task).mean()) for task in tasks]
+
+
+def _sign(study: Study, task: str) -> int:
+    """Return what a metric is multiplied by, so that the smaller is the better."""
+    return 1 if study.metric(task).lower_is_better else -1
+
+
+def _mean_rank_texts(values: list[list[NDArray[np.float64]]]) -> list[str]:
+    """Return the mean rank of each loss with its interval, such as 1.5 (1.0 to 2.3)."""
+    means, lows, highs = mean_ranks(values)
+    texts = []
+    for mean, low, high in zip(means, lows, highs, strict=True):
+        texts.append(f"{mean:.1f} ({low:.1f} to {high:.1f})")
+    return texts

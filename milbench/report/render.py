@@ -20,7 +20,7 @@ from milbench.errors import UsageError
 from milbench.report.budgets import budget_curves, budget_lines, budget_table
 from milbench.report.figures import budget
 from milbench.report.figures.budget import budget_figure
-from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.picture import Picture, pictures_of
 from milbench.report.figures.search_draws import CAPTION, search_figure
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, readable, slug
@@ -54,8 +54,8 @@ MOST_PICTURES = 8
 PICTURES = "pictures"
 """The folder of pictures beside the page."""
 
-KEPT = ("gallery", "reliability")
-"""How pictures begin that a published report cannot draw again, so that their files are kept."""
+CANNOT_BE_DRAWN_AGAIN = ("gallery", "reliability")
+"""How the names of pictures begin that a published report cannot draw again, so that their files are needed."""
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -74,7 +74,7 @@ def sentence(results: Results) -> str:
 
 
 def silent(line: str) -> None:
-    """Say nothing of what is being drawn."""
+    """Say nothing of what is being made."""
 
 
 @styled()
@@ -88,17 +88,17 @@ def render(
     `tell` is given a line for each part that is begun, since a large report takes minutes. It raises a UsageError
     where `out` cannot be written, and where a search has not ended and nothing is compared yet.
     """
-    whole = Study(results)
-    if not whole.tasks:
+    all_lengths = Study(results)
+    if not all_lengths.tasks:
         raise UsageError(
-            f"{whole.plan.name} compares nothing yet: its search for settings has not ended"
+            f"{all_lengths.plan.name} compares nothing yet: its search for settings has not ended"
         )
     pictures = out / PICTURES
     try:
         pictures.mkdir(parents=True, exist_ok=True)
-        page = _draw_page(whole, pictures if gallery else None, tell)
+        page = _make_page(all_lengths, pictures if gallery else None, tell)
         _write_pictures(page, pictures, tell)
-        _write_texts(whole, page, out)
+        _write_texts(page, out)
     except OSError as error:
         raise UsageError(f"cannot write the report into {out}: {error.strerror or error}") from None
     return out / "index.html"
@@ -108,8 +108,9 @@ def render(
 class _Page:
     """What is drawn of a comparison."""
 
-    study: Study
-    """After the longest training: shorter ones have pictures and tables of their own."""
+    all_lengths: Study
+    longest: Study
+    """The longest training of each loss alone: shorter ones have pictures and tables of their own."""
     lengths: list[Lengths]
     opening: list[Picture]
     sections: list[Section]
@@ -118,137 +119,189 @@ class _Page:
     """Of every task that was searched on: its draws, and the error against the budget."""
 
     @property
-    def kept(self) -> list[Picture]:
+    def written_pictures(self) -> list[Picture]:
         """The pictures that are written beside the page: those of the first screen first.
 
         Then come those that a published report cannot draw again. Without their files they would be lost.
         """
-        shown = list(self.opening)
+        irreplaceable = []
+        others = []
         for section in self.sections:
-            shown += [*section.pictures, *section.pairs]
-        first = [
-            picture
-            for picture in shown
-            if picture in self.opening or picture.photographs or picture.name.startswith(KEPT)
-        ]
-        rest = [picture for picture in shown if picture not in first]
-        return [*first, *rest][:MOST_PICTURES]
+            for picture in [*section.pictures, *section.small_pictures]:
+                if picture.photographs or picture.name.startswith(CANNOT_BE_DRAWN_AGAIN):
+                    irreplaceable.append(picture)
+                else:
+                    others.append(picture)
+        return [*self.opening, *irreplaceable, *others][:MOST_PICTURES]
 
 
-def _draw_page(whole: Study, pictures: Path | None, tell: Callable[[str], None]) -> _Page:
-    """Draw a page; `pictures` is the folder of earlier ones, None where no galleries are wanted."""
-    tell(f"comparing losses on {counted(len(whole.tasks), 'task')}")
-    lengths = lengths_of(whole)
-    study = longest(whole, lengths)
+def _make_page(
+    all_lengths: Study, earlier_pictures: Path | None, tell: Callable[[str], None]
+) -> _Page:
+    """Plot the pictures of a page and make its sections.
+
+    Args:
+        all_lengths: the comparison.
+        earlier_pictures: the folder of the pictures of an earlier page, None where no galleries are wanted.
+        tell: is given a line for each part that is begun.
+    """
+    tell(f"comparing losses on {counted(len(all_lengths.tasks), 'task')}")
+    lengths = lengths_of(all_lengths)
+    study = longest(all_lengths, lengths)
     searched = searches(study)
     of_searches: list[Picture] = []
-    for task in dict.fromkeys(arm.task for arm in searched):
+    for task in _searched_tasks(searched):
         tell(f"drawing the search on {readable(task)}")
-        of_searches += _draw_search(study, [arm for arm in searched if arm.task == task])
+        of_searches += _search_pictures(study, [arm for arm in searched if arm.task == task])
     opening = opening_pictures(study, lengths, series_of(study))
+    is_brief = has_many_tasks(study)
     sections = []
     for number, task in enumerate(study.tasks, start=1):
         tell(f"drawing {readable(task)}, task {number} of {len(study.tasks)}")
-        sections.append(section_of(whole, study, task, pictures, has_many_tasks(study)))
-    return _Page(study, lengths, opening, sections, searched, of_searches)
+        sections.append(section_of(all_lengths, study, task, earlier_pictures, is_brief))
+    return _Page(
+        all_lengths=all_lengths,
+        longest=study,
+        lengths=lengths,
+        opening=opening,
+        sections=sections,
+        searched=searched,
+        searches=of_searches,
+    )
 
 
-def _draw_search(study: Study, arms: list[SearchedArm]) -> list[Picture]:
-    """Draw the search on a task."""
+def _searched_tasks(searched: list[SearchedArm]) -> list[str]:
+    """Return the tasks that were searched on, in the order of their arms."""
+    return list(dict.fromkeys(arm.task for arm in searched))
+
+
+def _search_pictures(study: Study, arms: list[SearchedArm]) -> list[Picture]:
+    """Plot the search on a task."""
     first = arms[0]
     label = capital(first.metric.label)
     title = f"{label} of every setting that was searched on {readable(first.task)}"
-    draws = drawn(f"search-{slug(first.task)}", title, CAPTION, search_figure(study, arms))
-    return [*_draw_budget(study, first.task), *draws]
+    draws = pictures_of(f"search-{slug(first.task)}", title, CAPTION, search_figure(study, arms))
+    return [*_budget_pictures(study, first.task), *draws]
 
 
-def _draw_budget(study: Study, task: str) -> list[Picture]:
-    """Draw what to expect of each loss with so many draws."""
+def _budget_pictures(study: Study, task: str) -> list[Picture]:
+    """Plot what to expect of each loss with so many draws."""
     metric = study.metric(task)
     title = f"{capital(metric.label)} on {readable(task)} against the number of settings tried"
     figure = budget_figure(budget_curves(study, task), metric, study.looks)
-    return drawn(f"budget-{slug(task)}", title, budget.CAPTION, figure)
+    return pictures_of(f"budget-{slug(task)}", title, budget.CAPTION, figure)
 
 
 def _write_pictures(page: _Page, folder: Path, tell: Callable[[str], None]) -> None:
     """Write the pictures beside the page, and remove those of an earlier page."""
-    kept = page.kept
-    names = {picture.name for picture in kept}
+    pictures = page.written_pictures
+    names = {picture.name for picture in pictures}
     for earlier in folder.glob("*.png"):
         if earlier.stem not in names:
             earlier.unlink()
-    tell(f"writing the page and {counted(len(kept), 'picture')}")
-    for picture in kept:
+    tell(f"writing the page and {counted(len(pictures), 'picture')}")
+    for picture in pictures:
         (folder / f"{picture.name}.png").write_bytes(picture.png())
 
 
-def _write_texts(whole: Study, page: _Page, out: Path) -> None:
+def _write_texts(page: _Page, out: Path) -> None:
     """Write the page, its Markdown and the main table in LaTeX."""
-    context = _context(whole, page)
+    main = main_table(page.longest)
+    shown = _shown(page) | {"main": main}
     texts = {
-        "table.tex": context["main"].latex(),
-        "report.md": _ENVIRONMENT.get_template("report.md.j2").render(context).strip() + "\n",
-        "index.html": _ENVIRONMENT.get_template("report.html.j2").render(context),
+        "table.tex": main.latex(),
+        "report.md": _ENVIRONMENT.get_template("report.md.j2").render(shown).strip() + "\n",
+        "index.html": _ENVIRONMENT.get_template("report.html.j2").render(shown),
     }
     for name, text in texts.items():
         write_atomically(out / name, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
-def _context(whole: Study, page: _Page) -> dict[str, Any]:
-    """Return what the templates show, by the names they have for it."""
-    study = page.study
-    kept = page.kept
-    metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
+def _shown(page: _Page) -> dict[str, Any]:
+    """Return what the templates show, by the names they have for it: the parts of a page from its top down."""
     return {
-        "plan": study.plan,
+        **_shown_first(page),
+        **_shown_of_tasks(page),
+        **_shown_of_search(page),
+        **_shown_of_origin(page),
+    }
+
+
+def _shown_first(page: _Page) -> dict[str, Any]:
+    """Return what is on the first screen: the answer, what was left undone, and what limits the answer."""
+    study = page.longest
+    changes = small_search_lines(study)
+    if not page.lengths:
+        # Several lengths show whether training was long enough. With one length the last evaluations have to.
+        changes += last_changes(study)
+    return {
         "compared": _compared(study, page.lengths),
         "sentences": [*sentences(study), *length_lines(page.lengths)],
-        "changes": [*small_search_lines(study), *([] if page.lengths else last_changes(study))],
-        "more_seeds": more_seeds(study),
+        "failures": list(failures(page.all_lengths)),
+        "undone": undone_line(page.all_lengths),
         "opening": page.opening,
-        "main": main_table(study),
-        "many": has_many_tasks(study),
-        "sections": page.sections,
-        "kept": kept,
-        "names": {picture.name for picture in kept},
-        "folder": PICTURES,
-        "failures": list(failures(whole)),
-        "undone": undone_line(whole),
-        "limits": limits(whole),
-        "version": __version__,
+        "changes": changes,
+        "more_seeds": more_seeds(study),
+        "limits": limits(page.all_lengths),
+    }
+
+
+def _shown_of_tasks(page: _Page) -> dict[str, Any]:
+    """Return the tables over several tasks, and the sections of the tasks."""
+    return {
+        "many": has_many_tasks(page.longest),
         "lengths": [lengths_table(one) for one in page.lengths],
-        "extra": _further_tables(whole, study),
+        "extra": _further_tables(page.all_lengths, page.longest),
+        "sections": page.sections,
+        # Markdown shows the pictures that lie beside it.
+        "folder": PICTURES,
+        "names": {picture.name for picture in page.written_pictures},
+    }
+
+
+def _shown_of_search(page: _Page) -> dict[str, Any]:
+    """Return what is told of the search for settings."""
+    return {
         "search": search_table(page.searched),
         "doubts": [*_budget_lines(page), *search_lines(page.searched)],
-        "budgets": _budget_tables(page),
         "searches": page.searches,
+        "budgets": _budget_tables(page),
+    }
+
+
+def _shown_of_origin(page: _Page) -> dict[str, Any]:
+    """Return where the page comes from, and what its metrics mean."""
+    study = page.longest
+    metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
+    cells = page.all_lengths.cells
+    return {
+        "plan": study.plan,
         "terms": {name: describe(name) for name in metrics},
-        "machines": sorted(set(whole.cells["machine"]) - {""}),
-        "codes": sorted(set(whole.cells["code"]) - {""}),
+        "machines": sorted(set(cells["machine"]) - {""}),
+        "codes": sorted(set(cells["code"]) - {""}),
+        "version": __version__,
         "tones": TONES,
     }
 
 
-def _further_tables(whole: Study, study: Study) -> list[Table]:
+def _further_tables(all_lengths: Study, study: Study) -> list[Table]:
     """Return the tables about several tasks, and about what the comparison was made for."""
-    found = [
-        ranking_table(study),
-        contrasts_table(whole),
-        *[worth_table(study, one) for one in series_of(study)],
-    ]
+    found = [ranking_table(study), contrasts_table(all_lengths)]
+    found += [worth_table(study, series) for series in series_of(study)]
     return [table for table in found if table is not None]
 
 
 def _budget_lines(page: _Page) -> list[str]:
     """Return where the order of losses depends on the number of draws."""
-    tasks = dict.fromkeys(arm.task for arm in page.searched)
-    return [line for task in tasks for line in budget_lines(page.study, task)]
+    lines = []
+    for task in _searched_tasks(page.searched):
+        lines += budget_lines(page.longest, task)
+    return lines
 
 
 def _budget_tables(page: _Page) -> list[Table]:
     """Return what to expect of each loss with so many draws, a table a task."""
-    tasks = dict.fromkeys(arm.task for arm in page.searched)
-    found = [budget_table(page.study, task) for task in tasks]
+    found = [budget_table(page.longest, task) for task in _searched_tasks(page.searched)]
     return [table for table in found if table is not None]
 
 

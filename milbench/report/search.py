@@ -23,7 +23,8 @@ from milbench.report.formatting import (
 from milbench.report.study import Study
 from milbench.report.table import Table
 
-FEWEST_VALUES = 3  # of fewer values of a setting each is an edge
+FEWEST_VALUES = 3
+"""Of fewer values of a setting each is an edge."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class SearchedArm:
 
     @property
     def best(self) -> float:
-        """The value that was chosen by."""
+        """The mean of the chosen draw in the search."""
         return float(self.means[self.chosen])
 
     @property
@@ -60,21 +61,22 @@ class SearchedArm:
         return 0 if with_most == len(self.seeds) else with_most
 
     @property
-    def alike(self) -> int:
+    def as_good(self) -> int:
         """How many other draws are worse than the chosen one by less than two standard deviations of a difference.
 
-        A mean of many seeds is known better than one of few, so that each draw has a deviation of its own.
+        A mean of many seeds is known better than one of few, so that each difference has its own deviation.
         """
-        others = self.means.drop(self.chosen)
-        variance_of_means = 1 / self.seeds.drop(self.chosen) + 1 / self.seeds[self.chosen]
-        deviations = self.deviation * variance_of_means**0.5
-        return int((others - self.best < 2 * deviations).sum())
+        worse_by = self.means.drop(self.chosen) - self.best
+        # In units of the variance between seeds.
+        variances = 1 / self.seeds.drop(self.chosen) + 1 / self.seeds[self.chosen]
+        deviations = self.deviation * variances**0.5
+        return int((worse_by < 2 * deviations).sum())
 
     @property
     def is_luck(self) -> bool:
         """Whether half of the other draws or more are as good as the chosen one."""
         others = len(self.means) - 1
-        return 0 < others <= 2 * self.alike
+        return 0 < others <= 2 * self.as_good
 
     @property
     def is_worse_afresh(self) -> bool:
@@ -83,7 +85,9 @@ class SearchedArm:
 
     def at_edge(self, setting: str) -> bool:
         """Return whether the least or the largest number that was drawn for a setting was chosen."""
-        values = self.settings.get(setting, pd.Series(dtype=object))
+        if setting not in self.settings:
+            return False
+        values = self.settings[setting]
         if not pd.api.types.is_numeric_dtype(values) or values.nunique() < FEWEST_VALUES:
             return False
         return bool(values[self.chosen] in (values.min(), values.max()))
@@ -97,9 +101,11 @@ def searches(study: Study) -> list[SearchedArm]:
     values = _values(study, search)
     cells_by_arm = draws_of_arms(search)
     found = []
+    # The values of a task in the comparison, which all its arms share.
     fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
     for key, chosen in search.chosen.items():
-        arm = next(iter(cells_by_arm[key].values())).arm
+        first_draw = next(iter(cells_by_arm[key].values()))
+        arm = first_draw.arm
         if arm.task not in fresh_by_task:
             fresh_by_task[arm.task] = _fresh_values(study, search.metric, arm.task)
         variant, fresh = _fresh(arm, fresh_by_task[arm.task])
@@ -228,40 +234,34 @@ def search_table(arms: list[SearchedArm]) -> Table | None:
     """Return the settings that were chosen for each loss on each task; None without a search."""
     if not arms:
         return None
-    metric = arms[0].metric
-    head = [
-        "loss",
-        "task",
-        "chosen settings",
-        f"in the search: {metric.heading}",
-        "with fresh seeds",
-        "draws as good",
-    ]
-    rows = [_row(arm, metric) for arm in arms]
+    rows = [_row(arm) for arm in arms]
     note = (
         f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws that differ from the "
         "chosen one by less than their noise."
     )
-    return Table("Chosen settings", pd.DataFrame(rows, columns=head).set_index("loss"), note)
+    return Table("Chosen settings", pd.DataFrame(rows).set_index("loss"), note)
 
 
-def _row(arm: SearchedArm, metric: Metric) -> tuple[str, ...]:
-    """Return the row of an arm in the table of chosen settings."""
+def _row(arm: SearchedArm) -> dict[str, str]:
+    """Return the row of an arm in the table of chosen settings, by column."""
     chosen = arm.settings.loc[arm.chosen]
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items())
-    alike = f"{arm.alike} of {len(arm.means) - 1}"
-    return (
-        readable(arm.variant),
-        readable(arm.task),
-        settings,
-        measured(arm.best, math.nan, metric),
-        measured(arm.fresh.mean(), arm.fresh.std(), metric),
-        NOTHING if math.isnan(arm.deviation) else alike,
-    )
+    as_good = NOTHING
+    if not math.isnan(arm.deviation):
+        others = len(arm.means) - 1
+        as_good = f"{arm.as_good} of {others}"
+    return {
+        "loss": readable(arm.variant),
+        "task": readable(arm.task),
+        "chosen settings": settings,
+        f"in the search: {arm.metric.heading}": measured(arm.best, math.nan, arm.metric),
+        "with fresh seeds": measured(arm.fresh.mean(), arm.fresh.std(), arm.metric),
+        "draws as good": as_good,
+    }
 
 
 def _budget(arms: list[SearchedArm]) -> str:
-    """Say how many draws each loss had, of what, and with how many seeds."""
+    """Say how many draws each loss had, what they were drawn from, and with how many seeds."""
     draws = _span(len(arm.means) for arm in arms)
     noun = "draw" if draws == "1" else "draws"
     return f"{draws} {noun} for each loss on each task{_origin(arms)}. {_seeds(arms)}"
@@ -269,11 +269,15 @@ def _budget(arms: list[SearchedArm]) -> str:
 
 def _origin(arms: list[SearchedArm]) -> str:
     """Say of how many points and combinations draws are; "" where plans do not tell."""
-    counts = [(arm.points, len(arm.means)) for arm in arms if arm.points]
-    if len(counts) < len(arms):
-        return ""
-    points = _span(points for points, _ in counts)
-    combinations = _span(round(draws / points) for points, draws in counts)
+    points_of_arms = []
+    combinations_of_arms = []
+    for arm in arms:
+        if not arm.points:
+            return ""
+        points_of_arms.append(arm.points)
+        combinations_of_arms.append(round(len(arm.means) / arm.points))
+    points = _span(points_of_arms)
+    combinations = _span(combinations_of_arms)
     if combinations == "1":
         return ", each a point of the ranges"
     if points == "1":
@@ -297,7 +301,8 @@ def _seeds(arms: list[SearchedArm]) -> str:
 
 
 def _seed_words(count: int) -> str:
-    return f"{number_word(count)} {'seed' if count == 1 else 'seeds'}"
+    seeds = "seed" if count == 1 else "seeds"
+    return f"{number_word(count)} {seeds}"
 
 
 def _span(counts: Iterable[int]) -> str:

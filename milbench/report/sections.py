@@ -8,7 +8,7 @@ from pathlib import Path
 from milbench._utils.words import capital
 from milbench.report.classes import class_tables
 from milbench.report.figures import galleries, heatmap, lines, reliability_diagrams, uses
-from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.picture import Picture, pictures_of
 from milbench.report.figures.uses import UseColumn
 from milbench.report.formatting import slug
 from milbench.report.literature import literature_tables
@@ -26,8 +26,8 @@ class Section:
     task: str
     pictures: list[Picture] = field(default_factory=list)
     """Large ones, the most telling first."""
-    pairs: list[Picture] = field(default_factory=list)
-    """Small ones, two of which stand side by side."""
+    small_pictures: list[Picture] = field(default_factory=list)
+    """Two of them stand side by side."""
     tables: list[Table] = field(default_factory=list)
     folded: list[Table] = field(default_factory=list)
     """Tables that are looked up; the last one has every cell."""
@@ -39,42 +39,42 @@ class Section:
 
 
 def section_of(
-    whole: Study, study: Study, task: str, folder: Path | None, is_brief: bool
+    all_lengths: Study, longest: Study, task: str, folder: Path | None, is_brief: bool
 ) -> Section:
     """Return what a page says of a task.
 
     Args:
-        whole: the comparison with all lengths of training.
-        study: the comparison with the longest one.
+        all_lengths: the comparison with all lengths of training.
+        longest: the comparison with the longest training of each loss alone.
         task: one of its tasks.
         folder: where pictures of an earlier page lie, None where no galleries are wanted.
         is_brief: whether the section has no pictures but galleries.
     """
-    pictures = []
-    pairs = []
-    if folder is not None and study.info(task).is_tested:
-        pictures += _galleries(study, task, folder)
+    section = Section(task)
+    if folder is not None and longest.info(task).is_tested:
+        section.pictures.extend(_galleries(longest, task, folder))
     if not is_brief:
-        pictures += _uses(study, task)
-        pictures += _differences(study, task)
-        pairs = _small_pictures(study, task)
-        pictures += _reliability(study, task, folder)
-    published = literature_tables(study, task) or ()
-    by_use = uses_table(study, task)
-    variance = variance_table(whole, task)
-    return Section(
-        task=task,
-        pictures=pictures,
-        pairs=pairs,
-        tables=[table for table in (by_use, *published[:1]) if table is not None],
-        folded=[
-            *published[1:],
-            *([] if variance is None else [variance]),
-            metrics_table(study, task),
-            *class_tables(study, task),
-            cells_table(whole, task),
-        ],
-    )
+        section.pictures.extend(_uses(longest, task))
+        section.pictures.extend(_differences(longest, task))
+        section.pictures.extend(_reliability(longest, task, folder))
+        section.small_pictures.extend(_small_pictures(longest, task))
+
+    by_use = uses_table(longest, task)
+    if by_use is not None:
+        section.tables.append(by_use)
+    published = literature_tables(longest, task)
+    if published is not None:
+        beside_ours, why = published
+        section.tables.append(beside_ours)
+        section.folded.append(why)
+    # Every trained cell counts where variance comes from, whatever its length.
+    variance = variance_table(all_lengths, task)
+    if variance is not None:
+        section.folded.append(variance)
+    section.folded.append(metrics_table(longest, task))
+    section.folded.extend(class_tables(longest, task))
+    section.folded.append(cells_table(all_lengths, task))
+    return section
 
 
 def _uses(study: Study, task: str) -> list[Picture]:
@@ -84,32 +84,32 @@ def _uses(study: Study, task: str) -> list[Picture]:
     ]
     losses = [str(loss) for loss in study.summary(task).index]
     title = "What each loss is good for"
-    return drawn(f"uses-{slug(task)}", title, uses.CAPTION, uses.uses_figure(columns, losses))
+    return pictures_of(f"uses-{slug(task)}", title, uses.CAPTION, uses.uses_figure(columns, losses))
 
 
 def _differences(study: Study, task: str) -> list[Picture]:
     label = study.metric(task).label
     title = f"Differences in {label} between every two losses"
     figure = heatmap.pairs_figure(study, task)
-    return drawn(f"differences-{slug(task)}", title, heatmap.PAIRS, figure)
+    return pictures_of(f"differences-{slug(task)}", title, heatmap.PAIRS, figure)
 
 
 def _small_pictures(study: Study, task: str) -> list[Picture]:
     name = slug(task)
     label = capital(study.metric(task).label)
-    curves = drawn(
+    curves = pictures_of(
         f"curves-{name}",
         f"{label} of each loss, epoch by epoch",
         lines.CURVES,
         lines.curves_figure(study, task),
     )
-    training = drawn(
+    training = pictures_of(
         f"training-{name}",
         "Training loss, epoch by epoch",
         lines.TRAINING,
         lines.training_figure(study, task),
     )
-    costs = drawn(
+    costs = pictures_of(
         f"costs-{name}",
         f"{label} against the time of a training step",
         lines.PARETO,
@@ -126,7 +126,7 @@ def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
     earlier = None if folder is None else folder / f"{name}.png"
     if figure is None and earlier is not None and earlier.is_file():
         return [Picture(name, title, reliability_diagrams.CAPTION, earlier.read_bytes())]
-    return drawn(name, title, reliability_diagrams.CAPTION, figure)
+    return pictures_of(name, title, reliability_diagrams.CAPTION, figure)
 
 
 def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
@@ -136,7 +136,7 @@ def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
     seen = galleries.galleries(study, task)
     if seen:
         figure = galleries.gallery_figure(seen)
-        return drawn(name, title, galleries.CAPTION, figure, photographs=True)
+        return pictures_of(name, title, galleries.CAPTION, figure, photographs=True)
     # The galleries of the only task may be several, each with a network in its name.
     pattern = f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"
     found = []

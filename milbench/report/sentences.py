@@ -1,6 +1,6 @@
 """Verdicts in words: a sentence a task, or one for many tasks.
 
-Nothing is decided here: `milbench.report.judge` decides, and each kind of verdict has one template.
+Nothing is decided here: `milbench.report.judge` decides, and each kind of finding has one template.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.judge import judge
+from milbench.report.learning import CHANCE
 from milbench.report.marks import equivalence_sentences, marks_frame
-from milbench.report.study import CHANCE, Study
+from milbench.report.study import Study
 from milbench.report.verdict import (
     Best,
     Judgement,
@@ -76,7 +77,7 @@ def _passed_tests(study: Study) -> str:
 
 def sentence_of(judgement: Judgement) -> str:
     """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
-    said = _verdict(judgement)
+    said = _in_words(judgement)
     if judgement.done < judgement.planned:
         rest = f"{judgement.done} of {judgement.planned} cells are done"
         said = f"{said.removesuffix('.')}; {rest}."
@@ -86,20 +87,20 @@ def sentence_of(judgement: Judgement) -> str:
     return said
 
 
-def _verdict(judgement: Judgement) -> str:
-    match judgement.verdict:
+def _in_words(judgement: Judgement) -> str:
+    match judgement.finding:
         case NoResult():
             return f"No loss{_kind(judgement)} has a result on {readable(judgement.task)} yet."
         case NothingLearnt():
-            return _nothing_learnt(judgement, judgement.verdict)
+            return _nothing_learnt(judgement, judgement.finding)
         case OneLoss(leader):
             return _one_loss(judgement, leader)
         case TooFewSeeds(leader):
             return _too_few_seeds(judgement, leader)
         case NotToldApart():
-            return _not_told_apart(judgement, judgement.verdict)
+            return _not_told_apart(judgement, judgement.finding)
         case Best():
-            return _best(judgement, judgement.verdict)
+            return _best(judgement, judgement.finding)
 
 
 def _one_loss(judgement: Judgement, leader: Leader) -> str:
@@ -120,56 +121,56 @@ def _too_few_seeds(judgement: Judgement, leader: Leader) -> str:
     return f"{who} cannot tell which loss is best{_where(judgement)}; {leads}."
 
 
-def _not_told_apart(judgement: Judgement, verdict: NotToldApart) -> str:
+def _not_told_apart(judgement: Judgement, finding: NotToldApart) -> str:
     """Say that a task tells losses not apart, how large a difference it would show, and who is worse all the same."""
     metric = describe(judgement.metric)
-    losses = "losses" if not verdict.worse else "most losses"
+    losses = "losses" if not finding.worse else "most losses"
     shown = ""
-    if math.isfinite(verdict.resolution):
-        least = difference_text(verdict.resolution, metric)
+    if math.isfinite(finding.resolution):
+        least = difference_text(finding.resolution, metric)
         shown = f": a difference below {least} would not show"
     said = f"On {readable(judgement.task)} {losses}{_kind(judgement)} cannot be told apart{shown}"
-    sure = _sure(verdict.leader)
-    if not verdict.worse:
-        return f"{said} {sure}; {_leads(verdict.leader, metric)}."
-    worse = first_of([readable(loss) for loss in verdict.worse])
+    sure = _sure(finding.leader)
+    if not finding.worse:
+        return f"{said} {sure}; {_leads(finding.leader, metric)}."
+    worse = first_of([readable(loss) for loss in finding.worse])
     return f"{said}. Worse than the best: {worse} {sure}."
 
 
-def _best(judgement: Judgement, verdict: Best) -> str:
-    names = [readable(loss) for loss in verdict.contenders]
+def _best(judgement: Judgement, finding: Best) -> str:
+    names = [readable(loss) for loss in finding.contenders]
     best = listed(names, "or")
     if len(names) > MOST_NAMED:
         best = f"one of {', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
-    others = f"The other {number_word(len(verdict.worse))} are"
-    if len(verdict.worse) == 1:
-        others = f"{readable(verdict.worse[0])} is"
-    return f"Best{_where(judgement)}: {best}. {others} worse {_sure(verdict.leader)}."
+    others = f"The other {number_word(len(finding.worse))} are"
+    if len(finding.worse) == 1:
+        others = f"{readable(finding.worse[0])} is"
+    return f"Best{_where(judgement)}: {best}. {others} worse {_sure(finding.leader)}."
 
 
-def _nothing_learnt(judgement: Judgement, verdict: NothingLearnt) -> str:
+def _nothing_learnt(judgement: Judgement, finding: NothingLearnt) -> str:
     """Say that no loss is shown to beat no skill, by which metric, and by which other uses something was learnt."""
-    metric = describe(verdict.metric)
-    leader = verdict.leader
-    subject = "no loss is" if verdict.losses > 1 else f"{readable(leader.loss)} is not"
+    metric = describe(finding.metric)
+    leader = finding.leader
+    subject = "no loss is" if finding.losses > 1 else f"{readable(leader.loss)} is not"
     value = with_unit(leader.mean, metric)
-    line = with_unit(verdict.no_skill, metric)
-    is_ahead = (leader.mean < verdict.no_skill) == metric.lower_is_better and value != line
+    line = with_unit(finding.no_skill, metric)
+    is_ahead = (leader.mean < finding.no_skill) == metric.lower_is_better and value != line
     chance = ", which may be chance" if is_ahead else ""
     said = (
         f"On {readable(judgement.task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
         f"{_kind(judgement)}: no skill has {line}, {readable(leader.loss)} {value}{chance}."
     )
-    return " ".join([said, *[_learnt(learnt) for learnt in verdict.by_others]])
+    return " ".join([said, *[_learnt(learnt) for learnt in finding.by_others]])
 
 
 def _learnt(learnt: Learnt) -> str:
     """Say by which other metric something was learnt."""
     metric = describe(learnt.metric)
     if learnt.metric in CHANCE:
-        line = f"above chance ({learnt.line:g})"
+        line = f"above chance ({learnt.no_skill:g})"
     else:
-        line = f"better than no skill ({with_unit(learnt.line, metric)})"
+        line = f"better than no skill ({with_unit(learnt.no_skill, metric)})"
     losses = f"{learnt.losses} of {learnt.of} losses are"
     if learnt.of == 1:
         losses = "it is"
@@ -186,12 +187,12 @@ def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
         if baseline:
             lines.append(f"On {readable(judgement.task)} {baseline}.")
     lines += _tasks_not_told_apart(judgements)
-    told_apart = [one for one in judgements if isinstance(one.verdict, Best)]
+    told_apart = [one for one in judgements if isinstance(one.finding, Best)]
     if len(told_apart) == 1:
-        return [_verdict(told_apart[0]), *lines]
+        return [_in_words(told_apart[0]), *lines]
     if told_apart:
         return [_counts(study, told_apart), *lines]
-    if not any(isinstance(one.verdict, TooFewSeeds) for one in judgements):
+    if not any(isinstance(one.finding, TooFewSeeds) for one in judgements):
         return [*_single_losses(judgements), *lines]
     return [
         f"{FEW_SEEDS} cannot tell which loss is best on any of {len(judgements)} tasks.",
@@ -201,11 +202,11 @@ def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
 
 def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
     """Say where a loss has no other one beside it; nothing where there is no such task."""
-    alone = [one for one in judgements if isinstance(one.verdict, OneLoss)]
+    alone = [one for one in judgements if isinstance(one.finding, OneLoss)]
     if not alone:
         return []
     losses = dict.fromkeys(
-        readable(one.verdict.leader.loss) for one in alone if isinstance(one.verdict, OneLoss)
+        readable(one.finding.leader.loss) for one in alone if isinstance(one.finding, OneLoss)
     )
     tasks = counted(len(alone), "task")
     return [
@@ -217,8 +218,8 @@ def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
     """Return on how many of the tasks that tell losses apart each may be the best."""
     counts: Counter[str] = Counter()
     for judgement in judgements:
-        if isinstance(judgement.verdict, Best):
-            counts.update(judgement.verdict.contenders)
+        if isinstance(judgement.finding, Best):
+            counts.update(judgement.finding.contenders)
     ranking = [loss for loss in study.ranking() if study.supervision[loss] == study.kinds[0]]
     parts = []
     # Losses with a smaller count than the second largest are left out.
@@ -238,9 +239,9 @@ def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
 
 
 def _tasks_without_learning(judgements: Sequence[Judgement]) -> list[str]:
-    unlearnt = [one for one in judgements if isinstance(one.verdict, NothingLearnt)]
+    unlearnt = [one for one in judgements if isinstance(one.finding, NothingLearnt)]
     if len(unlearnt) <= MOST_SENTENCES:
-        return [_verdict(judgement) for judgement in unlearnt]
+        return [_in_words(judgement) for judgement in unlearnt]
     where = listed([readable(judgement.task) for judgement in unlearnt])
     kind = _kind(unlearnt[0])
     metrics = dict.fromkeys(describe(judgement.metric).label for judgement in unlearnt)
@@ -253,7 +254,7 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
     """Say which tasks do not count, since they do not tell losses apart, and what each would show."""
     named = []
     for judgement in judgements:
-        match judgement.verdict:
+        match judgement.finding:
             case NotToldApart(resolution=resolution) if math.isfinite(resolution):
                 least = difference_text(resolution, describe(judgement.metric))
                 named.append(f"{readable(judgement.task)} ({least})")

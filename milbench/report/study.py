@@ -1,46 +1,39 @@
-"""What the values of losses say: intervals, which losses may be the best, and whether anything was learnt."""
+"""What the values of losses say: their intervals, and which losses may be the best."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from milbench.contracts.metric_info import describe
 from milbench.contracts.outcomes import Outcomes
-from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, drawn_values
-from milbench.report.epochs import SELECTED_BY
+from milbench.report.draws import FEWEST_DRAWS, Searches, arms_of_cells, values_of_draws
+from milbench.report.item_noise import item_noise, outcomes_behind
+from milbench.report.learning import has_learnt_by
 from milbench.report.looks import Look, looks
-from milbench.report.statistics.clusters import Clusters
 from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.differences import (
-    FEWEST_SEEDS,
-    LEVEL,
     Difference,
     compare_pair,
     share_interval,
     student_interval,
 )
 from milbench.report.statistics.pairs import kind_of
-from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
+from milbench.report.statistics.sampling import SamplingNoise
 from milbench.report.statistics.selection import Search
-from milbench.report.uses import USES, Use
-from milbench.report.values import STEP, Values, kept
-
-CHANCE = {"auroc": 0.5}
-"""What scores that say nothing reach by a metric for which no constant answer is evaluated."""
-
-_EXCESS = "excess_"
-"""What stands before a metric: its excess over an optimum. Differences are those of the metric itself."""
+from milbench.report.uses import Use
+from milbench.report.values import STEP, Values, cached
 
 
 class Study(Values):
-    """The values of results, and what follows from them."""
+    """The values of results, and what follows from them.
+
+    Whether anything was learnt follows as well: see `milbench.report.learning`.
+    """
 
     @cached_property
     def may_be_best(self) -> set[str]:
@@ -58,7 +51,7 @@ class Study(Values):
         cells = zip(first["variant"], first["cell"], strict=True)
         return looks({str(variant): self.planned[cell] for variant, cell in cells})
 
-    @kept
+    @cached
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
         """Return what is known of each variant by a metric, the best mean first, indexed by variant.
 
@@ -93,7 +86,7 @@ class Study(Values):
         losses = len(self.table(task, metric))
         is_contender = np.zeros(losses, bool)
         worse_by = np.full(losses, np.nan)
-        # Each verdict is about the losses of one kind of supervision.
+        # Only losses with the same kind of supervision are compared.
         for found in self.contenders(task, metric).values():
             is_contender |= found.contender
             # A bound says what a tick is worth. Beside an excluded loss it would mislead.
@@ -107,23 +100,25 @@ class Study(Values):
         for variant, values in table.iterrows():
             rows[variant] = self._interval(task, metric, str(variant), values.dropna())
         bounds = pd.DataFrame.from_dict(rows, orient="index", columns=["low", "high"])
-        described = describe(metric)
-        # Areas below curves are shares, too.
-        is_share = described.percent or not described.lower_is_better
-        is_beyond = bool(((table < 0) | (table > 1)).any(axis=None))
-        # Student's interval knows no bounds of a share, nor that a likelihood ends at zero.
-        if is_share and not is_beyond:
+        is_any_negative = bool((table < 0).any(axis=None))
+        is_any_above_one = bool((table > 1).any(axis=None))
+        # Student's interval knows neither the bounds of a share nor that a likelihood ends at zero.
+        if is_any_negative:
+            return bounds
+        is_share = kind_of(describe(metric)) == "logit"
+        if is_share and not is_any_above_one:
             return bounds.clip(0, 1)
-        if not (table < 0).any(axis=None):
-            return bounds.clip(lower=0)
-        return bounds
+        return bounds.clip(lower=0)
 
     def _interval(
         self, task: str, metric: str, variant: str, values: pd.Series[float]
     ) -> tuple[float, float]:
-        """Return the 95 % interval of the mean of a loss, or over test items where it has one seed and is a share."""
+        """Return the 95 % interval of the mean of a loss over seeds.
+
+        With one seed it is that of a share over test items, where the values are the shares of wrong items.
+        """
         if len(values) == 1:
-            only = self._outcomes(task, variant, values.index[0], metric, values.iloc[0])
+            only = outcomes_behind(self, task, variant, values.index[0], metric, values.iloc[0])
             if only is not None and _counts_items(only):
                 return share_interval(int(only.sums.sum(dtype=np.int64)), len(only))
         return student_interval(values.to_numpy(), overlap=self.info(task).overlap)
@@ -137,7 +132,11 @@ class Study(Values):
             table.to_numpy(), rows.index(first), rows.index(second), noise, self.info(task).overlap
         )
 
-    @kept
+    def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
+        """Return what the draw of the test items adds to `table`; None where that is not known."""
+        return item_noise(self, task, metric or self.primary(task))
+
+    @cached
     def contenders(
         self, task: str, metric: str = "", *, settings_are_given: bool = False
     ) -> dict[str, Contenders]:
@@ -154,35 +153,39 @@ class Study(Values):
         name = metric or self.primary(task)
         table = self.table(task, name)
         seeds_with_values = int(table.notna().any().sum())
-        if seeds_with_values < 2 or not self.has_learnt_by(task, name):
+        if seeds_with_values < 2 or not has_learnt_by(self, task, name):
             return {}
-        verdicts = {}
-        incomplete = self.incomplete(task, name)
+        by_kind = {}
         for kind in self.kinds:
-            losses = [str(variant) for variant in table.index]
-            own = [self.supervision[loss] == kind and loss not in incomplete for loss in losses]
-            searches: list[Search | None] = [None] * len(losses)
+            judged = self._judged_losses(task, name, kind)
+            searches: dict[str, Search | None] = {}
             if not settings_are_given:
-                searches = [
-                    self.search(task, loss, name) if is_own else None
-                    for loss, is_own in zip(losses, own, strict=True)
-                ]
-            verdicts[kind] = contenders(
-                np.where(np.array(own)[:, None], table, np.nan),
+                searches = {loss: self.search(task, loss, name) for loss in judged}
+            # The other losses keep their rows, but have no values there.
+            is_judged = table.index.isin(judged)
+            found = contenders(
+                np.where(is_judged[:, None], table, np.nan),
                 lower_is_better=describe(name).lower_is_better,
                 noise=self.noise(task, name),
                 overlap=self.info(task).overlap,
-                searches=searches,
+                searches=[searches.get(str(loss)) for loss in table.index],
                 kind=kind_of(describe(name)),
             )
-        # One common seed shows no variances: then nothing is known of the losses of a kind.
-        return {
-            kind: found
-            for kind, found in verdicts.items()
-            if len(found.rows) < 2 or np.isfinite(found.worse_by).any()
-        }
+            # One common seed shows no variances: then nothing is known of the losses of a kind.
+            if len(found.rows) < 2 or np.isfinite(found.worse_by).any():
+                by_kind[kind] = found
+        return by_kind
 
-    @kept
+    def _judged_losses(self, task: str, metric: str, kind: str) -> list[str]:
+        """Return the losses with a kind of supervision that are judged by a metric."""
+        incomplete = self.incomplete(task, metric)
+        return [
+            str(loss)
+            for loss in self.table(task, metric).index
+            if self.supervision[str(loss)] == kind and loss not in incomplete
+        ]
+
+    @cached
     def incomplete(self, task: str, metric: str) -> list[str]:
         """Return the losses that lack a finite value of a metric with a seed whose cell is done.
 
@@ -193,6 +196,7 @@ class Study(Values):
         cells = self.cells_of(task)
         done = cells[cells["status"] == "done"].groupby("variant")["seed"].nunique()
         values = table.notna().sum(axis=1)
+        # A loss without any value does not have the metric at all.
         return [str(loss) for loss in table.index if 0 < values[loss] < done.get(loss, 0)]
 
     def metric_of_use(self, task: str, use: Use) -> str | None:
@@ -233,19 +237,19 @@ class Study(Values):
         return [str(loss) for loss in self.summary(task, metric).index if loss in losses]
 
     @cached_property
-    def drawn_values(self) -> pd.DataFrame:
-        """What every draw of a search reached: see `milbench.report.draws.drawn_values`."""
-        return drawn_values(self.results)
+    def values_of_draws(self) -> pd.DataFrame:
+        """What every draw of a search reached: see `milbench.report.draws.values_of_draws`."""
+        return values_of_draws(self.results)
 
     @cached_property
     def _searches(self) -> Searches:
-        return Searches(self.plan.search, self.drawn_values)
+        return Searches(self.plan.search, self.values_of_draws)
 
     @cached_property
     def _arms(self) -> dict[str, str]:
         return arms_of_cells(self.plan)
 
-    @kept
+    @cached
     def _arm(self, task: str, variant: str) -> str | None:
         """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
         own = self.cells_of(task)
@@ -267,191 +271,6 @@ class Study(Values):
             if 0 < draws < FEWEST_DRAWS:
                 found.add(draws)
         return sorted(found)
-
-    def line(self, task: str, metric: str) -> pd.Series[float]:
-        """Return what the best constant answer, or chance, reaches by a metric with each seed; NaN: not known."""
-        name = metric
-        if name == "own_label_error":
-            # The constant answer needs no threshold.
-            name = "label_error"
-        line = self.no_skill(task, name)
-        if metric in CHANCE:
-            return line.fillna(CHANCE[metric])
-        return line
-
-    def line_metric(self, task: str) -> str:
-        """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line.
-
-        Of the posterior error it is the set error: label sets are learnt before most instances leave the background.
-        """
-        names = [name for name in (self.primary(task), SELECTED_BY) if name != "posterior_error"]
-        for name in names:
-            if self.no_skill(task, name).notna().any():
-                return name
-        return names[0]
-
-    def other_lines(self, task: str) -> list[str]:
-        """Return the metrics of the uses, beside that of `line_metric`, by which learning can be shown."""
-        measured = self.metrics(task)
-        found = []
-        for use in USES:
-            for name in use.metrics:
-                if name in measured and self.line(task, name).notna().any():
-                    found.append(name)
-                    break
-        own = self.line_metric(task)
-        return [name for name in found if name not in (own, "posterior_error")]
-
-    def has_learnt(self, task: str) -> bool:
-        """Return whether any loss has learnt anything, by any use; True where that is not known.
-
-        The metric of `line_metric` is judged at 95 % confidence, and the other uses together at as much.
-        """
-        return self.has_learnt_by(task, self.line_metric(task)) or bool(self.learnt_by_others(task))
-
-    @kept
-    def learnt_by_others(self, task: str) -> dict[str, list[str]]:
-        """Return the metrics of other uses by which losses are better than no skill, and which losses are.
-
-        With 95 % confidence for all these metrics together. With one seed or two nobody knows how much losses vary.
-        """
-        names = self.other_lines(task)
-        level = 1 - (1 - LEVEL) / max(len(names), 1)
-        found = {}
-        for name in names:
-            if int(self.table(task, name).notna().any().sum()) >= FEWEST_SEEDS:
-                better = self._better_than_line(task, name, level)
-                if better:
-                    found[name] = better
-        return found
-
-    @kept
-    def has_learnt_by(self, task: str, metric: str) -> bool:
-        """Return whether a loss has learnt anything by a metric; by any use, where the metric itself has no line.
-
-        True where nothing is known.
-        """
-        has_line = metric != "posterior_error" and self.line(task, metric).notna().any()
-        if has_line or metric == self.line_metric(task):
-            is_known = self._gains(task, metric).notna().any(axis=None)
-            return not is_known or bool(self._better_than_line(task, metric, LEVEL))
-        return self.has_learnt(task)
-
-    def _gains(self, task: str, metric: str) -> pd.DataFrame:
-        """Return by how much losses with the least supervision are better than the line, by loss and seed."""
-        table = self.table(task, metric)
-        line = self.line(task, metric)
-        gains = line - table if describe(metric).lower_is_better else table - line
-        return gains[[self.supervision[str(v)] == self.kinds[0] for v in table.index]]
-
-    def _better_than_line(self, task: str, metric: str, level: float) -> list[str]:
-        """Return the losses that are better than the best constant answer beyond noise.
-
-        The constant answer is judged as one more loss; with one seed or two a loss has to beat it with each. The mean
-        of a loss also has to beat it by more than another draw of the test items explains, where that is known.
-        """
-        gains = self._gains(task, metric)
-        seeds = int(gains.notna().any().sum())
-        if seeds >= FEWEST_SEEDS:
-            is_beyond_seeds = self._beats_line_by_seeds(task, metric, level)
-        else:
-            is_beyond_seeds = gains.min(axis=1) > 0
-        least = self._least_gain(task, metric, level)[gains.index]
-        is_better = is_beyond_seeds & (gains.mean(axis=1) > least)
-        return [str(loss) for loss in gains.index[is_better]]
-
-    def _beats_line_by_seeds(self, task: str, metric: str, level: float) -> pd.Series[bool]:
-        """Return which losses are better than the constant answer by more than seeds explain."""
-        gains = self._gains(task, metric)
-        line = self.line(task, metric).where(gains.notna().any())
-        table = self.table(task, metric).loc[gains.index]
-        judged = contenders(
-            np.vstack([table, line]),
-            lower_is_better=describe(metric).lower_is_better,
-            overlap=self.info(task).overlap,
-            level=level,
-            kind=kind_of(describe(metric)),
-        )
-        beats = pd.Series(False, gains.index)
-        # The line is the last row. It is worse than a loss by more than the width.
-        is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
-        for place, row in enumerate(judged.rows[:-1]):
-            beats.iloc[row] = bool(is_worse[place])
-        return beats
-
-    def _least_gain(self, task: str, metric: str, level: float) -> pd.Series[float]:
-        """Return what the mean of each loss has to gain on the constant answer, as the draw of test items moves it."""
-        table = self.table(task, metric)
-        noise = self.noise(task, metric)
-        if noise is None:
-            return pd.Series(0.0, table.index)
-        weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
-        variances = np.einsum("isit,is,it->i", noise.covariance, weights, weights)
-        # Of about so many constant answers alike, a loss may have hit on one that suits the test items better than
-        # the one that training bags have shown.
-        rest = 1 - float(self.line(task, metric).mean())
-        alike = 1 / max(rest, 0.01)
-        quantile = ndtri(1 - (1 - level) / len(table) / alike)
-        # The line has the variance of a loss as well.
-        return pd.Series(quantile * np.sqrt(2 * variances), table.index)
-
-    @kept
-    def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
-        """Return what the draw of the test items adds to `table`; None where the outcomes of a value are not known."""
-        table = self.table(task, metric)
-        name = (metric or self.primary(task)).removeprefix(_EXCESS)
-        values = self.table(task, name)
-        rows: list[list[Outcomes | None]] = []
-        clusters: dict[str, Clusters] = {}
-        for variant, row in table.iterrows():
-            by_seed = {}
-            for seed in row.dropna().index:
-                outcomes = self._outcomes(task, str(variant), seed, name, values[seed][variant])
-                if outcomes is None:
-                    return None
-                own_name = self._name_of_items(task, outcomes, seed)
-                cell = self.cell_ids[task, str(variant), seed]
-                shared = self._clusters(cell, outcomes.items)
-                if shared is not None:
-                    clusters[own_name] = shared
-                by_seed[seed] = replace(outcomes, items=own_name)
-            rows.append([by_seed.get(seed) for seed in table.columns])
-        try:
-            return sampling_noise(rows, clusters)
-        except ValueError:
-            # So many test bags share something that nothing is known of how far they vary.
-            return None
-
-    def _name_of_items(self, task: str, outcomes: Outcomes, seed: int) -> str:
-        """Return what tells the test items of a cell from others. In folds, equal digests are still other bags."""
-        info = self.info(task)
-        if info.overlap or info.folds:
-            return f"{outcomes.items} of seed {seed}"
-        return outcomes.items
-
-    @cached_property
-    def _clusters_by_digest(self) -> dict[str, Clusters | None]:
-        return {}
-
-    def _clusters(self, cell: str, digest: str) -> Clusters | None:
-        """Return which test bags of a cell share something; None where none do, or nobody kept it."""
-        known = self._clusters_by_digest
-        if digest not in known:
-            bag_items = self.evidence(cell).bag_items.get(digest)
-            known[digest] = None if bag_items is None else bag_items.clusters()
-        return known[digest]
-
-    def _outcomes(
-        self, task: str, variant: str, seed: int, metric: str, value: float
-    ) -> Outcomes | None:
-        """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
-        cell = self.cell_ids[task, variant, seed]
-        for by_metric in self.evidence(cell).outcomes:
-            outcomes = by_metric.get(metric) or by_metric.get(f"{cell}/{metric}")
-            # The sums are in single precision.
-            if outcomes is not None and np.isclose(outcomes.value, value, rtol=1e-5, atol=1e-9):
-                return outcomes
-        return None
 
 
 def _counts_items(outcomes: Outcomes) -> bool:

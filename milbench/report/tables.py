@@ -17,11 +17,13 @@ from milbench.report.formatting import (
     readable,
     significant,
 )
+from milbench.report.learning import no_skill_line
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
 from milbench.report.values import STEP, rows_of
 
-YES, NO = "✓", "–"
+YES = "✓"
+NO = "–"
 BEST = "may be the best"
 NO_SKILL = "no skill"
 
@@ -114,7 +116,9 @@ def _relative_steps(study: Study, index: pd.Index[str]) -> pd.Series[float]:
 
 def _seeds(row: Any) -> str:
     """Return how many seeds of a loss have a value."""
-    return f"{row.seeds}" if row.seeds == row.planned else f"{row.seeds} of {row.planned}"
+    if row.seeds == row.planned:
+        return f"{row.seeds}"
+    return f"{row.seeds} of {row.planned}"
 
 
 def missing_seeds(row: Any) -> str:
@@ -145,18 +149,27 @@ def with_lines(
     baseline = {}
     no_skill = {}
     for head, (task, name) in columns.items():
-        baseline[head] = study.baseline(task, name)
-        no_skill[head] = study.line(task, name)
-    metrics = {head: describe(name) for head, (_, name) in columns.items()}
-    for label, lines in ((BASELINE_NAME, baseline), (NO_SKILL, no_skill)):
-        row = {}
-        for head, line in lines.items():
-            if line.notna().any():
-                row[head] = measured(float(line.mean()), float(line.std()), metrics[head])
-        if row:
-            last = pd.DataFrame(row, index=pd.Index([label], name=frame.index.name))
-            frame = pd.concat([frame, last.reindex(columns=frame.columns)]).fillna(NOTHING)
-    return frame
+        metric = describe(name)
+        baseline[head] = _mean_text(study.baseline(task, name), metric)
+        no_skill[head] = _mean_text(no_skill_line(study, task, name), metric)
+    with_baseline = _with_last_row(frame, BASELINE_NAME, baseline)
+    return _with_last_row(with_baseline, NO_SKILL, no_skill)
+
+
+def _mean_text(by_seed: pd.Series[float], metric: Metric) -> str:
+    """Return the mean of values by seed with its spread; "" where none is known."""
+    if by_seed.isna().all():
+        return ""
+    return measured(float(by_seed.mean()), float(by_seed.std()), metric)
+
+
+def _with_last_row(frame: pd.DataFrame, label: str, texts: dict[str, str]) -> pd.DataFrame:
+    """Return a table with one more row, given by column; the same table where no column has a text."""
+    known = {head: text for head, text in texts.items() if text}
+    if not known:
+        return frame
+    row = pd.DataFrame(known, index=pd.Index([label], name=frame.index.name))
+    return pd.concat([frame, row.reindex(columns=frame.columns)]).fillna(NOTHING)
 
 
 def metrics_table(study: Study, task: str) -> Table:

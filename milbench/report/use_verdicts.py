@@ -57,7 +57,7 @@ class UseVerdict:
     @property
     def remark(self) -> str:
         """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
-        match self.judgement.verdict:
+        match self.judgement.finding:
             case NothingLearnt():
                 return "not shown to be learnt"
             case OneLoss() if self.judgement.supervision:
@@ -74,18 +74,20 @@ class UseVerdict:
 
 def _worse(verdict: UseVerdict) -> str:
     """Return who is worse than the best where most losses are not told apart."""
-    said = verdict.judgement.verdict
-    if not isinstance(said, NotToldApart) or not said.worse:
+    finding = verdict.judgement.finding
+    if not isinstance(finding, NotToldApart) or not finding.worse:
         return ""
-    names = first_of([readable(loss) for loss in said.worse])
+    names = first_of([readable(loss) for loss in finding.worse])
     return f"; worse than the best: {names}"
 
 
 def _text(row: Any, metric: Metric) -> str:
     """Return the mean of a loss, and how many seeds it has where it lacks some."""
     text = ticked(row, metric)
-    # Some losses have no such value at all, as max-pooling has no probabilities. The dash says so.
-    return text + missing_seeds(row) if row.seeds else text
+    if row.seeds == 0:
+        # Some losses have no such value at all, as max-pooling has no probabilities. The dash says so.
+        return text
+    return text + missing_seeds(row)
 
 
 def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
@@ -96,6 +98,7 @@ def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
         if metric is None:
             continue
         found.append(UseVerdict(use, judge(study, task, metric), study.summary(task, metric)))
+    # One use says what the comparison says anyway.
     return found if len(found) > 1 else []
 
 

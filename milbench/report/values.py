@@ -37,14 +37,17 @@ _Answer = TypeVar("_Answer")
 _P = ParamSpec("_P")
 
 
-def kept(
+def cached(
     method: Callable[Concatenate[_Owner, _P], _Answer],
 ) -> Callable[Concatenate[_Owner, _P], _Answer]:
-    """Keep the answers of a method with its object: a page asks for the same ones many times."""
+    """Return a method, or a function of an object, that computes its answer to the same arguments once.
+
+    The answers lie with the object, in `Values.answers`, and end with it. A page asks for the same ones many times.
+    """
 
     @wraps(method)
     def answer(owner: _Owner, /, *args: _P.args, **kwargs: _P.kwargs) -> _Answer:
-        key = (method.__name__, args, tuple(sorted(kwargs.items())))
+        key = (method, args, tuple(sorted(kwargs.items())))
         if key not in owner.answers:
             owner.answers[key] = method(owner, *args, **kwargs)
         found: _Answer = owner.answers[key]
@@ -59,6 +62,7 @@ class Values:
     def __init__(self, results: Results) -> None:
         self.results = results
         self.plan = results.plan
+        # What functions with `cached` have answered, by the function and its arguments.
         self.answers: dict[Any, Any] = {}
         compared = _with_variants(results.frame)
         self.cells = compared[CELL_COLUMNS].drop_duplicates("cell").reset_index(drop=True)
@@ -79,7 +83,7 @@ class Values:
         found = set(self.supervision.values())
         return [kind for kind in SUPERVISIONS if kind in found]
 
-    @kept
+    @cached
     def cells_of(self, task: str) -> pd.DataFrame:
         """Return the rows of `cells` of a task."""
         return self.cells[self.cells["task"] == task]
@@ -116,7 +120,7 @@ class Values:
         """Return the largest difference that counts as none by the metric that losses are ranked by; 0: none is set."""
         return float(self.plan.spec.margin.get(self.primary(task), 0))
 
-    @kept
+    @cached
     def rule(self, task: str) -> Rule:
         """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
         if self.plan.spec.selection != "validation":
@@ -128,7 +132,7 @@ class Values:
         have_all_values = bool(done.isin(validated).all())
         return "validation" if len(done) and have_all_values else "last"
 
-    @kept
+    @cached
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return the values of a task's done cells at the epoch that counts for a metric, "" being the primary one."""
         name = metric or self.primary(task)
@@ -145,7 +149,7 @@ class Values:
         rows = [index for task in self.tasks for index in self.selected(task).index]
         return frame["draw"].isna() & frame.index.isin(rows)
 
-    @kept
+    @cached
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
         name = metric or self.primary(task)
@@ -176,14 +180,14 @@ class Values:
         epochs = select_epochs(choosing, rule, metric, describe(metric).lower_is_better)
         return tested[tested["epoch"] == tested["cell"].map(epochs)]
 
-    @kept
+    @cached
     def _done_by_metric(self, task: str) -> dict[str, pd.DataFrame]:
         """Return the values of the done cells of a task, by metric with its split."""
         history = self.history(task)
         done = history[history["status"] == "done"]
         return {str(name): rows for name, rows in done.groupby("metric", sort=False)}
 
-    @kept
+    @cached
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
         tested = set()
@@ -207,7 +211,7 @@ class Values:
             key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)),
         )
 
-    def no_skill(self, task: str, metric: str = "") -> pd.Series[float]:
+    def constant_answer(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN: neither is known."""
         name = metric or self.primary(task)
         info = self.info(task)
@@ -231,7 +235,7 @@ class Values:
         folder = self.results.folders.get(cell)
         return NoEvidence() if folder is None else self._evidence_in(folder)
 
-    @kept
+    @cached
     def _evidence_in(self, folder: Path) -> Evidence:
         return evidence_in(folder)
 

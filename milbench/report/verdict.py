@@ -1,4 +1,7 @@
-"""What a comparison says of one task by one metric, as data. Pages, terminal, Python and site say it in words."""
+"""What a comparison says of one task by one metric, as data. Pages, terminal, Python and site say it in words.
+
+A `Judgement` is the whole answer. Its `finding` is the part that differs: one of the classes of `Finding`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Learnt:
     """How many of the losses are shown to be better, each for itself."""
     of: int
     leader: Leader
-    line: float
+    no_skill: float
     """What the best constant answer or chance has."""
 
 
@@ -81,7 +84,8 @@ class Best(Compared):
     """At most half of the losses may be the best."""
 
 
-Verdict = NoResult | NothingLearnt | OneLoss | TooFewSeeds | NotToldApart | Best
+Finding = NoResult | NothingLearnt | OneLoss | TooFewSeeds | NotToldApart | Best
+"""What the losses of a task are found to be. Exactly one of these holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +97,13 @@ class BetterBaseline:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict, what it is about, and what has to be said beside it."""
+    """A finding, what it is about, and what has to be said beside it."""
 
     task: str
     metric: str
     supervision: str
     """The kind whose losses are judged; "" where all losses have the same kind."""
-    verdict: Verdict
+    finding: Finding
     done: int
     """Cells of the task that are done."""
     planned: int

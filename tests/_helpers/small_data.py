@@ -96,7 +96,7 @@ def small_spoken_digits(root: Path) -> Path:
     rng = np.random.default_rng(0)
     for digit in range(10):
         for take in range(12):
-            length = rng.integers(RATE // 5, 2 * RATE // 5)
+            length = int(rng.integers(RATE // 5, 2 * RATE // 5))
             sound = 20_000 * _tone(300 + 300 * digit, length, RATE)
             path = folder / f"{digit}_ann_{take}.wav"
             wavfile.write(path, RATE, sound.astype("<i2"))
@@ -155,7 +155,7 @@ def small_clips(root: Path, takes: int = 1) -> Path:
         folder.mkdir(parents=True)
         for fold in range(1, 6):
             for take in "ABCDEFGH"[:takes]:
-                length = rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS)
+                length = int(rng.integers(RATE_OF_CLIPS // 2, 3 * RATE_OF_CLIPS))
                 tone = _tone(500 + 500 * number, length, RATE_OF_CLIPS)
                 sound = np.pad(tone, (0, RATE_OF_CLIPS // 2))
                 path = folder / f"{fold}-{rng.integers(1000)}-{take}.ogg"

@@ -29,13 +29,16 @@ class Weights:
 
     def linear(self, layer: str, x: Array) -> Array:
         product: Array = self.of[f"{layer}.weight"] @ x
-        return product + self.of.get(f"{layer}.bias", 0)
+        bias: Array = self.of.get(f"{layer}.bias", np.zeros(1))
+        return product + bias
 
     def norm(self, layer: str, x: Array) -> Array:
         # What torch adds to the variance.
         epsilon = 1e-5
         standardised: Array = (x - x.mean()) / np.sqrt(x.var() + epsilon)
-        return standardised * self.of[f"{layer}.weight"] + self.of[f"{layer}.bias"]
+        weight, bias = self.of[f"{layer}.weight"], self.of[f"{layer}.bias"]
+        moved: Array = standardised * weight + bias
+        return moved
 
 
 def weighted_sum(weights: Array, vectors: list[Array]) -> Array:

@@ -11,27 +11,23 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from milbench.report.budgets import (
-    TriedDraws,
-    budget_curves,
-    budget_lines,
-    budget_table,
-    curves,
-    expected_choice,
-)
+from milbench.report.budgets import budget_curves, budget_lines, budget_table
+from milbench.report.statistics.expected_choice import DrawsOfLoss, curves, expected_choice
 from milbench.report.study import Study
 from milbench.store.results import Results
 from tests._helpers.search_results import CHOOSES, Trained, results_of
 
-LUCKY = ([0.3, 0.1, 0.2, 0.5], [0.25, 0.4, 0.15, 0.6])
-"""Validation and test errors: the best validation value has a bad test value."""
+LUCKY_VALIDATION = [0.3, 0.1, 0.2, 0.5]
+LUCKY_TEST = [0.25, 0.4, 0.15, 0.6]
+"""The errors of four draws: the best validation value has a bad test value."""
 
 
 def draws(
     validation: Sequence[float], test: Sequence[float], points: Sequence[int] = (), loss: str = "a"
-) -> TriedDraws:
-    own = points or range(len(validation))
-    return TriedDraws(loss, np.array(validation), np.array(test), np.array(own))
+) -> DrawsOfLoss:
+    """Return the draws of a loss; without `points` each is a point of its own."""
+    own_points = points or range(len(validation))
+    return DrawsOfLoss(loss, np.array(validation), np.array(test), np.array(own_points))
 
 
 def choice(of: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
@@ -45,25 +41,26 @@ def choice(of: Sequence[int], validation: Sequence[float], test: Sequence[float]
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])
 def test_it_is_the_mean_over_all_sets_of_draws(budget: int) -> None:
-    every = [choice(of, *LUCKY) for of in combinations(range(4), budget)]
-    assert expected_choice(draws(*LUCKY), budget) == pytest.approx(np.mean(every))
+    every = [choice(of, LUCKY_VALIDATION, LUCKY_TEST) for of in combinations(range(4), budget)]
+    found = expected_choice(draws(LUCKY_VALIDATION, LUCKY_TEST), budget)
+    assert found == pytest.approx(np.mean(every))
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 5])
 def test_of_equal_draws_the_one_tried_first_is_taken(budget: int) -> None:
-    validation, test = [0.2, 0.1, 0.1, 0.2, 0.1], [0.3, 0.1, 0.2, 0.5, 0.6]
+    validation = [0.2, 0.1, 0.1, 0.2, 0.1]
+    test = [0.3, 0.1, 0.2, 0.5, 0.6]
     every = [choice(of, validation, test) for of in permutations(range(5), budget)]
     assert expected_choice(draws(validation, test), budget) == pytest.approx(np.mean(every))
 
 
-def test_it_is_unbiased_for_a_known_population() -> None:
+@pytest.mark.parametrize("budget", [1, 2, 4, 8])
+def test_it_is_unbiased_for_a_known_population(budget: int) -> None:
     # The least of n values that are uniform between 0 and 1 is 1 / (n + 1) on average.
-    rng = np.random.default_rng(0)
-    searches = rng.random((4000, 8))
-    for budget in (1, 2, 4, 8):
-        means = [expected_choice(draws(values, values), budget) for values in searches]
-        deviation = float(np.std(means)) / math.sqrt(len(means))
-        assert np.mean(means) == pytest.approx(1 / (budget + 1), abs=4 * deviation)
+    searches = np.random.default_rng(0).random((4000, 8))
+    means = [expected_choice(draws(values, values), budget) for values in searches]
+    standard_error = float(np.std(means)) / math.sqrt(len(means))
+    assert np.mean(means) == pytest.approx(1 / (budget + 1), abs=4 * standard_error)
 
 
 def test_a_failed_draw_is_chosen_only_among_failed_ones() -> None:
@@ -124,7 +121,7 @@ def test_bands_hold_what_is_expected_without_any_error() -> None:
     assert curves([never])["high"].tolist() == [0.0, 0.0]
 
 
-def simulated(rng: np.random.Generator, losses: int, points: int) -> list[TriedDraws]:
+def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsOfLoss]:
     """Return a search as specs have them: rates with each of two starts, the same for all losses.
 
     An error is smallest at a rate of the loss's own; large rates collapse where the loss does not bear them.
@@ -140,7 +137,7 @@ def simulated(rng: np.random.Generator, losses: int, points: int) -> list[TriedD
         error[rates > limit] = 3.0
         validation = error + 0.1 * rng.normal(size=2 * points)
         found.append(
-            TriedDraws(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
+            DrawsOfLoss(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
         )
     return found
 
@@ -202,11 +199,11 @@ def test_without_a_search_there_is_no_curve() -> None:
 
 def test_finalists_count_with_the_first_seed_alone() -> None:
     cells = [
-        Trained("a", {CHOOSES: e, "test/set_error": e}, draw=k, seed=2000)
-        for k, e in enumerate([0.2, 0.4])
+        Trained("a", {CHOOSES: 0.2, "test/set_error": 0.2}, draw=0, seed=2000),
+        Trained("a", {CHOOSES: 0.4, "test/set_error": 0.4}, draw=1, seed=2000),
+        Trained("a", {CHOOSES: 0.9, "test/set_error": 0.9}, draw=0, seed=2001),
     ]
-    again = Trained("a", {CHOOSES: 0.9, "test/set_error": 0.9}, draw=0, seed=2001)
-    found = budget_curves(Study(results_of([*cells, again])), "t")
+    found = budget_curves(Study(results_of(cells)), "t")
     assert found["expected"].tolist() == pytest.approx([0.3, 0.2])
 
 

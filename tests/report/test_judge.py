@@ -15,6 +15,7 @@ from milbench.experiment.display_names import Label
 from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.bag_items import BagItems, save_bag_items
 from milbench.report.judge import judge
+from milbench.report.learning import better_than_no_skill, learnt_by_others
 from milbench.report.limits import small_search_lines
 from milbench.report.published_reports import read, save
 from milbench.report.sentences import sentences
@@ -68,22 +69,22 @@ def with_same(results: Results, metric: str, value: float) -> Results:
 
 
 def test_half_of_the_losses_may_be_the_best_and_are_named() -> None:
-    verdict = judge(Study(around(0.1, 0.1, 0.5, 0.5)), "t").verdict
-    assert isinstance(verdict, Best)
-    assert set(verdict.contenders) == {"a", "b"}
-    assert set(verdict.worse) == {"c", "d"}
+    finding = judge(Study(around(0.1, 0.1, 0.5, 0.5)), "t").finding
+    assert isinstance(finding, Best)
+    assert set(finding.contenders) == {"a", "b"}
+    assert set(finding.worse) == {"c", "d"}
 
 
 def test_more_than_half_of_the_losses_are_not_told_apart() -> None:
-    verdict = judge(Study(around(0.1, 0.1, 0.1, 0.5)), "t").verdict
-    assert isinstance(verdict, NotToldApart)
-    assert verdict.worse == ("d",)
+    finding = judge(Study(around(0.1, 0.1, 0.1, 0.5)), "t").finding
+    assert isinstance(finding, NotToldApart)
+    assert finding.worse == ("d",)
 
 
 def test_a_resolution_lies_between_what_was_and_was_not_told_apart() -> None:
-    verdict = judge(Study(around(0.1, 0.101, 0.5)), "t").verdict
-    assert isinstance(verdict, NotToldApart)
-    assert 0.001 < verdict.resolution < 0.4
+    finding = judge(Study(around(0.1, 0.101, 0.5)), "t").finding
+    assert isinstance(finding, NotToldApart)
+    assert 0.001 < finding.resolution < 0.4
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_resolution_lies_between_what_was_and_was_not_told_apart() -> None:
     ],
 )
 def test_what_needs_no_statistics(results: Results, expected: type) -> None:
-    assert isinstance(judge(Study(results), "t").verdict, expected)
+    assert isinstance(judge(Study(results), "t").finding, expected)
 
 
 LINE = [0.6, 0.61, 0.6]
@@ -108,27 +109,27 @@ def unlearnt() -> Results:
 
 def test_what_other_uses_show_stands_in_the_verdict_by_set_error() -> None:
     ranked = with_metric(unlearnt(), "auroc", {"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]})
-    verdict = judge(Study(ranked), "t").verdict
-    assert isinstance(verdict, NothingLearnt)
-    (learnt,) = verdict.by_others
+    finding = judge(Study(ranked), "t").finding
+    assert isinstance(finding, NothingLearnt)
+    (learnt,) = finding.by_others
     assert (learnt.metric, learnt.losses, learnt.of, learnt.leader.loss) == ("auroc", 1, 2, "a")
 
 
 def test_single_classes_are_learnt_where_label_errors_beat_the_constant_answer() -> None:
     errors = {"a": [0.10, 0.11, 0.10], "b": [0.20, 0.21, 0.19]}
     results = with_metric(unlearnt(), "own_label_error", errors)
-    verdict = judge(Study(with_same(results, "no_skill_label_error", 0.2)), "t").verdict
-    assert isinstance(verdict, NothingLearnt)
-    assert [learnt.metric for learnt in verdict.by_others] == ["own_label_error"]
-    assert verdict.by_others[0].line == pytest.approx(0.2)
+    finding = judge(Study(with_same(results, "no_skill_label_error", 0.2)), "t").finding
+    assert isinstance(finding, NothingLearnt)
+    assert [learnt.metric for learnt in finding.by_others] == ["own_label_error"]
+    assert finding.by_others[0].no_skill == pytest.approx(0.2)
 
 
 def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
     values = {"a": [0.80, 0.82, 0.81], "b": [0.40, 0.45, 0.42]}
     ranked = with_metric(with_metric(unlearnt(), "auroc", values), "average_precision", values)
     study = Study(ranked)
-    assert isinstance(judge(study, "t").verdict, NothingLearnt)
-    by_precision = judge(study, "t", "average_precision").verdict
+    assert isinstance(judge(study, "t").finding, NothingLearnt)
+    by_precision = judge(study, "t", "average_precision").finding
     assert isinstance(by_precision, Best)
     assert by_precision.contenders == ("a",)
 
@@ -136,7 +137,7 @@ def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
 def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
     values = {"a": [0.599, 0.5985, 0.5992, 0.5989, 0.599], "b": [0.1, 0.65, 0.35, 0.75, 0.55]}
     results = with_same(seeds_of(values), "no_skill_set_error", 0.6)
-    assert Study(results)._better_than_line("t", "set_error", 0.95) == ["a"]
+    assert better_than_no_skill(Study(results), "t", "set_error", 0.95) == ["a"]
 
 
 def test_two_seeds_show_no_other_use() -> None:
@@ -145,18 +146,18 @@ def test_two_seeds_show_no_other_use() -> None:
         "auroc",
         {"a": [0.8, 0.9]},
     )
-    verdict = judge(Study(ranked), "t").verdict
-    assert isinstance(verdict, NothingLearnt)
-    assert verdict.by_others == ()
+    finding = judge(Study(ranked), "t").finding
+    assert isinstance(finding, NothingLearnt)
+    assert finding.by_others == ()
 
 
 def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
     likelihoods = {"a": [0.3, 0.31, math.inf, math.inf], "b": [0.41] * 3 + [0.42], "c": [0.6] * 4}
     results = around(0.1, 0.1, 0.1, seeds=4)
-    verdict = judge(Study(with_metric(results, "nll", likelihoods)), "t", "nll").verdict
-    assert isinstance(verdict, Best | NotToldApart)
-    assert "a" not in verdict.contenders + verdict.worse
-    assert verdict.leader.loss == "b"
+    finding = judge(Study(with_metric(results, "nll", likelihoods)), "t", "nll").finding
+    assert isinstance(finding, Best | NotToldApart)
+    assert "a" not in finding.contenders + finding.worse
+    assert finding.leader.loss == "b"
 
 
 def test_the_table_says_which_loss_lacks_values() -> None:
@@ -196,9 +197,9 @@ def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
         supervision=kinds,
         statuses=lost,
     )
-    verdict = judge(Study(results), "t").verdict
-    assert isinstance(verdict, Best)
-    assert verdict.contenders == ("a",)
+    finding = judge(Study(results), "t").finding
+    assert isinstance(finding, Best)
+    assert finding.contenders == ("a",)
 
 
 def test_an_auroc_that_chance_explains_is_no_learning() -> None:
@@ -207,7 +208,7 @@ def test_an_auroc_that_chance_explains_is_no_learning() -> None:
     alone = with_metric(
         with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
     )
-    assert Study(alone).learnt_by_others("t") == {}
+    assert learnt_by_others(Study(alone), "t") == {}
 
 
 def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
@@ -254,15 +255,15 @@ def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
 
 def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
     losses = around(0.10, 0.12, 0.13, 0.14)
-    verdict = judge(Study(losses), "t").verdict
+    finding = judge(Study(losses), "t").finding
     searched = with_search(losses, dict.fromkeys("abcd", [0.1] * 8))
-    assert judge(Study(searched), "t").verdict == verdict
+    assert judge(Study(searched), "t").finding == finding
 
 
 def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
     losses = around(0.10, 0.15, 0.6)
     study = Study(with_search(losses, {loss: [0.05, 0.1, 0.3, 0.7] for loss in "abc"}))
-    assert judge(study, "t").verdict == judge(Study(losses), "t").verdict
+    assert judge(study, "t").finding == judge(Study(losses), "t").finding
     (line,) = small_search_lines(study)
     assert line.startswith("Each loss had four settings to choose from.")
 
@@ -291,8 +292,8 @@ WRONG = {"a": range(5), "b": range(20, 40), "c": range(100), "d": range(150)}
 
 
 def test_bags_of_few_groups_exclude_less_than_bags_of_their_own(tmp_path: Path) -> None:
-    independent = judge(Study(results_on_bags(tmp_path / "alone", WRONG, ALONE)), "t").verdict
-    of_groups = judge(Study(results_on_bags(tmp_path / "groups", WRONG, IN_TEN)), "t").verdict
+    independent = judge(Study(results_on_bags(tmp_path / "alone", WRONG, ALONE)), "t").finding
+    of_groups = judge(Study(results_on_bags(tmp_path / "groups", WRONG, IN_TEN)), "t").finding
     assert isinstance(independent, Best)
     assert independent.contenders == ("a",)
     assert isinstance(of_groups, Best | NotToldApart)

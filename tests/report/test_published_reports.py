@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,21 @@ from milbench.report.classes import class_tables
 from milbench.report.published_reports import FRAME, PLAN, read, save
 from milbench.report.study import Study
 from milbench.report.values import rows_of
+from milbench.store.results import Results
 from tests._helpers.report_data import ONE, make_results
+
+ONE_LINE = r"\A.+\Z"
+"""A pattern of any text without a line break."""
 
 STATUSES = {
     ("exact", "extended-digits", 0): ("failed", 'a "quoted", reason'),
     ("noisy-or", "extended-digits", 1): ("missing", ""),
 }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file in a folder, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
@@ -29,45 +39,65 @@ def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
     back = read(tmp_path)
     assert back.plan == results.plan
     pd.testing.assert_frame_equal(back.frame, results.frame, check_dtype=False, rtol=1e-7)
-    alone = pd.read_csv(tmp_path / FRAME).query(
+
+
+def test_the_final_rows_of_a_metric_are_the_values_of_the_report(tmp_path: Path) -> None:
+    results = make_results(statuses=STATUSES)
+    save(results, tmp_path)
+    final = pd.read_csv(tmp_path / FRAME).query(
         "final and metric == 'test/instance_error' and loss == 'max-pooling'"
     )
-    expected = list(Study(results).table("extended-digits").loc["max-pooling"])
-    assert alone[alone["task"] == "extended-digits"]["value"].tolist() == pytest.approx(expected)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    save(back, tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before, (
-        "the same bytes again"
-    )
+    found = list(final.loc[final["task"] == "extended-digits", "value"])
+    expected = Study(results).table("extended-digits").loc["max-pooling"].tolist()
+    assert found == pytest.approx(expected)
 
 
-def test_outcomes_and_counts_of_all_cells_are_one_file_each(tmp_path: Path) -> None:
-    results = make_results(tmp_path / "cells", tasks=ONE)
+def test_what_was_read_is_saved_as_the_same_bytes(tmp_path: Path) -> None:
+    save(make_results(statuses=STATUSES, notes=["A note."]), tmp_path)
+    before = contents(tmp_path)
+    save(read(tmp_path), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def with_constant_answer(results: Results) -> Results:
+    """Return results with a line of no skill by set error, by which learning is then judged."""
+    rows = results.frame[results.frame["metric"] == "test/instance_error"]
+    line = rows.assign(metric="test/no_skill_set_error")
+    return replace(results, frame=pd.concat([results.frame, line], ignore_index=True))
+
+
+def save_evidence(results: Results) -> None:
+    """Write outcomes of five test bags by three metrics, and counts of two classes, into the folder of each cell."""
     study = Study(results)
     for row in rows_of(study.cells):
+        folder = results.folders[row.cell]
         error = float(study.table("extended-digits")[row.seed][row.variant])
         outcomes = Outcomes(np.full(5, error), np.ones(5), "x")
         stored = dict.fromkeys(("instance_error", "set_error", "unused"), outcomes)
-        save_outcomes(results.folders[row.cell] / "outcomes.npz", stored)
+        save_outcomes(folder / "outcomes.npz", stored)
+        # Present, predicted and both, then what was predicted instead: cat and dog.
         counts = {row.cell: {"cat": [4, 2, 1, 0, 3], "dog": [4, 5, 3, 1, 0]}}
-        (results.folders[row.cell] / "classes.json").write_text(json.dumps(counts))
-    rows = results.frame[results.frame["metric"] == "test/instance_error"].assign(
-        metric="test/no_skill_set_error"
-    )
-    save(
-        replace(results, frame=pd.concat([results.frame, rows], ignore_index=True)),
-        tmp_path / "kept",
-    )
-    assert {name.split("/")[1] for name in load_outcomes(tmp_path / "kept" / "outcomes.npz")} == {
-        "instance_error", "set_error",
-    }  # fmt: skip
-    study = Study(read(tmp_path / "kept"))
-    noise, (scores, confusion) = (
-        study.noise("extended-digits"),
-        class_tables(study, "extended-digits"),
-    )
+        (folder / "classes.json").write_text(json.dumps(counts))
+
+
+def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
+    results = make_results(tmp_path / "cells", tasks=ONE)
+    save_evidence(results)
+    kept = tmp_path / "kept"
+    save(with_constant_answer(results), kept)
+    metrics = {name.partition("/")[2] for name in load_outcomes(kept / "outcomes.npz")}
+    assert metrics == {"instance_error", "set_error"}
+    noise = Study(read(kept)).noise("extended-digits")
     assert noise is not None
     assert (noise.items == 5).all()
+
+
+def test_counts_of_all_cells_are_one_file(tmp_path: Path) -> None:
+    results = make_results(tmp_path / "cells", tasks=ONE)
+    save_evidence(results)
+    save(results, tmp_path / "kept")
+    scores, confusion = class_tables(Study(read(tmp_path / "kept")), "extended-digits")
+    # Precision 1 of 2 and recall 1 of 4; 3 of 5 and 3 of 4.
     assert scores.frame["exact"].to_dict() == {"cat": "50.0 / 25.0", "dog": "60.0 / 75.0"}
     assert confusion.frame.to_numpy().tolist() == [["25.0", "75.0"], ["25.0", "75.0"]]
 
@@ -82,14 +112,25 @@ def test_a_name_outside_the_folder_of_reports_is_refused(tmp_path: Path) -> None
         read(tmp_path)
 
 
-def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_report_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a published report"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("name", [PLAN, FRAME])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda content: b"", id="empty"),
+        pytest.param(lambda content: content[: len(content) // 2], id="cut in half"),
+        pytest.param(lambda content: b"text", id="not compressed"),
+    ],
+)
+def test_a_damaged_file_is_one_line(
+    name: str, damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
     save(make_results(tasks=ONE), tmp_path)
-    for name in (PLAN, FRAME):
-        whole = (tmp_path / name).read_bytes()
-        for content in (b"", whole[: len(whole) // 2], b"text"):
-            (tmp_path / name).write_bytes(content)
-            with pytest.raises(UsageError, match=r"\A.+\Z"):  # of one line
-                read(tmp_path)
-        (tmp_path / name).write_bytes(whole)
+    path = tmp_path / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UsageError, match=ONE_LINE):
+        read(tmp_path)

@@ -21,24 +21,24 @@ CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]
 
 
 def counted(wrong: int) -> Outcomes:
+    """Return the outcomes of ten test bags, of which so many are wrong."""
     return Outcomes(np.arange(10) < wrong, np.ones(10), "x")
 
 
 def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
     results = constant(CURVES, selection="validation")
     assert Study(results).rule("t") == "validation"
-    without = results.frame[
-        ~((results.frame["seed"] == 1) & results.frame["metric"].str.startswith("validation"))
-    ]
+    is_second_seed = results.frame["seed"] == 1
+    is_validation = results.frame["metric"].str.startswith("validation")
+    without = results.frame[~(is_second_seed & is_validation)]
     assert Study(replace(results, frame=without)).rule("t") == "last"
 
 
 def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
     values = [0.30, 0.35, 0.40]
-    results = constant(
-        {("a", k): [(0.5, value)] for k, value in enumerate(values)} | {("b", 0): [(0.5, math.nan)]}
-    )
-    found = Study(results).summary("t")
+    of_a = {("a", seed): [(0.5, value)] for seed, value in enumerate(values)}
+    of_b = {("b", 0): [(0.5, math.nan)]}
+    found = Study(constant(of_a | of_b)).summary("t")
     expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert [found["low"]["a"], found["high"]["a"]] == pytest.approx(expected)
     assert found.loc["b", "seeds"] == 0
@@ -83,12 +83,13 @@ def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -
     for number, cell in enumerate(results.frame["cell"].unique()):
         folders[cell] = tmp_path / str(number)
         folders[cell].mkdir()
+        # One of ten is wrong, as the set error of 0.1 says.
         save_outcomes(folders[cell] / "outcomes.npz", {"set_error": counted(1)})
-    study = Study(replace(results, folders=folders))
-    assert study.noise("t") is not None
-    save_outcomes(folders[cell] / "outcomes.npz", {"set_error": counted(2)})
-    study = Study(replace(results, folders=folders))
-    assert study.noise("t") is None
+    results = replace(results, folders=folders)
+    assert Study(results).noise("t") is not None
+    any_folder = next(iter(folders.values()))
+    save_outcomes(any_folder / "outcomes.npz", {"set_error": counted(2)})
+    assert Study(results).noise("t") is None
 
 
 def test_draws_of_a_search_take_no_part() -> None:
@@ -101,11 +102,12 @@ def test_draws_of_a_search_take_no_part() -> None:
 
 
 def test_what_is_not_done_is_told_with_its_reason() -> None:
+    failed = ("failed", "FloatingPointError: not finite")
     statuses = {
-        ("exact", "extended-digits", s): ("failed", "FloatingPointError: not finite")
-        for s in (0, 2)
+        ("exact", "extended-digits", 0): failed,
+        ("exact", "extended-digits", 2): failed,
+        ("noisy-or", "extended-digits", 1): ("missing", ""),
     }
-    statuses[("noisy-or", "extended-digits", 1)] = ("missing", "")
     study = Study(make_results(tasks=ONE, statuses=statuses))
     assert list(failures(study)) == [
         "failed: exact on extended-digits, seed 0, 2 (FloatingPointError: not finite)",
@@ -116,8 +118,12 @@ def test_what_is_not_done_is_told_with_its_reason() -> None:
 
 
 def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
-    rows = [(cell, epoch, name.replace("_", "/", 1), value) for name, values in columns.items()
-            for epoch, value in enumerate(values, start=1)]  # fmt: skip
+    """Return the values of a cell by epoch, from 1 on; `test_error` stands for the metric test/error."""
+    rows = []
+    for name, values in columns.items():
+        metric = name.replace("_", "/", 1)
+        for epoch, value in enumerate(values, start=1):
+            rows.append((cell, epoch, metric, value))
     return pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"])
 
 
@@ -127,31 +133,46 @@ def select_epoch(
     return select_epochs(past, rule, metric, lower_is_better).get("one")
 
 
-def test_epoch_rules_by_hand() -> None:
+@pytest.mark.parametrize(
+    ("rule", "lower_is_better", "epoch"),
+    [
+        pytest.param("last", True, 4, id="the last one"),
+        pytest.param("validation", True, 3, id="the later of two equals on validation"),
+        pytest.param("validation", False, 3, id="a set error is to be small"),
+        pytest.param("test", True, 3, id="the smallest on test"),
+        pytest.param("test", False, 1, id="the largest on test"),
+    ],
+)
+def test_each_rule_chooses_its_epoch(rule: Rule, lower_is_better: bool, epoch: int) -> None:
     past = history(
         test_error=[0.5, 0.2, 0.1, 0.3],
         validation_set_error=[0.4, 0.2, 0.2, 0.3],
         validation_error=[0.0] * 4,
     )
-    assert select_epoch(past, "last", "error") == 4
-    assert select_epoch(past, "validation", "error") == 3, "the later of two equals"
-    assert select_epoch(past, "test", "error") == 3
-    assert select_epoch(past, "test", "error", lower_is_better=False) == 1
-    assert select_epoch(past, "validation", "error", lower_is_better=False) == 3, (
-        "a set error is to be small"
-    )
+    assert select_epoch(past, rule, "error", lower_is_better) == epoch
 
 
-def test_epochs_that_are_not_finite_are_passed_over_except_the_last() -> None:
+@pytest.mark.parametrize(
+    ("rule", "lower_is_better", "epoch"),
+    [
+        pytest.param("last", True, 3, id="the last one all the same"),
+        pytest.param("validation", True, None, id="none is finite on validation"),
+        pytest.param("test", True, 2, id="the smallest finite one on test"),
+        pytest.param("test", False, 1, id="the largest finite one on test"),
+    ],
+)
+def test_epochs_that_are_not_finite_are_passed_over(
+    rule: Rule, lower_is_better: bool, epoch: int | None
+) -> None:
     past = history(
         test_error=[0.5, 0.4, math.nan], validation_set_error=[math.nan, math.inf, math.nan]
     )
-    assert select_epoch(past, "last", "error") == 3
-    assert select_epoch(past, "validation", "error") is None
-    assert select_epoch(past, "test", "error") == 2
-    assert select_epoch(past, "test", "error", lower_is_better=False) == 1
-    minus = history(test_error=[0.5, 0.4], validation_set_error=[-math.inf, 0.1])
-    assert select_epoch(minus, "validation", "error") == 2
+    assert select_epoch(past, rule, "error", lower_is_better) == epoch
+
+
+def test_minus_infinity_is_passed_over_on_validation() -> None:
+    past = history(test_error=[0.5, 0.4], validation_set_error=[-math.inf, 0.1])
+    assert select_epoch(past, "validation", "error") == 2
 
 
 def test_the_epoch_of_a_cell_does_not_depend_on_other_cells() -> None:

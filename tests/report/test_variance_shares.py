@@ -9,15 +9,9 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
+from milbench.report.statistics.factor_shares import REST, TOGETHER, Share, shares_of
 from milbench.report.study import Study
-from milbench.report.variance_shares import (
-    REST,
-    TOGETHER,
-    Share,
-    shares_of,
-    variance_shares,
-    variance_table,
-)
+from milbench.report.variance_shares import source_name, variance_shares, variance_table
 from tests._helpers.search_results import CHOOSES, Trained, results_of
 
 LOSS_EFFECTS = np.array([-0.9, -0.3, 0.1, 0.4, 0.7])
@@ -32,6 +26,14 @@ def design(cells: int = 1) -> pd.DataFrame:
     return frame.assign(group=(np.arange(len(frame)) % 4).astype(str))
 
 
+def in_two_stages() -> pd.DataFrame:
+    """Return five losses with three seeds in each of two stages."""
+    frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
+    frame["stage of the search"] = frame["seed"] < 3
+    frame["group"] = frame["seed"].astype(str)
+    return frame
+
+
 def logits(frame: pd.DataFrame, noise: float, rng: np.random.Generator) -> pd.Series:
     """Return the sum of what loss and rate do, with noise."""
     sum_of_effects = LOSS_EFFECTS[frame["loss"]] + RATE_EFFECTS[frame["learning rate"]]
@@ -41,7 +43,8 @@ def logits(frame: pd.DataFrame, noise: float, rng: np.random.Generator) -> pd.Se
 def found_shares(frame: pd.DataFrame, values: pd.Series, *factors: str) -> dict[str, Share]:
     """Return the shares of values in logits, by source."""
     levels = frame[list(factors)].astype(str)
-    return {share.source: share for share in shares_of(expit(values), levels, frame["group"])}
+    shares = shares_of(expit(values), levels, frame["group"])
+    return {source_name(share.source): share for share in shares}
 
 
 def test_a_balanced_design_has_the_shares_of_a_classical_analysis() -> None:
@@ -135,10 +138,8 @@ def test_log_likelihoods_below_one_are_compared_as_logarithms() -> None:
 
 
 def test_a_length_of_the_search_alone_is_not_told_from_its_stage() -> None:
-    frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
-    frame["stage of the search"] = frame["seed"] < 3
-    frame["length"] = frame["seed"] < 3
-    frame["group"] = frame["seed"].astype(str)
+    frame = in_two_stages()
+    frame["length"] = frame["stage of the search"]
     values = logits(frame.assign(**{"learning rate": 0}), 0.1, np.random.default_rng(0))
     found = found_shares(frame, values, "loss", "length", "stage of the search", "seed")
     together = "length or stage of the search, not told apart"
@@ -177,9 +178,7 @@ def test_a_network_tried_with_one_loss_is_told_apart() -> None:
 def test_seeds_count_within_their_stage() -> None:
     # The comparison is much better than the search; within both stages seeds do nothing.
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
-    frame["stage of the search"] = frame["seed"] < 3
-    frame["group"] = frame["seed"].astype(str)
+    frame = in_two_stages()
     values = pd.Series(2.0 * frame["stage of the search"] + 0.1 * rng.normal(size=30))
     found = found_shares(frame, values, "loss", "stage of the search", "seed")
     assert found["stage of the search"].value == pytest.approx(0.99, abs=0.02)
@@ -270,30 +269,39 @@ def test_the_draws_of_a_search_are_enough() -> None:
     shares = found.set_index("source")["share"]
     assert list(shares.index) == ["loss", "start", "learning rate", TOGETHER, REST]
     # In logits the losses lie 1 apart, and the rates 0.3.
-    losses, rates = 0.25, np.var([0, 0.3, 0.6, 0.9])
+    losses = np.var([0, 1])
+    rates = np.var([0, 0.3, 0.6, 0.9])
     assert shares["loss"] == pytest.approx(losses / (losses + rates), abs=1e-6)
     assert shares["learning rate"] == pytest.approx(rates / (losses + rates), abs=1e-6)
     assert (found["cells"] == 16).all()
 
 
 def test_cells_of_the_comparison_count_as_another_stage() -> None:
-    compared = [
-        Trained(f"loss-{loss}", {"test/set_error": 0.1 + 0.1 * loss + 0.01 * seed}, seed=seed, recipe={"lr": 0.001})
-        for loss, seed in product(range(2), range(3))
-    ]  # fmt: skip
+    compared = []
+    for loss, seed in product(range(2), range(3)):
+        error = 0.1 + 0.1 * loss + 0.01 * seed
+        measured = {"test/set_error": error}
+        compared.append(Trained(f"loss-{loss}", measured, seed=seed, recipe={"lr": 0.001}))
     found = variance_shares(Study(results_of([*searched(), *compared])), "t", ["set_error"])
     assert found["source"].tolist()[-4:] == ["stage of the search", "seed", TOGETHER, REST]
     assert (found["cells"] == 22).all()
 
 
+def with_a_start_of_its_own() -> list[Trained]:
+    """Return a search in which the smallest rate has one start, and all other rates have the other one."""
+    cells = []
+    for cell in searched():
+        start = "paper" if cell.point == 0 else "prior"
+        if cell.recipe["head_init"] == start:
+            cells.append(cell)
+    return cells
+
+
 def test_factors_that_cannot_be_told_apart_say_so() -> None:
-    cells = [
-        cell for cell in searched() if (cell.point == 0) == (cell.recipe["head_init"] == "paper")
-    ]
-    found = variance_shares(Study(results_of(cells)), "t", ["set_error"])
+    found = variance_shares(Study(results_of(with_a_start_of_its_own())), "t", ["set_error"])
     start = found[found["source"] == "start"].iloc[0]
     assert math.isnan(start["share"])
-    assert start["alike"] == "learning rate"
+    assert start["not_told_from"] == "learning rate"
 
 
 def test_a_table_has_a_column_for_each_use_that_was_measured() -> None:
@@ -311,10 +319,7 @@ def test_a_table_has_a_column_for_each_use_that_was_measured() -> None:
 
 
 def test_a_table_says_which_factors_are_not_told_apart() -> None:
-    cells = [
-        cell for cell in searched() if (cell.point == 0) == (cell.recipe["head_init"] == "paper")
-    ]
-    table = variance_table(Study(results_of(cells)), "t")
+    table = variance_table(Study(results_of(with_a_start_of_its_own())), "t")
     assert table is not None
     assert "start or learning rate, not told apart" in table.frame.index
     assert "Of start and learning rate some levels were only tried together." in table.note

@@ -123,7 +123,7 @@ def _values_beside_losses(study: Study) -> dict[str, dict[str, float]]:
     has_baseline = any(not math.isnan(value) for value in baselines.values())
     if has_baseline:
         found[BASELINE_NAME] = baselines
-    found[NO_SKILL] = {task: float(study.no_skill(task).mean()) for task in study.tasks}
+    found[NO_SKILL] = {task: float(study.constant_answer(task).mean()) for task in study.tasks}
     return found
 
 

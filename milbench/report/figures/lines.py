@@ -257,7 +257,7 @@ def _draw_against(
     means = _draw_lines(axes, values, drawn)
     study, task = places[max(places)]
     # The no-skill line is drawn in any case.
-    highest = float(np.fmax(values["value"].max(), study.no_skill(task).mean()))
+    highest = float(np.fmax(values["value"].max(), study.constant_answer(task).mean()))
     error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
     axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])

@@ -130,7 +130,7 @@ def _themed(svg: str) -> str:
     return svg
 
 
-def drawn(
+def pictures_of(
     name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False
 ) -> list[Picture]:
     """Return a picture with its layout computed once for all formats; [] where there is no figure."""

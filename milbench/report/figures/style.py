@@ -268,7 +268,7 @@ def error_axis(
 ) -> None:
     """Scale an axis of the primary metric of a task, and draw the no-skill line if a value comes near it."""
     metric = study.metric(task)
-    no_skill = float(study.no_skill(task).mean())
+    no_skill = float(study.constant_answer(task).mean())
     if metric.lower_is_better and highest > _NEAR_NO_SKILL * no_skill:
         _draw_no_skill(axes, axis, no_skill)
         highest = max(no_skill, highest)

@@ -157,13 +157,13 @@ def item_parts(
     second_units = noise.unit[second, seeds]
     added = float((first_units**2 + second_units**2).sum()) / n
     # What is added is shared by the seeds as far as these share items.
-    alike = _alike(noise.sets[first, seeds], noise.sets[second, seeds])
-    own = max(of_one_seed - of_two_seeds, 0.0) + (1 - alike) * added
-    shared = max(of_two_seeds, 0.0) + alike * added
+    same_items = _share_with_same_items(noise.sets[first, seeds], noise.sets[second, seeds])
+    own = max(of_one_seed - of_two_seeds, 0.0) + (1 - same_items) * added
+    shared = max(of_two_seeds, 0.0) + same_items * added
     return ItemParts(own, shared, items)
 
 
-def _alike(first_sets: NDArray[np.int64], second_sets: NDArray[np.int64]) -> float:
+def _share_with_same_items(first_sets: NDArray[np.int64], second_sets: NDArray[np.int64]) -> float:
     """Return the share of the pairs of seeds that were tested on the same items, as small folds may be by chance.
 
     `first_sets` and `second_sets`, (n,), are the sets of items of two losses with the same seeds.
@@ -172,7 +172,7 @@ def _alike(first_sets: NDArray[np.int64], second_sets: NDArray[np.int64]) -> flo
     if n == 1:
         return 1.0
     is_same = (first_sets[:, None] == first_sets) & (second_sets[:, None] == second_sets)
-    # Every seed is like itself.
+    # The diagonal, on which every seed is paired with itself, does not count.
     return float(is_same.sum() - n) / (n * (n - 1))
 
 

@@ -14,7 +14,8 @@ from scipy import special
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.sampling import Floats
 
-DRAWS = 4000
+RESAMPLES = 4000
+"""How often blocks and seeds are drawn anew for the interval of a mean rank."""
 
 ROUNDED_TO = 7
 """Decimals of a mean: two losses that a published frame shows as equal are a tie."""
@@ -31,21 +32,21 @@ Learning Research 7, 2006, pp. 1-30)."""
 def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     """Return the mean rank of each loss over blocks, 1 is the best, and the bounds of its 95 % interval.
 
-    Every draw takes as many blocks, and of each task as many seeds, at random with replacement; losses stay paired. A
-    loss that has none of the drawn seeds of a task takes its mean over all.
+    Every resample takes as many blocks, and of each task as many seeds, at random with replacement; losses stay paired.
+    A loss that has none of these seeds of a task takes its mean over all.
     """
     ranks = np.mean([_ranks_of_block(block) for block in blocks], axis=0)
     rng = np.random.default_rng(0)
     count = len(blocks)
     of_blocks = []
     for block in blocks:
-        of_tasks = [_drawn_ranks(task, rng) for task in block]
+        of_tasks = [_resampled_ranks(task, rng) for task in block]
         of_blocks.append(np.mean(of_tasks, axis=0))
-    # (blocks, draws, losses).
-    drawn = np.stack(of_blocks)
-    which_block = rng.integers(count, size=(DRAWS, count))
-    which_draw = rng.integers(DRAWS, size=(DRAWS, count))
-    taken = drawn[which_block, which_draw].mean(axis=1)
+    # (blocks, resamples of the seeds, losses).
+    resampled = np.stack(of_blocks)
+    which_block = rng.integers(count, size=(RESAMPLES, count))
+    which_resample = rng.integers(RESAMPLES, size=(RESAMPLES, count))
+    taken = resampled[which_block, which_resample].mean(axis=1)
 
     student = special.stdtrit(count - 1, (1 - LEVEL) / 2)
     tail = special.ndtr(math.sqrt(count / (count - 1)) * student)
@@ -60,10 +61,11 @@ def _ranks_of_block(block: Sequence[Floats]) -> Floats:
     return np.asarray(ranks.mean(axis=0))
 
 
-def _drawn_ranks(values: Floats, rng: np.random.Generator) -> Floats:
-    """Return the ranks of the losses in each draw of the seeds of a task, (draws, losses)."""
+def _resampled_ranks(values: Floats, rng: np.random.Generator) -> Floats:
+    """Return the ranks of the losses with each resample of the seeds of a task, (resamples, losses)."""
     seeds = values.shape[1]
-    times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS).astype(float)
+    # How often each resample has each seed, (resamples, seeds).
+    times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES).astype(float)
     known = times @ np.isfinite(values).T
     sums = times @ np.nan_to_num(values).T
     means = np.where(known > 0, sums / np.maximum(known, 1), np.nanmean(values, axis=1))
@@ -98,7 +100,10 @@ def _wins(values: Floats) -> Floats:
 
 
 def scores(blocks: Blocks, lines: Sequence[Sequence[float]]) -> Floats:
-    """Return where each loss lies between the no-skill line of a task, 0 as what is worse, and its best loss, 1."""
+    """Return where each loss lies between the line of no skill of a task, 0, and the task's best loss, 1.
+
+    What is worse than the line has 0 as well. `lines` has the line of every task of `blocks`.
+    """
     of_blocks = []
     for block, lines_of_block in zip(blocks, lines, strict=True):
         of_tasks = []

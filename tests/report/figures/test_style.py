@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from milbench.report.figures.galleries import galleries, gallery_figure
-from milbench.report.figures.picture import drawn
+from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import Drawn, label_ends, new_figure, styled
 from milbench.report.looks import Look
 from milbench.report.study import Study
@@ -26,7 +26,7 @@ def labelled(heights: list[float]) -> Any:
         ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
         how = Drawn(Look("black", "o"))
         label_ends(axes, ends, dict.fromkeys(NAMES, how))
-        drawn("labels", "", "", figure)
+        pictures_of("labels", "", "", figure)
     return axes
 
 
@@ -65,7 +65,7 @@ def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: P
     results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, seeds=1, epochs=2)
     with styled():
         figure = gallery_figure(galleries(Study(results), "extended-digits"))
-        drawn("gallery", "", "", figure, photographs=True)
+        pictures_of("gallery", "", "", figure, photographs=True)
         figure.draw_without_rendering()
     first_row = figure.axes[:3]
     for axes in first_row:

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from milbench._utils.palette import GOOD_SOFT, LINE
 from milbench.contracts.metric_info import describe
-from milbench.report.figures.picture import drawn
+from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import styled
 from milbench.report.figures.uses import UseColumn, uses_figure
 
@@ -121,7 +121,7 @@ def test_without_losses_nothing_is_drawn() -> None:
 def test_five_uses_fit_the_page() -> None:
     with styled():
         figure = uses_figure([SETS, PLACES, SETS, PLACES, SETS], LOSSES)
-        (picture,) = drawn("uses", "", "", figure)
+        (picture,) = pictures_of("uses", "", "", figure)
         box = figure.get_tightbbox() if figure else None
     assert figure is not None
     assert box is not None

@@ -14,22 +14,32 @@ from milbench.report.statistics.sampling import sampling_noise
 Floats = NDArray[np.float64]
 
 
+ITEMS = 300
+
+
 def outcomes_of(
     values: Floats, nested: bool = False, weights: Floats | None = None
 ) -> list[list[Outcomes | None]]:
-    weights = np.ones(values.shape[2]) if weights is None else weights
-    return [
-        [Outcomes(v, weights, f"{s if nested else 0}") for s, v in enumerate(of_loss)]
-        for of_loss in values
-    ]
+    """Return the outcomes of values (losses, seeds, items); of `nested` ones each seed has items of its own."""
+    if weights is None:
+        weights = np.ones(values.shape[2])
+    outcomes: list[list[Outcomes | None]] = []
+    for of_loss in values:
+        row: list[Outcomes | None] = []
+        for seed, of_seed in enumerate(of_loss):
+            items = f"items of seed {seed}" if nested else "items"
+            row.append(Outcomes(of_seed, weights, items))
+        outcomes.append(row)
+    return outcomes
 
 
-def drawn(m: int = 2, n: int = 4, items: int = 300, seed: int = 0) -> Floats:
-    rng = np.random.default_rng(seed)
-    return (
-        rng.random((m, n, items))
-        < rng.random((1, 1, items)) * np.linspace(0.2, 0.5, m)[:, None, None]
-    ).astype(float)
+def random_errors(losses: int = 2, seeds: int = 4) -> Floats:
+    """Return zeros and ones (losses, seeds, items): items are of different difficulty, which all networks share."""
+    rng = np.random.default_rng(0)
+    values = rng.random((losses, seeds, ITEMS))
+    difficulty = rng.random((1, 1, ITEMS))
+    level = np.linspace(0.2, 0.5, losses)[:, None, None]
+    return (values < difficulty * level).astype(float)
 
 
 def width(interval: tuple[float, float]) -> float:
@@ -43,6 +53,7 @@ def test_the_covariance_of_ratios_is_that_of_resampled_items() -> None:
     noise = sampling_noise(outcomes_of(values, weights=weights.astype(float)))
     picks = rng.integers(300, size=(4000, 300))
     ratios = (values[..., picks].sum(axis=3) / weights[picks].sum(axis=1)).reshape(8, -1)
+    # Five standard errors of a variance that is estimated from so many samples.
     error = 5 * np.var(ratios, axis=1).max() * math.sqrt(2 / 4000)
     np.testing.assert_allclose(noise.covariance.reshape(8, 8), np.cov(ratios), atol=error)
 
@@ -58,84 +69,144 @@ def test_without_outcomes_it_is_students_interval_of_the_paired_differences() ->
 
 def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
     """All networks of a loss make the same errors, so that only the draw of the items is left."""
-    one = drawn(m=2, n=1)
+    one = random_errors(seeds=1)
     values = np.repeat(one, 5, axis=1)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
     differ = one[0, 0] - one[1, 0]
-    half = stats.norm.isf(0.025) * math.sqrt(
-        differ.var(ddof=1) / 300 + 2 / 300**2
-    )  # two items are added
+    # Two items are added, one for each loss.
+    variance = differ.var(ddof=1) / ITEMS + 2 / ITEMS**2
+    half = stats.norm.isf(0.025) * math.sqrt(variance)
     assert found.interval == pytest.approx((differ.mean() - half, differ.mean() + half))
-    assert found.items == 300
+    assert found.items == ITEMS
 
 
 def test_items_of_each_seed_are_part_of_what_the_seeds_show() -> None:
-    values = drawn(n=6)
+    """The seeds vary at least as much as their items demand."""
+    values = random_errors(seeds=6)
     means = values.mean(axis=2)
     own = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values, nested=True)))
-    alone = compare_pair(means, 0, 1)
-    assert own.interval == pytest.approx(alone.interval), (
-        "the seeds vary at least as much as their items demand"
-    )
-    assert own.items == 300
+    assert own.interval == pytest.approx(compare_pair(means, 0, 1).interval)
+    assert own.items == ITEMS
+
+
+def test_items_that_seeds_share_widen_the_interval() -> None:
+    values = random_errors(seeds=6)
+    means = values.mean(axis=2)
+    own = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values, nested=True)))
     shared = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values)))
     assert width(shared.interval) > width(own.interval)
 
 
-def test_no_difference_on_few_items_is_not_certainty() -> None:
+@pytest.mark.parametrize(
+    ("nested", "tolerance"),
+    [
+        pytest.param(False, 0.1, id="items shared by seeds"),
+        pytest.param(True, 0.5, id="items of each seed"),
+    ],
+)
+def test_no_difference_on_few_items_is_not_certainty(nested: bool, tolerance: float) -> None:
     """The rule of three: up to 3 / 400 of the items may be of a kind that none of 400 is."""
-    for nested in (False, True):
-        values = np.zeros((2, 3, 400))
-        found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values, nested)))
-        assert found.interval[1] == pytest.approx(3 / 400, rel=0.1 if not nested else 0.5)
+    values = np.zeros((2, 3, 400))
+    found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values, nested)))
+    assert found.interval[1] == pytest.approx(3 / 400, rel=tolerance)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_one_or_two_seeds_have_no_interval(seeds: int) -> None:
-    values = drawn(n=seeds)
+    values = random_errors(seeds=seeds)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
     assert found.seeds == seeds
     assert all(map(math.isnan, found.interval))
     assert math.isnan(found.p)
 
 
-def test_pairs_are_the_seeds_that_both_have_and_items_count_where_all_of_these_have_outcomes() -> (
-    None
-):
-    values = drawn(m=3, n=5)
-    means, outcomes = values.mean(axis=2), outcomes_of(values)
-    means[1, 0] = means[2, 4] = math.nan
+def test_losses_are_compared_on_the_seeds_that_both_have() -> None:
+    means = random_errors(losses=2, seeds=5).mean(axis=2)
+    means[0, 0] = math.nan
+    means[1, 4] = math.nan
+    found = compare_pair(means, 0, 1)
+    assert found.seeds == 3
+    assert found.difference == pytest.approx(means[0, 1:4].mean() - means[1, 1:4].mean())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seeds", "items"),
+    [
+        pytest.param(0, 1, 4, ITEMS, id="outcomes of all common seeds"),
+        pytest.param(0, 2, 4, 0, id="one common seed without outcomes"),
+        pytest.param(1, 2, 3, 0, id="one of fewer common seeds without outcomes"),
+    ],
+)
+def test_items_count_where_all_common_seeds_have_outcomes(
+    first: int, second: int, seeds: int, items: int
+) -> None:
+    values = random_errors(losses=3, seeds=5)
+    means = values.mean(axis=2)
+    means[1, 0] = math.nan
+    means[2, 4] = math.nan
+    outcomes = outcomes_of(values)
     outcomes[2][1] = None
-    noise = sampling_noise(outcomes)
-    found = [compare_pair(means, i, j, noise) for i, j in ((0, 1), (0, 2), (1, 2))]
-    assert [(pair.seeds, pair.items) for pair in found] == [(4, 300), (4, 0), (3, 0)]
-    assert found[2].difference == pytest.approx(means[1, 1:4].mean() - means[2, 1:4].mean())
+    found = compare_pair(means, first, second, sampling_noise(outcomes))
+    assert found.seeds == seeds
+    assert found.items == items
 
 
-def test_holm_rejects_step_by_step_and_ignores_what_is_unknown() -> None:
-    """By hand: the smallest of four p values times 4, the next times 3, never below the one before."""
-    assert holm([0.04, 0.01, math.nan, 0.02, 0.9])[:2] == pytest.approx([0.08, 0.04])
-    assert holm([0.04, 0.01, math.nan, 0.02, 0.9])[3:] == pytest.approx([0.06, 0.9])
-    assert math.isnan(holm([0.04, math.nan])[1])
+def test_holm_adjusts_p_values_step_by_step() -> None:
+    """By hand: the smallest of four times 4, the next times 3, then times 2 and 1."""
+    adjusted = holm([0.04, 0.01, 0.02, 0.9])
+    assert adjusted == pytest.approx([2 * 0.04, 4 * 0.01, 3 * 0.02, 0.9])
+
+
+def test_no_adjusted_p_value_is_below_that_of_a_smaller_one() -> None:
+    """By hand: the second one times 1 is 0.021, below 2 * 0.02."""
+    assert holm([0.02, 0.021]) == pytest.approx([0.04, 0.04])
+
+
+def test_holm_ignores_what_is_unknown() -> None:
+    adjusted = holm([0.04, math.nan, 0.01])
+    assert [adjusted[0], adjusted[2]] == pytest.approx([0.04, 2 * 0.01])
+    assert math.isnan(adjusted[1])
+
+
+T_3 = 3.18245
+"""Student's quantile of 97.5 % with three degrees of freedom, from a table."""
+
+T_2 = 4.30265
+"""The same with two degrees of freedom."""
 
 
 def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
-    values = np.array(
-        [[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]]
-    )  # differences 0.2, 0.15, 0.15, 0.1
+    values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])
     found = compare_pair(values, 0, 1, overlap=1 / 3)
-    half = 3.18245 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
+    # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3.
+    half = T_3 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
 
 
-def test_the_interval_of_a_mean_by_hand_also_of_folds() -> None:
-    # Mean 2, standard error 1 / sqrt(3), t with two degrees of freedom 4.30265.
-    assert student_interval([1.0, 2.0, 3.0]) == pytest.approx(
-        (2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5), abs=1e-4
-    )
-    half = 3.18245 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5  # variance 0.02 / 3; four folds: r = 1 / 3
-    assert student_interval([0.1, 0.2, 0.3, 0.2], 1 / 3) == pytest.approx(
-        (0.2 - half, 0.2 + half), abs=1e-5
-    )
-    for values in ([], [0.5], [0.5, 0.6], [0.5, 0.6, math.nan], [0.5, 0.6, math.inf]):
-        assert all(map(math.isnan, student_interval(values)))
+def test_the_interval_of_a_mean_by_hand() -> None:
+    # The mean is 2, and its standard error 1 / sqrt(3).
+    half = T_2 / 3**0.5
+    assert student_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - half, 2 + half), abs=1e-4)
+
+
+def test_the_interval_of_a_mean_of_folds_by_hand() -> None:
+    # The variance is 0.02 / 3. Of four folds one is tested on, and three are trained on.
+    half = T_3 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5
+    found = student_interval([0.1, 0.2, 0.3, 0.2], overlap=1 / 3)
+    assert found == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([], id="none"),
+        pytest.param([0.5], id="one"),
+        pytest.param([0.5, 0.6], id="two"),
+        pytest.param([0.5, 0.6, math.nan], id="a missing one"),
+        pytest.param([0.5, 0.6, math.inf], id="an infinite one"),
+    ],
+)
+def test_too_few_finite_values_have_no_interval(values: list[float]) -> None:
+    low, high = student_interval(values)
+    assert math.isnan(low)
+    assert math.isnan(high)

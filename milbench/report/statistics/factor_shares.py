@@ -1,0 +1,248 @@
+"""How much of the variance of values is due to each of several factors, such as losses, rates and seeds.
+
+A sum of the factors, one number for each level of each, is fitted to the values by least squares. A factor is then left
+out. What is explained without it is less, and the difference is the factor's own. A factor with many levels explains
+something by chance, which is subtracted (omega squared, W. L. Hays, "Statistics for Psychologists", 1963):
+
+    share = (S_factor - f_factor M) / (S + M)        S: the sum of squares of all values around their mean; S_factor:
+                                                      what is lost without the factor; f_factor: the parameters that
+                                                      are lost with it; M: what is left per degree of freedom
+
+docs/statistics.md, "Shares of variance": why, and how often the intervals hold the true share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from milbench.report.statistics.differences import LEVEL
+from milbench.report.statistics.pairs import Kind, scaled
+from milbench.report.statistics.sampling import Floats
+
+STAGE = "stage of the search"
+"""A factor within which seeds count: no seed is in two stages."""
+SEED = "seed"
+"""A factor that is part of the stage, where there are stages."""
+TOGETHER = "several together"
+"""What the factors explain, but none of them alone: another one would explain it as well."""
+REST = "the rest: interactions and noise"
+"""What the sum of the factors does not explain."""
+
+ROUNDING = 1e-8
+"""A difference of sums of zeros and ones that is none."""
+
+FEWEST_GROUPS = 3
+"""With fewer groups to leave out there is no interval."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """How much of the variance is due to a source."""
+
+    source: tuple[str, ...]
+    """One factor, several that cannot be told apart, `TOGETHER`, or `REST`."""
+    value: float
+    """The share; around 0 by chance, where there is none."""
+    low: float
+    high: float
+    """The 95 % interval; NaN where nothing can be left out."""
+
+
+class _Model:
+    """Values, and what sums of factors explain of them.
+
+    Every factor has a column of zeros and ones for each of its levels but one. The first column is a constant.
+    """
+
+    def __init__(self, values: Floats, levels: pd.DataFrame) -> None:
+        self.values = values - values.mean()
+        self.levels = {str(factor): levels[factor].nunique() for factor in levels}
+        self._columns = {str(factor): _indicators(levels, str(factor)) for factor in levels}
+        # What `fit` has found, by the factors that were left out: the shares of many sources need the same fits.
+        self._fits: dict[frozenset[str], tuple[float, int]] = {}
+        constant = np.ones((len(values), 1))
+        design = np.hstack([constant, *self._columns.values()])
+        # The factor that each column of the design belongs to; "" for the constant.
+        owners = [""]
+        for factor, own in self._columns.items():
+            owners += [factor] * own.shape[1]
+        self._owners = np.array(owners)
+        # All sums of factors are fitted by parts of these products, which are small: cells are many, levels few.
+        self._products = design.T @ design
+        self._targets = design.T @ self.values
+
+    @property
+    def total(self) -> float:
+        """The sum of the squares of all values around their mean."""
+        return float(self.values @ self.values)
+
+    def fit(self, without: Iterable[str] = ()) -> tuple[float, int]:
+        """Return the sum of squares that is left, and the number of parameters, without some of the factors."""
+        left_out = frozenset(without)
+        if left_out not in self._fits:
+            stays = np.flatnonzero(~np.isin(self._owners, list(left_out)))
+            products = self._products[np.ix_(stays, stays)]
+            targets = self._targets[stays]
+            solution, _, rank, _ = np.linalg.lstsq(products, targets, rcond=ROUNDING)
+            explained = float(solution @ targets)
+            self._fits[left_out] = max(self.total - explained, 0.0), int(rank)
+        return self._fits[left_out]
+
+    def lost(self, factors: Iterable[str]) -> tuple[float, int]:
+        """Return the sum of squares that only these factors explain, and the number of their parameters.
+
+        Seeds are parts of a stage. What the stage explains is therefore asked of the model without seeds.
+        """
+        own = set(factors)
+        seeds = {SEED} if STAGE in own else set()
+        squares_with, parameters_with = self.fit(seeds - own)
+        squares_without, parameters_without = self.fit(seeds | own)
+        return squares_without - squares_with, parameters_with - parameters_without
+
+    def entangled(self) -> list[set[str]]:
+        """Return sets of factors that are not told apart: a level of one is a sum of levels of the others."""
+        found = []
+        # The columns so far that are no sums of others, and the factor of each; "" for the constant.
+        independent = np.ones((len(self.values), 1))
+        owners = [""]
+        for factor, own in self._columns.items():
+            has_one_seed_a_stage = own.shape[1] == 0
+            if has_one_seed_a_stage:
+                found.append({SEED, STAGE})
+            for column in own.T:
+                weights = np.linalg.lstsq(independent, column, rcond=None)[0]
+                rest = column - independent @ weights
+                if np.abs(rest).max() > ROUNDING:
+                    independent = np.column_stack([independent, column])
+                    owners.append(factor)
+                    continue
+                used = np.flatnonzero(np.abs(weights) > ROUNDING)
+                others = {owners[place] for place in used}
+                others.discard("")
+                found.append({factor} | others)
+        return found
+
+    def noise(self) -> float:
+        """Return what is left per degree of freedom, NaN where nothing is left."""
+        squares, parameters = self.fit()
+        freedom = len(self.values) - parameters
+        return squares / freedom if freedom > 0 else math.nan
+
+    def shares(self, sources: Sequence[tuple[str, ...]]) -> Floats:
+        """Return the shares of sources, of several together, and of the rest; they add up to 1."""
+        noise = self.noise()
+        all_squares = self.total + noise
+        own = []
+        for factors in sources:
+            squares, parameters = self.lost(factors)
+            by_chance = parameters * noise
+            own.append((squares - by_chance) / all_squares)
+        rest = len(self.values) * noise / all_squares
+        together = 1 - sum(own) - rest
+        return np.array([*own, together, rest])
+
+
+def _indicators(levels: pd.DataFrame, factor: str) -> Floats:
+    """Return a column of zeros and ones for each level of a factor but the first, which the constant stands for.
+
+    Of the seeds of each stage the first one is left out, which the stage stands for.
+    """
+    if factor == SEED and STAGE in levels:
+        first = set(levels.drop_duplicates(STAGE)[SEED])
+    else:
+        first = set(levels[factor].iloc[:1])
+    others = [level for level in levels[factor].unique() if level not in first]
+    columns = [(levels[factor] == level).to_numpy(float) for level in others]
+    return np.array(columns, float).reshape(len(others), len(levels)).T
+
+
+def shares_of(
+    values: pd.Series[float],
+    levels: pd.DataFrame,
+    groups: pd.Series[str],
+    kind: Kind | None = None,
+) -> list[Share]:
+    """Return the shares of all sources of the variance of values.
+
+    Args:
+        values: of each cell, in the unit of the metric.
+        levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where both are there.
+        groups: of each cell what it is left out with, for the intervals.
+        kind: the scale on which variances are compared, see `scaled`.
+
+    Returns:
+        Those of single factors, or of several that cannot be told apart; last those of `TOGETHER` and `REST`. Nothing
+        where nothing varies, or where there are no more values than parameters.
+    """
+    varying = [factor for factor in levels if len(levels[factor].unique()) > 1]
+    levels = levels[varying]
+    given = np.asarray(values, np.float64)
+    if levels.empty or np.ptp(given) == 0:
+        return []
+    scale = scaled(given[:, None], True, None, kind)
+    on_scale = np.asarray(scale.values)[:, 0]
+    model = _Model(on_scale, levels)
+    if math.isnan(model.noise()):
+        return []
+    sources = _sources(model)
+    shares = model.shares(sources)
+    half_widths = _half_widths(on_scale, levels, list(groups), sources)
+    all_sources = [*sources, (TOGETHER,), (REST,)]
+    found = []
+    for source, share, half_width in zip(all_sources, shares, half_widths, strict=True):
+        low = share - half_width
+        high = share + half_width
+        # Factors may hide each other's effect. What they explain together is then below 0.
+        if source != (TOGETHER,):
+            low = np.clip(low, 0, 1)
+            high = np.clip(high, 0, 1)
+        found.append(Share(source, float(share), float(low), float(high)))
+    return found
+
+
+def _sources(model: _Model) -> list[tuple[str, ...]]:
+    """Return the factors one by one, and those together that cannot be told apart."""
+    groups = [{factor} for factor in model.levels]
+    for entangled in model.entangled():
+        # What goes together with a member of a group belongs to the group.
+        touched = [group for group in groups if group & entangled]
+        groups = [group for group in groups if not group & entangled]
+        groups.append(set().union(*touched))
+    sources = [tuple(factor for factor in model.levels if factor in group) for group in groups]
+    factors = list(model.levels)
+    return sorted(sources, key=lambda source: factors.index(source[0]))
+
+
+def _half_widths(
+    values: Floats,
+    levels: pd.DataFrame,
+    groups: Sequence[str],
+    sources: Sequence[tuple[str, ...]],
+) -> Floats:
+    """Return the half width of the 95 % interval of each share, by the jackknife over groups.
+
+    NaN where fewer than FEWEST_GROUPS groups can be left out.
+    """
+    left_out = []
+    for group in dict.fromkeys(groups):
+        stays = np.array([other != group for other in groups])
+        if stays.sum() < 2:
+            # One value does not vary.
+            continue
+        model = _Model(values[stays], levels[stays])
+        if not math.isnan(model.noise()):
+            left_out.append(model.shares(sources))
+    count = len(left_out)
+    if count < FEWEST_GROUPS:
+        with_together_and_rest = len(sources) + 2
+        return np.full(with_together_and_rest, np.nan)
+    replicates = np.array(left_out)
+    squares = ((replicates - replicates.mean(axis=0)) ** 2).sum(axis=0)
+    deviation = np.sqrt(squares * (count - 1) / count)
+    return np.asarray(special.stdtrit(count - 1, (1 + LEVEL) / 2) * deviation)
