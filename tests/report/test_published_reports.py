@@ -48,7 +48,7 @@ def test_the_final_rows_of_a_metric_are_the_values_of_the_report(tmp_path: Path)
         "final and metric == 'test/instance_error' and loss == 'max-pooling'"
     )
     found = list(final.loc[final["task"] == "extended-digits", "value"])
-    expected = Study(results).table("extended-digits").loc["max-pooling"].tolist()
+    expected = list(Study(results).table("extended-digits").loc["max-pooling"])
     assert found == pytest.approx(expected)
 
 
