@@ -242,7 +242,7 @@ def check_fault_is_named(ran: Ran, code: int, n: int) -> None:
 
 
 def test_a_disk_that_fails_costs_no_cell(milbench: Milbench, tmp_path: Path) -> None:
-    check_faults(milbench, tmp_path, step=11, code=errno.ENOSPC)
+    check_faults(milbench, tmp_path, step=23, code=errno.ENOSPC)
 
 
 @pytest.mark.kills
