@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class PerBag:
-    """A dataclass whose fields are tensors with one row for each bag, or such dataclasses, or None."""
+    """Base class of dataclasses with something for each bag of a batch.
+
+    Each field is a tensor with one row a bag, another dataclass of this kind, or None.
+    """
 
     __slots__ = ()
 
