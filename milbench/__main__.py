@@ -23,8 +23,8 @@ def main() -> NoReturn:
         command_line.main()
     except SystemExit as stop:
         code = stop.code
-    except BaseException:  # noqa: BLE001 a defect
-        # As Python itself would do, if this process did not end by `os._exit`.
+    except BaseException:  # noqa: BLE001 any other error is a defect, whose traceback is shown
+        # Python itself would do this when it ends, but `os._exit` below leaves it no time to.
         sys.excepthook(*sys.exc_info())
     for stream in (sys.stdout, sys.stderr):
         # The reader of a pipe may have gone, or a plug-in may have replaced a stream.
