@@ -118,7 +118,7 @@ class Bags(PerBag):
 class NamedBags:
     """A batch of bags whose label sets are not known, read from a file of the user."""
 
-    kind: str
+    name_column: str
     """The column that names a bag in the task's tables, such as "bag" or "image"."""
     names: list[str]
     """The name of each bag."""
