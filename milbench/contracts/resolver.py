@@ -113,11 +113,14 @@ def _importable(registry: Registry[Any], value: Any) -> str:
         return ""
     # The value may be from before an edit of the module: what the module holds now counts.
     current = getattr(importlib.import_module(module), value.__qualname__)
+    name = getattr(current, "name", None)
     for entry in registry.entries.values():
         if registry.takes_functions:
             is_value = entry.origin == "milbench" and entry.load() is current
         else:
-            is_value = not entry.source and entry.module == module
+            # The module of an entry may hold other classes of its kind.
+            is_of_module = not entry.source and entry.module == module
+            is_value = is_of_module and entry.name == name
         if is_value:
             return entry.name
     return f"{module}:{value.__qualname__}"
