@@ -250,15 +250,18 @@ def _no_member(
         place: how the user names the module.
     """
     base = registry.base()
-    problem = f"expected a class that inherits milbench.{base.__name__}"
+    expected = f"expected a class that inherits milbench.{base.__name__}"
     if registry.takes_functions:
-        problem += ", or a function that returns one"
+        expected += ", or a function that returns one"
+    unfinished = ""
     for cls in filter(inspect.isclass, values):
-        if issubclass(cls, base):
-            methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-            problem = f"its class {cls.__name__} lacks the method {methods}"
-        else:
-            problem += f", not {cls.__name__}"
+        if not issubclass(cls, base):
+            expected += f", not {cls.__name__}"
+        elif inspect.isabstract(cls):
+            methods = ", ".join(sorted(cls.__abstractmethods__))
+            unfinished = f"its class {cls.__name__} lacks the method {methods}"
+    # The user most likely means a class that is nearly one of the kind.
+    problem = unfinished or expected
     return UsageError(f"{place} holds no {registry.kind}{named}: {problem}")
 
 

@@ -122,6 +122,35 @@ def test_a_file_without_a_loss_is_named(tmp_path: Path) -> None:
         load_loss(str(empty))
 
 
+UNFINISHED = """
+from milbench import Loss
+
+class Unfinished(Loss):
+    name = "unfinished"
+
+class Helper:
+    pass
+"""
+
+
+def test_the_method_that_a_loss_lacks_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "unfinished.py"
+    file.write_text(UNFINISHED)
+    with pytest.raises(UsageError, match=r"its class Unfinished lacks the method scores$"):
+        load_loss(str(file))
+
+
+def test_a_finished_loss_beside_another_member_lacks_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    loss_file(file, "mine")
+    with file.open("a") as opened:
+        opened.write("\ndef helper():\n    pass\n")
+    with pytest.raises(
+        UsageError, match=r"holds no loss helper: expected a class that inherits milbench\.Loss$"
+    ):
+        load_loss(f"{file}:helper")
+
+
 def test_the_nearest_file_is_proposed_for_one_that_is_missing(tmp_path: Path) -> None:
     loss_file(tmp_path / "broken.py", "own")
     with pytest.raises(
