@@ -258,7 +258,7 @@ def _no_member(
         if not issubclass(cls, base):
             expected += f", not {cls.__name__}"
         elif inspect.isabstract(cls):
-            methods = ", ".join(sorted(cls.__abstractmethods__))
+            methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             unfinished = f"its class {cls.__name__} lacks the method {methods}"
     # The user most likely means a class that is nearly one of the kind.
     problem = unfinished or expected
