@@ -18,20 +18,31 @@ def main() -> NoReturn:
 
     Threads and exit handlers of plug-ins are not waited for: they could keep the command running for ever.
     """
-    code: object = 1
+    code = 1
     try:
         command_line.main()
     except SystemExit as stop:
-        code = stop.code
-    except BaseException:  # noqa: BLE001 a defect
-        # As Python itself would do, if this process did not end by `os._exit`.
+        code = _exit_code(stop)
+    except BaseException:  # noqa: BLE001 any other error is a defect, whose traceback is shown
+        # Python itself would do this when it ends, but `os._exit` below leaves it no time to.
         sys.excepthook(*sys.exc_info())
     for stream in (sys.stdout, sys.stderr):
         # The reader of a pipe may have gone, or a plug-in may have replaced a stream.
         with suppress(Exception):
             stream.flush()
-    # `sys.exit()` without a number means success.
-    os._exit(code if isinstance(code, int) else 0)
+    os._exit(code)
+
+
+def _exit_code(stop: SystemExit) -> int:
+    """Return the exit code that Python gives to a SystemExit, and print the text of one that has a text."""
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code
+    # A plug-in may have replaced the stream.
+    with suppress(Exception):
+        print(stop.code, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Comparison:
 
     @cached_property
     def draws(self) -> pd.DataFrame:
-        """The same of the draws of a search, with a column draw in place of final; empty without a search."""
+        """As `frame`, but of the draws of a search: a column draw stands in place of final. Empty without a search."""
         frame = self.results.frame
         drawn = frame[frame["draw"].notna()]
         return _add_settings(drawn, self.results.plan)
@@ -118,7 +118,7 @@ class Comparison:
         return judge(self._longest, label, metric or "")
 
     def uses(self, task: str | None = None) -> pd.DataFrame:
-        """Return what the comparison says of a task for each use: a row a loss and use.
+        """Return what the comparison says of a task for each use: a row for each use and loss.
 
         Args:
             task: its label; None: the only one.
@@ -167,7 +167,7 @@ class Comparison:
         tables = {}
         for label in self._tasks(task, metric):
             summary = self._study.summary(label, metric or "")
-            # Somebody is always a contender, unless it is not known who.
+            # Where contenders are known there is at least one.
             if not summary["contender"].any():
                 summary = summary.assign(contender=None)
             tables[label] = self._with_baseline(summary, label, metric or "")
@@ -178,13 +178,13 @@ class Comparison:
         values = self._study.baseline(task, metric).dropna()
         if values.empty:
             return table
-        is_known_who_contends = bool(table["contender"].notna().any())
+        has_known_contenders = bool(table["contender"].notna().any())
         known = {
             "mean": values.mean(),
             "sd": values.std(),
             "seeds": len(values),
             "planned": len(self._study.cells_of(task)["seed"].unique()),
-            "contender": False if is_known_who_contends else None,
+            "contender": False if has_known_contenders else None,
             "supervision": "",
         }
         row = {name: known.get(name, np.nan) for name in table.columns}

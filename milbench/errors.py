@@ -13,8 +13,8 @@ Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", int, float)
 INTERRUPTED = 130
 """The exit code after a signal that stops a command, the same as shells return after Ctrl-C."""
-LONGEST = 500
-"""Characters of the message of an error that are shown."""
+LONGEST_MESSAGE = 500
+"""How many characters of the message of an error are shown."""
 DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """Error numbers of a disk that is full, over a quota, read-only or broken, or of a file that is too large for it."""
 
@@ -35,7 +35,9 @@ def message(error: BaseException) -> str:
 def in_one_line(text: str) -> str:
     """Return a text in one line, shortened if it is very long: a message may hold a whole tensor."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    if len(line) <= LONGEST_MESSAGE:
+        return line
+    return f"{line[:LONGEST_MESSAGE]}…"
 
 
 def disk_failure(error: BaseException | None) -> str:
@@ -48,9 +50,10 @@ def disk_failure(error: BaseException | None) -> str:
 def unknown(
     kind: str, name: str, choices: Iterable[str], suggestions: Iterable[str] = ()
 ) -> UsageError:
-    """Return the error that there is no `kind`, such as "loss", called `name`. It lists all choices.
+    """Return the error that there is no `kind`, such as "loss", called `name`.
 
-    It also proposes the closest of the choices and of `suggestions`, which are not listed.
+    The message lists all choices. It also proposes what is closest to the name. That may be a choice, or one of
+    `suggestions`, which the message does not list.
     """
     choices = sorted(choices)
     similar = hint(name, [*choices, *suggestions])
@@ -68,15 +71,16 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 
 
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
-    """Return a value that has to be a finite number above 0; with `least`, a whole number that is not smaller.
+    """Return a value that has to be a finite number above 0.
 
-    Raises UsageError if it is not.
+    With `least`, which is 1 or more, it has to be a whole number that is not smaller. Raises UsageError if it is not.
     """
     if least is not None:
         # True and False are integers to Python.
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or value < least:
             raise UsageError(f"{subject} must be a whole number from {least} on, got {value!r}")
+        return value
     if not (isinstance(value, Real) and 0 < value < math.inf):
         raise UsageError(f"{subject} must be a number above 0, got {value!r}")
     return value
@@ -108,4 +112,4 @@ def as_usage() -> Iterator[None]:
         yield
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        raise UsageError(f"{error.strerror or error}{place}"[:LONGEST]) from error
+        raise UsageError(f"{error.strerror or error}{place}"[:LONGEST_MESSAGE]) from error

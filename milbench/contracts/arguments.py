@@ -30,10 +30,15 @@ def changed_arguments(module: torch.nn.Module) -> str:
 
 
 def _is_same(value: object, default: object) -> bool:
-    """Return whether an argument is the default; a tensor never is."""
+    """Return whether an argument is the default, or equal to it. True and 1 are not equal."""
     if value is default:
         return True
-    return type(value) is type(default) and not isinstance(value, torch.Tensor) and value == default
+    if type(value) is not type(default):
+        return False
+    # Tensors are compared value by value, which gives no answer for the whole.
+    if isinstance(value, torch.Tensor):
+        return False
+    return value == default
 
 
 def _as_plain(value: Any) -> Any:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class PerBag:
-    """A dataclass whose fields are tensors with one row for each bag, or such dataclasses, or None."""
+    """Base class of dataclasses with something for each bag of a batch.
+
+    Each field is a tensor with one row a bag, another dataclass of this kind, or None.
+    """
 
     __slots__ = ()
 
@@ -115,7 +118,7 @@ class Bags(PerBag):
 class NamedBags:
     """A batch of bags whose label sets are not known, read from a file of the user."""
 
-    kind: str
+    name_column: str
     """The column that names a bag in the task's tables, such as "bag" or "image"."""
     names: list[str]
     """The name of each bag."""

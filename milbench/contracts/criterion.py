@@ -45,8 +45,8 @@ def bag_losses(
 ) -> Tensor:
     """Return (B,), the loss of every bag. Arguments and errors are those of `Loss.forward`.
 
-    With `check_values` values are checked as well as shapes, where there are any: not inside `torch.func` or a
-    compiler.
+    With `check_values` values are checked as well as shapes. Inside `torch.func` or compiled code no value is checked,
+    since there are none to look at.
     """
     check_values = check_values and not tracing()
     flat, flat_mask = _flattened(loss, logits, mask)
@@ -58,12 +58,13 @@ def bag_losses(
         check_set_sizes(label_sets, flat, flat_mask)
     if loss.takes_target:
         method = "target_loss"
-        grid = flat.view(logits.shape)
+        # With their positions as they were, but in the precision of `flat` and zero where masked, as it is.
+        unflattened = flat.view(logits.shape)
         integers = as_target(loss, target, label_sets, logits.shape[2:], mask)
         if check_values:
             check_target_values(loss, integers, label_sets)
-            loss.check_target(grid, integers, mask)
-        output = loss.target_loss(grid, integers, mask)
+            loss.check_target(unflattened, integers, mask)
+        output = loss.target_loss(unflattened, integers, mask)
     else:
         method = "bag_loss"
         if check_values:

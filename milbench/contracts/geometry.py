@@ -101,7 +101,7 @@ def _positions_shape(network: nn.Module, side: int) -> tuple[int, ...]:
 
 
 def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:
-    """Return the geometry of a module, which holds along both sides where its sides are equal."""
+    """Return the geometry of a module along its height. A square module has the same along its width."""
     # An average pooling has no dilation. A dilated kernel is as large as the pixels that it spans.
     dilation = _side(getattr(module, "dilation", 1))
     kernel = dilation * (_side(module.kernel_size) - 1) + 1
@@ -114,5 +114,5 @@ def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:
 
 
 def _side(value: int | tuple[int, ...]) -> int:
-    """Return the value for one side; a pair has one for each."""
+    """Return the value for the height. A pair has one for each side, the height first."""
     return value if isinstance(value, int) else value[0]

@@ -32,7 +32,9 @@ def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Los
 
 
 def load_task(name: str, **params: Any) -> Task:
-    """Return a new task, by its name, as `load_loss` a loss; its data are neither checked nor loaded yet.
+    """Return a new task, by its name or the path of a Python file, with the errors of `load_loss`.
+
+    Its data are neither checked nor loaded yet.
 
     `load_task("svhn").load(data_dir, seed=0)` loads its bags, to train and to evaluate on.
 

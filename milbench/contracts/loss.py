@@ -146,7 +146,7 @@ class Loss(torch.nn.Module, ABC):
 
     @abstractmethod
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C); the largest names the class of a bag that holds one. -inf in a whole row: none is named."""
+        """Return (B, C); the largest names the class of a bag of one instance. -inf in a whole row: none is named."""
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
@@ -211,7 +211,7 @@ class Loss(torch.nn.Module, ABC):
         """
 
     def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:
-        """Raise UsageError for a bag that this loss cannot be computed of, though other losses might.
+        """Raise UsageError for a bag that this loss cannot be computed on, though other losses may be.
 
         It is called before `bag_loss`, with the same arguments, and only where values are checked. So it may look at
         values, which on a GPU means to wait.
@@ -238,7 +238,7 @@ class Loss(torch.nn.Module, ABC):
 
         Args:
             num_classes: C, without the background.
-            seed: from it the weights are drawn.
+            seed: the weights are drawn from it.
             max_labels: an upper bound of the number of classes in a bag, so that a GPU need not wait; None: not known.
             class_counts: how many of the training bags have each class, (C,), and how many bags there are. A loss
                 with `needs_class_counts` looks at them, as with `pos_weight="balanced"`.

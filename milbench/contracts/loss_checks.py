@@ -26,7 +26,7 @@ Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
 
 HEADS = ("softmax", "sigmoid", "class")
-"""The choices of `milbench.contracts.loss.Head`; to import that here would be a circle."""
+"""The choices of `milbench.contracts.loss.Head`, which cannot be imported here: its module imports this one."""
 
 
 def check_supervision(loss: "Loss") -> None:
@@ -71,7 +71,7 @@ def check_logits(loss: "Loss", logits: Tensor) -> None:
 
 
 def check_built(loss: "Loss", num_classes: int) -> None:
-    """Raise UsageError where a loss has no weights for this number of classes, or a head that there is not."""
+    """Raise UsageError where a loss has no weights for this number of classes, or its head is none of `HEADS`."""
     # A loss sets its head in its constructor, so that it is known only here.
     one_of(f"head of {loss.name}", loss.head, HEADS)
     if not loss.has_own("make_weights") or loss.num_classes == num_classes:
@@ -96,11 +96,11 @@ def check_mask(loss: "Loss", mask: object, logits: Tensor) -> None:
 
 def check_finite(logits: Tensor) -> None:
     """Raise UsageError, which names a bag, where logits (B, C+1, K) are not finite. On a GPU it waits."""
-    is_infinite = ~torch.isfinite(logits).flatten(1).all(dim=1)
-    if bool(is_infinite.any()):
+    is_bad = ~torch.isfinite(logits).flatten(1).all(dim=1)
+    if bool(is_bad.any()):
         raise UsageError(
-            f"logits are not finite in bag {first_bag(is_infinite)} "
-            f"({int(is_infinite.sum())} of {len(logits)} bags)"
+            f"logits are not finite in bag {first_bag(is_bad)} "
+            f"({int(is_bad.sum())} of {len(logits)} bags)"
         )
 
 
@@ -136,17 +136,17 @@ def check_set_sizes(label_sets: Tensor, logits: Tensor, mask: Tensor | None) -> 
 
     Label sets are (B, C) bool, logits (B, C+1, K) and the mask (B, K).
     """
-    places = positions_of(logits, mask)
-    is_too_large = label_sets.sum(dim=1) > places
+    positions = count_positions(logits, mask)
+    is_too_large = label_sets.sum(dim=1) > positions
     if bool(is_too_large.any()):
         bag = first_bag(is_too_large)
         raise UsageError(
             f"bag {bag} has {int(label_sets[bag].sum())} classes in its label set and only "
-            f"{int(places[bag])} positions: no instance for every class"
+            f"{int(positions[bag])} positions: no instance for every class"
         )
 
 
-def positions_of(logits: Tensor, mask: Tensor | None) -> Tensor:
+def count_positions(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), the number of positions of every bag, by logits (B, C+1, K) and a mask (B, K)."""
     if mask is not None:
         return mask.sum(dim=1)
@@ -156,9 +156,9 @@ def positions_of(logits: Tensor, mask: Tensor | None) -> Tensor:
 def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
     """Return an array of zeros and ones as a tensor, and lists of class numbers as (B, C) bool."""
     array = labels.__array__() if hasattr(labels, "__array__") else labels
+    is_array = hasattr(array, "dtype")
     # An array of objects holds lists, as a column of a table does.
-    is_matrix = str(getattr(array, "dtype", "object")) != "object"
-    if is_matrix:
+    if is_array and str(array.dtype) != "object":
         return torch.tensor(array)
     return _from_lists(array, batch, num_classes)
 

@@ -63,7 +63,7 @@ METRICS: dict[str, Metric] = {
         "set error",
         "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
         "differs from the true one. The threshold of each network is chosen by this error on validation bags, or on "
-        "training bags where there are none, so that a few bags throw it less.",
+        "training bags where there are none. The error is smoothed for it, so that a few bags do not move it far.",
     ),
     "label_error": Metric(
         "label error",

@@ -159,6 +159,7 @@ The initial weights depend on these and the parameters alone."""
 def input_standardised(network: Network, standardise: nn.Module) -> Network:
     """Return a network that gets its instances through a module, which is stored and moved with its weights."""
 
+    # A copy of the network calls this same function, and gets its own copy of `standardise` by its name.
     def standardised(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return module.get_submodule("standardise")(arguments[0]), *arguments[1:]
 

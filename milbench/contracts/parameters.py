@@ -36,7 +36,7 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
     Those in `Loss.call_arguments` are left out.
     """
-    constructor = _with_parameters(cls).__init__
+    constructor = _holder_of_parameters(cls).__init__
     left_out = ("self", *getattr(cls, "call_arguments", ()))
     return {p.name: p for p in _parameters(constructor) if p.name not in left_out}
 
@@ -67,7 +67,7 @@ def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
     added: Mapping[str, Any] = getattr(maker, "added", {})
     if not added:
         return {}
-    names = inspect.signature(_with_parameters(maker)).parameters
+    names = inspect.signature(_holder_of_parameters(maker)).parameters
     is_inherited = "added" not in vars(maker)
     neutral = {}
     for name, value in added.items():
@@ -99,8 +99,8 @@ def _is_same(value: object, other: object) -> bool:
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
-def _with_parameters(maker: Callable[..., Any]) -> Any:
-    """Return what takes the parameters: `Task.Options` where a task has it, else the class or function itself."""
+def _holder_of_parameters(maker: Callable[..., Any]) -> Any:
+    """Return what names the parameters: `Task.Options` where a task has it, else the class or function itself."""
     return getattr(maker, "Options", None) or maker
 
 

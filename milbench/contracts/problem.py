@@ -57,12 +57,11 @@ class EvalSplit:
     """The bags of a split, in batches."""
 
     single_instance: Sequence[Bags]
-    """Further bags, of one instance each, possibly none."""
+    """Bags of one instance each, beside the others; possibly none."""
     bags: Sequence[Bags]
     """With their truth where it is known; without it, metrics of instances are left out."""
     is_single_instance: bool = False
-    """Whether `bags` themselves hold one instance each. There are no further ones then: all metrics are computed from
-    `bags`."""
+    """Whether `bags` themselves hold one instance each. All metrics are then of `bags`, and no others are given."""
 
 
 @dataclass(frozen=True, slots=True)

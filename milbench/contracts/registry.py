@@ -85,8 +85,11 @@ class RegistryEntry(Generic[T]):
 
     def is_current(self) -> bool:
         """Whether the files of its record, if there is one yet, are as they were."""
-        is_recorded = bool(self.source) or "record" in vars(self)
-        return not is_recorded or not self.record.change()
+        # `vars` holds a cached property as soon as it was asked for.
+        has_record = bool(self.source) or "record" in vars(self)
+        if not has_record:
+            return True
+        return not self.record.change()
 
     @property
     def is_file(self) -> bool:

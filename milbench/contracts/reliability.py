@@ -37,7 +37,9 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
     """Write the bins of one cell, by the metric's name without the split, such as "presence_ece"."""
-    content = {name: [asdict(group) for group in bins] for name, bins in curves.items()}
+    content = {}
+    for name, bins in curves.items():
+        content[name] = [asdict(group) for group in bins]
     path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
 
 

@@ -113,11 +113,14 @@ def _importable(registry: Registry[Any], value: Any) -> str:
         return ""
     # The value may be from before an edit of the module: what the module holds now counts.
     current = getattr(importlib.import_module(module), value.__qualname__)
+    name = getattr(current, "name", None)
     for entry in registry.entries.values():
         if registry.takes_functions:
             is_value = entry.origin == "milbench" and entry.load() is current
         else:
-            is_value = not entry.source and entry.module == module
+            # The module of an entry may hold other classes of its kind.
+            is_of_module = not entry.source and entry.module == module
+            is_value = is_of_module and entry.name == name
         if is_value:
             return entry.name
     return f"{module}:{value.__qualname__}"
@@ -247,15 +250,18 @@ def _no_member(
         place: how the user names the module.
     """
     base = registry.base()
-    problem = f"expected a class that inherits milbench.{base.__name__}"
+    expected = f"expected a class that inherits milbench.{base.__name__}"
     if registry.takes_functions:
-        problem += ", or a function that returns one"
+        expected += ", or a function that returns one"
+    unfinished = ""
     for cls in filter(inspect.isclass, values):
-        if issubclass(cls, base):
+        if not issubclass(cls, base):
+            expected += f", not {cls.__name__}"
+        elif inspect.isabstract(cls):
             methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-            problem = f"its class {cls.__name__} lacks the method {methods}"
-        else:
-            problem += f", not {cls.__name__}"
+            unfinished = f"its class {cls.__name__} lacks the method {methods}"
+    # The user most likely means a class that is nearly one of the kind.
+    problem = unfinished or expected
     return UsageError(f"{place} holds no {registry.kind}{named}: {problem}")
 
 

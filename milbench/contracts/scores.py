@@ -12,8 +12,8 @@ class Scores:
     `Loss.score` returns the first five. An evaluation adds the others, for which it needs labels or the network.
 
     Args:
-        classes: from `Loss.scores`. (B, C), the largest names the class of a bag that holds one; -inf in a whole row:
-            none is named.
+        classes: from `Loss.scores`. (B, C), the largest names the class of a bag of one instance; -inf in a whole
+            row: none is named.
         presence: from `Loss.presence`. (B, C), larger where the class is more likely to occur in the bag, comparable
             between bags.
         instances: from `Loss.posterior`. (B, C+1, *positions), the probability that a position shows each class,

@@ -94,12 +94,12 @@ def _path(error: Any, values: Any) -> list[str]:
 
 def _fields_beside(model: Any, location: tuple[int | str, ...]) -> list[str]:
     """Return the names that stand where an unknown one does: it is last in the location, inside of a model."""
-    owner = model
+    inner = model
     for part in location[:-1]:
-        fields = owner.__pydantic_fields__
+        fields = inner.__pydantic_fields__
         if part in fields:
-            owner = next(_models(fields[part].annotation), owner)
-    return list(owner.__pydantic_fields__)
+            inner = next(_models(fields[part].annotation), inner)
+    return list(inner.__pydantic_fields__)
 
 
 def _models(annotation: Any) -> Iterator[Any]:

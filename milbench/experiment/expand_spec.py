@@ -248,16 +248,16 @@ def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
     """
     from milbench.optimizers.known_optimizers import OPTIMIZER_DEFAULTS, check_recipe, optimizers
 
-    said = dict(changes)
+    given = dict(changes)
     for key, value in changes.items():
         # A rule for the length of gradients may be named none.
         if value == "none" and key != "gradient_norm":
-            said[key] = None
-    optimizer = said.get("optimizer", recipe.optimizer)
+            given[key] = None
+    optimizer = given.get("optimizer", recipe.optimizer)
     defaults: Settings = {}
     if isinstance(optimizer, str) and optimizer != recipe.optimizer:
         defaults = OPTIMIZER_DEFAULTS.get(optimizer, {})
-    values = {**recipe.model_dump(), **defaults, **said}
+    values = {**recipe.model_dump(), **defaults, **given}
     changed: Recipe = validated("the recipe", Recipe, values)
     check_recipe(changed)
     origin = optimizers().entry(changed.optimizer).record.digest.removeprefix(" of ")

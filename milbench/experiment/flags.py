@@ -95,7 +95,7 @@ class Flags:
     @property
     def deciding_assignments(self) -> list[str]:
         """The assignments that a result may depend on: all but those of the table run."""
-        return [one for one in self.assignments if not one.startswith("run.")]
+        return [assignment for assignment in self.assignments if not assignment.startswith("run.")]
 
     @property
     def change_the_spec(self) -> bool:
@@ -155,8 +155,8 @@ def _in_order(assignments: Sequence[str]) -> list[str]:
 
     Those that choose networks come first, since they decide which parameters of networks there are to set.
     """
-    choosing = [one for one in assignments if _chooses_networks(one)]
-    others = [one for one in assignments if not _chooses_networks(one)]
+    choosing = [assignment for assignment in assignments if _chooses_networks(assignment)]
+    others = [assignment for assignment in assignments if not _chooses_networks(assignment)]
     return choosing + others
 
 
@@ -211,7 +211,8 @@ def _valid_notes(values: Settings, flags: Flags) -> list[str]:
         changes.append(_described("seeds", flags.seeds))
     if changes_networks:
         changes.append(_described("networks", flags.networks))
-    training = [one for one in flags.deciding_assignments if _changes_training(one)]
+    assignments = flags.deciding_assignments
+    training = [assignment for assignment in assignments if _changes_training(assignment)]
     changes += training
     if not changes:
         return notes
@@ -233,7 +234,7 @@ def _changes_training(assignment: str) -> bool:
 
 def _described(flag: str, value: Any) -> str:
     """Return a flag with its values, such as "seeds 0, 1"."""
-    values = ", ".join(str(one) for one in as_list(value))
+    values = ", ".join(str(item) for item in as_list(value))
     return f"{flag} {values}"
 
 
@@ -360,7 +361,7 @@ def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
     if setting.owner is not None:
         if setting.owner not in types:
             raise unknown(f"{kind} of this run (-p {setting.assignment}):", setting.owner, types)
-        # What it has no such parameter for is refused later, with the names of those that it has.
+        # Where it has no such parameter, the plan is refused later, with the names of those that it has.
         return {setting.owner: types[setting.owner].get(parameter, Any)}
     matches = {owner: own[parameter] for owner, own in types.items() if parameter in own}
     if not matches:

@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 
 def check_supervision(
-    losses: Iterable[LossChoice], tasks: Iterable[type[Task]], meant: Collection[Supervision]
+    choices: Iterable[LossChoice],
+    task_classes: Iterable[type[Task]],
+    meant: Collection[Supervision],
 ) -> None:
     """Raise UsageError where losses learn from different things, unless the spec says that this is meant."""
-    kinds: dict[Supervision, str] = {loss.supervision: loss.name for loss in losses}
+    kinds: dict[Supervision, str] = {choice.supervision: choice.name for choice in choices}
     if len(kinds) > 1 and not set(kinds) <= set(meant):
         listed = ", ".join(f"{name} has {kind} supervision" for kind, name in kinds.items())
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; "
             f"if that is meant, add -p supervision={','.join(kinds)}"
         )
-    for task in tasks:
+    for task in task_classes:
         if "order" in kinds and not task.instances_are_ordered:
             raise UsageError(
                 f"{kinds['order']} learns from the order of the instances, and those of {task.name} have none; it "
@@ -42,9 +44,9 @@ def check_supervision(
             )
 
 
-def check_metrics(spec: Spec, tasks: Iterable[type[Task]], is_changed: bool) -> None:
+def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bool) -> None:
     """Raise UsageError where the spec names a metric that does not exist, or a margin of one that decides nothing."""
-    primary = list(dict.fromkeys(task.primary for task in tasks))
+    primary = list(dict.fromkeys(task.primary for task in task_classes))
     known = {*METRICS, *primary}
     for owner, name in _named_metrics(spec):
         if name not in known:
@@ -67,8 +69,8 @@ def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
     for value in spec.published:
         yield "[[published]]", value.metric
     for mark in spec.marks:
-        for name, _, _ in mark.bounds:
-            yield f"mark {mark.name!r}", name
+        for bound in mark.bounds:
+            yield f"mark {mark.name!r}", bound.metric
 
 
 def check_published(published: Iterable[Published]) -> None:
@@ -101,18 +103,19 @@ def _names_in_protocol(value: Published) -> list[str]:
 
 
 def check_network_sections(
-    sections: Iterable[str], cells: Iterable[Cell], tasks: Collection[type[Task]]
+    sections: Iterable[str], cells: Iterable[Cell], task_classes: Collection[type[Task]]
 ) -> None:
     """Raise UsageError where a section of the spec is for a network that no task has."""
     from milbench.networks.known_networks import suitable_networks
 
     used = {cell.network.name for cell in cells}
     for name in sections:
-        if name not in used and not any(_has_network(task, name) for task in tasks):
-            known: set[str] = set()
-            for task in tasks:
-                known.update(suitable_networks(task))
-            raise unknown("network section", name, known)
+        if name in used or any(_has_network(task, name) for task in task_classes):
+            continue
+        known: set[str] = set()
+        for task in task_classes:
+            known.update(suitable_networks(task))
+        raise unknown("network section", name, known)
 
 
 def _has_network(task: type[Task], name: str) -> bool:

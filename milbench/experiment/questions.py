@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, FiniteFloat, model_validator
 from pydantic.dataclasses import dataclass
@@ -22,6 +22,15 @@ class Table(BaseModel):
     """A table of a spec, without unknown keys."""
 
     model_config = TABLE
+
+
+class Bound(NamedTuple):
+    """The limit of a mark for one metric."""
+
+    metric: str
+    value: float
+    is_upper: bool
+    """Whether `value` is the largest that passes. Otherwise it is the smallest."""
 
 
 @dataclass(frozen=True, config=TABLE)
@@ -45,10 +54,10 @@ class Mark:
     """The reason for the bounds, and what the test asks."""
 
     @property
-    def bounds(self) -> list[tuple[str, float, bool]]:
-        """Each metric with its bound, and whether that is the largest value that passes, not the smallest."""
-        upper = [(metric, bound, True) for metric, bound in self.at_most.items()]
-        lower = [(metric, bound, False) for metric, bound in self.at_least.items()]
+    def bounds(self) -> list[Bound]:
+        """All bounds of the mark, the upper ones first."""
+        upper = [Bound(metric, value, is_upper=True) for metric, value in self.at_most.items()]
+        lower = [Bound(metric, value, is_upper=False) for metric, value in self.at_least.items()]
         return upper + lower
 
     @model_validator(mode="after")

@@ -181,7 +181,7 @@ def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
     parts = seeds if isinstance(seeds, list) else str(seeds).split(",")
     ranges = [_parse_range(str(part)) for part in parts]
     # Counted before they are listed: a range may be too large for memory.
-    count = sum(len(one) for one in ranges)
+    count = sum(len(numbers) for numbers in ranges)
     if count > MOST_SEEDS:
         raise UsageError(f"seeds: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
     return sorted(set().union(*ranges))

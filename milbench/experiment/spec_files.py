@@ -150,7 +150,9 @@ def _values(reference: str, file: Path | Traversable, preset: str | None) -> Set
     """Return the fields that a file sets with one of its presets, and its name."""
     values = _parsed(reference, file)
     tables = values.pop("presets", {})
-    are_tables = isinstance(tables, dict) and all(isinstance(one, dict) for one in tables.values())
+    are_tables = isinstance(tables, dict) and all(
+        isinstance(table, dict) for table in tables.values()
+    )
     if not are_tables:
         raise UsageError(f"spec {reference}: presets are tables, [presets.NAME]")
     if not tables and preset is not None:

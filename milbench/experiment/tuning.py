@@ -32,7 +32,7 @@ Values = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDraw:
     """A draw with the cells that train it, one for each of its seeds."""
 
     draw: Draw
@@ -205,25 +205,28 @@ def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     return arms
 
 
-def _trained_draws(plan: Plan) -> dict[Arm, list[Trained]]:
+def _trained_draws(plan: Plan) -> dict[Arm, list[TrainedDraw]]:
     """Return the draws of every arm with their cells, in the order of their numbers."""
     record = _record_of(plan)
-    arms: dict[Arm, dict[int, Trained]] = {}
+    by_arm: dict[Arm, dict[int, TrainedDraw]] = {}
     for cell in plan.cells:
         draw = record.draws[cell.id]
-        of_arm = arms.setdefault(draw.arm, {})
-        of_arm.setdefault(draw.number, Trained(draw)).cells.append(cell)
-    return {arm: [of_arm[number] for number in sorted(of_arm)] for arm, of_arm in arms.items()}
+        by_number = by_arm.setdefault(draw.arm, {})
+        by_number.setdefault(draw.number, TrainedDraw(draw)).cells.append(cell)
+    trained: dict[Arm, list[TrainedDraw]] = {}
+    for arm, by_number in by_arm.items():
+        trained[arm] = [by_number[number] for number in sorted(by_number)]
+    return trained
 
 
-def _best(trained: list[Trained], values: Values) -> list[Trained]:
+def _best(trained: list[TrainedDraw], values: Values) -> list[TrainedDraw]:
     """Return the draws that have a mean, the best ones first, of equal ones those of lower numbers first."""
-    with_mean = [one for one in trained if math.isfinite(one.mean(values))]
+    with_mean = [candidate for candidate in trained if math.isfinite(candidate.mean(values))]
     # Sorting keeps the order of equal ones, and they come in the order of their numbers.
-    return sorted(with_mean, key=lambda one: one.mean(values))
+    return sorted(with_mean, key=lambda candidate: candidate.mean(values))
 
 
-def _winner(trained: list[Trained], values: Values) -> Draw:
+def _winner(trained: list[TrainedDraw], values: Values) -> Draw:
     """Return the draw of an arm that is chosen: the best finalist, or the best of all where every finalist failed.
 
     Where all draws failed they are equally bad, and the first one is chosen: the loss still takes part in the
@@ -237,17 +240,17 @@ def _winner(trained: list[Trained], values: Values) -> Draw:
     return ranked[0].draw
 
 
-def _best_with_one_seed(trained: list[Trained], values: Values) -> list[Trained]:
+def _best_with_one_seed(trained: list[TrainedDraw], values: Values) -> list[TrainedDraw]:
     """Return the draws that have a value with the first seed, the best ones first."""
-    first_seed = [Trained(one.draw, one.cells[:1]) for one in trained]
+    first_seed = [TrainedDraw(candidate.draw, candidate.cells[:1]) for candidate in trained]
     return _best(first_seed, values)
 
 
-def _finalists(trained: list[Trained]) -> list[Trained]:
+def _finalists(trained: list[TrainedDraw]) -> list[TrainedDraw]:
     """Return the draws of an arm that may be chosen: the finalists, or all where the search has one stage."""
     # Only finalists have cells for the other seeds.
-    most = max(len(one.cells) for one in trained)
-    return [one for one in trained if len(one.cells) == most]
+    most = max(len(candidate.cells) for candidate in trained)
+    return [candidate for candidate in trained if len(candidate.cells) == most]
 
 
 def _check_metric(stage: Plan, metric: str, values: Values) -> None:

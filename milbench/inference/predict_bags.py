@@ -121,7 +121,7 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
         strongest = [_strongest_position(predictions, bag, cls) for cls in classes]
         positions.append(json.dumps(strongest))
     columns = {
-        predictions.batch.kind: predictions.batch.names,
+        predictions.batch.name_column: predictions.batch.names,
         "labels": label_sets,
         "probability": predictions.log_prob.exp().numpy(),
         "log_probability": predictions.log_prob.numpy(),
@@ -140,7 +140,7 @@ def position_table(predictions: BagPredictions) -> pd.DataFrame:
     is_position = predictions.mask.flatten(1)
     batch = predictions.batch
     bag_numbers = is_position.nonzero()[:, 0].tolist()
-    frame = pd.DataFrame({batch.kind: [batch.names[bag] for bag in bag_numbers]})
+    frame = pd.DataFrame({batch.name_column: [batch.names[bag] for bag in bag_numbers]})
     for column, place in batch.places.items():
         frame[column] = place.flatten(1)[is_position].numpy()
     # (B, K, C+1), then a row for each position where there is an instance.

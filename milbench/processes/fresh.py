@@ -84,7 +84,7 @@ class _HostProcess:
         self._last_ticket = 0
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
         # In messages "it" is the process of a call. With forks that is a child of the host, else the host itself.
-        self._name = "the process that started it" if can_fork else "it"
+        self._host_in_messages = "the process that started it" if can_fork else "it"
         self._connection, end_of_host = Pipe()
         environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
         how = "host" if can_fork else "once"
@@ -128,7 +128,8 @@ class _HostProcess:
     def close(self) -> None:
         """End the host, which then kills what it has forked."""
         atexit.unregister(self.close)
-        # Closing the connection would not wake the reader, which waits for an answer. Shutting it down does.
+        # Closing the connection would not wake the reader, which waits for an answer. Shutting it down does, and needs
+        # a socket. That closes its descriptor at the end, so it gets a copy, and the connection keeps its own.
         with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
             ending.shutdown(socket.SHUT_RDWR)
         with uninterrupted():
@@ -164,11 +165,11 @@ class _HostProcess:
         try:
             code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            return f"{self._name} does not answer"
+            return f"{self._host_in_messages} does not answer"
         self._stderr.seek(0)
         lines = self._stderr.read().decode("utf-8", "replace").splitlines()
         reason = f": {lines[-1]}" if lines else ""
-        return f"{self._name} {describe_end(code)}{reason}"
+        return f"{self._host_in_messages} {describe_end(code)}{reason}"
 
 
 def _set_outcome(future: Future[Any], pickled: bytes) -> None:

@@ -74,7 +74,8 @@ class Surroundings:
     @classmethod
     def current(cls) -> Surroundings:
         """Return the surroundings of this process."""
-        # A call adds the folders of its own plug-ins. Those of others may hold a module of the same name.
+        # Folders that the launcher added for plug-ins are left out, since two of them may hold modules of one name. A
+        # call adds those of its own plug-ins.
         return cls(str(Path.cwd()), dict(os.environ), path_of_session())
 
     def restore(self) -> None:
@@ -164,6 +165,7 @@ class Host:
         finally:
             for process in self.running:
                 kill_group(process)
+            # Then every child that is left counts as a stray.
             self.running.clear()
             self._kill_strays()
 
@@ -298,25 +300,28 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     try:
         call.surroundings.restore()
         function, arguments = cloudpickle.loads(call.content)
-        outcome = True, function(*arguments)
+        value = function(*arguments)
+        has_returned = True
     except BaseException as error:
-        outcome = False, error
+        value = error
+        has_returned = False
     try:
-        pickled: bytes = cloudpickle.dumps(outcome)
-        if not outcome[0]:
+        outcome: bytes = cloudpickle.dumps((has_returned, value))
+        if not has_returned:
             # Many classes of errors can be pickled and then not be unpickled. Better to fail here than in the launcher.
-            cloudpickle.loads(pickled)
+            cloudpickle.loads(outcome)
     except Exception as error:
-        problem = RuntimeError(f"{_shown(outcome)} cannot be sent: {error}")
-        pickled = cloudpickle.dumps((False, problem))
-    return pickled
+        problem = RuntimeError(f"{_shown(value, has_returned)} cannot be sent: {error}")
+        outcome = cloudpickle.dumps((False, problem))
+    return outcome
 
 
-def _shown(outcome: tuple[bool, Any]) -> str:
+def _shown(value: Any, has_returned: bool) -> str:
     """Return the type of a result, or the type and the message of an error."""
-    has_returned, value = outcome
     kind = type(value).__name__
-    return kind if has_returned else f"{kind}: {message(value)}".removesuffix(": ")
+    if has_returned:
+        return kind
+    return f"{kind}: {message(value)}".removesuffix(": ")
 
 
 def announce_limit(seconds: float) -> None:

@@ -9,7 +9,10 @@ from milbench.processes.once import serve_once
 
 
 def main() -> None:
-    """Answer many calls after `host FD`, a single one after `once FD`. FD is the launcher's socket."""
+    """Answer calls as the arguments of the command say: `host FD` many calls, `once FD` a single one.
+
+    FD is the descriptor of the launcher's socket.
+    """
     how, descriptor = sys.argv[1:]
     # The launcher blocks signals while it starts this process, which inherits that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))

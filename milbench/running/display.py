@@ -15,6 +15,7 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TimeElapsedColumn,
 )
 from rich.table import Column
@@ -77,11 +78,12 @@ class Display:
         self.to_run = {cell.id: cell for cell in to_run}
         self.ended_cells: set[str] = set()
         self.begun = time.monotonic()
-        self.bars: dict[str, Any] = {}
+        # Cell id -> the number by which rich knows the bar of the cell.
+        self.bars: dict[str, TaskID] = {}
         # Cell id -> when the cell was first seen running, by time.monotonic().
         self.first_seen: dict[str, float] = {}
         # Cell id -> the share of the cell that was done before this launch.
-        self.starts: dict[str, float] = {}
+        self.done_before: dict[str, float] = {}
         # Seconds that the cells took that are done.
         self.seconds_of_done = 0.0
         # How many cells that is. One that was half done before this launch counts 0.5.
@@ -97,6 +99,8 @@ class Display:
         self.progress = Progress(
             *columns, console=self.console, transient=True, disable=has_no_bars
         )
+        # The number of the bar of all cells together, which `live` adds.
+        self.bar_of_all: TaskID
 
     def print_plan(self, notes: Sequence[str]) -> None:
         """Print the plan: a row for each combination of task, loss, network and recipe, and notes below."""
@@ -128,7 +132,7 @@ class Display:
     def live(self) -> Iterator[None]:
         """Show the progress of the cells until the block ends."""
         stop = threading.Event()
-        self.total = self.progress.add_task("cells", total=len(self.to_run), state="")
+        self.bar_of_all = self.progress.add_task("cells", total=len(self.to_run), state="")
         follower = threading.Thread(target=self._follow, args=(stop,), daemon=True)
         with self.progress:
             follower.start()
@@ -145,7 +149,7 @@ class Display:
         if state.status == "done":
             first_seen = self.first_seen.get(cell.id, self.begun)
             self.seconds_of_done += time.monotonic() - first_seen
-            self.work_of_done += 1.0 - self.starts.get(cell.id, 0.0)
+            self.work_of_done += 1.0 - self.done_before.get(cell.id, 0.0)
             colour = "green"
             detail = errors(self.plan, cell, self.root.cell(cell.id).last_metrics()) or cell.id
         else:
@@ -157,7 +161,7 @@ class Display:
         described = plain(f"{self.plan.label(cell)}: {detail}")
         line = Text.assemble((f"{state.status:10}", colour), described)
         self.progress.print(line, highlight=False, soft_wrap=True)
-        self.progress.advance(self.total)
+        self.progress.advance(self.bar_of_all)
 
     def print_line(self, line: str) -> None:
         """Print a line."""
@@ -192,7 +196,7 @@ class Display:
             self.first_seen.setdefault(cell_id, time.monotonic())
             # A cell that reads its data has no epoch yet.
             if "epoch" in progress:
-                self.starts.setdefault(cell_id, progress.get("at", 0.0))
+                self.done_before.setdefault(cell_id, progress.get("at", 0.0))
 
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Estimate the time left, "" while that is unknown. Every cell is taken to be as long as the others.
@@ -206,7 +210,7 @@ class Display:
         shares = {cell_id: share_done(progress) for cell_id, progress in running.items()}
         for cell_id, progress in running.items():
             # What was done before this launch took none of the seconds of this launch.
-            share = shares[cell_id] - self.starts.get(cell_id, shares[cell_id])
+            share = shares[cell_id] - self.done_before.get(cell_id, shares[cell_id])
             # "begun" is written by another process, so it is a time of the system clock.
             trained_for = time.time() - progress.get("begun", time.time())
             if _is_telling(share, trained_for):
@@ -221,7 +225,7 @@ class Display:
 
     def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
         """Draw a bar for each cell that is running, and the time left beside the bar of all cells."""
-        self.progress.update(self.total, state=self.time_left(running))
+        self.progress.update(self.bar_of_all, state=self.time_left(running))
         for cell_id in set(self.bars) - set(running):
             self.progress.remove_task(self.bars.pop(cell_id))
         for cell_id, progress in running.items():

@@ -22,6 +22,7 @@ from milbench.contracts.resolver import resolve
 from milbench.contracts.targets import make_target
 from milbench.contracts.task import Task
 from milbench.errors import UsageError
+from milbench.experiment.cell import Cell
 from milbench.experiment.choices import to_json
 from milbench.networks.bag_network import BagNetwork
 from milbench.networks.known_networks import suitable_networks
@@ -152,14 +153,7 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
             "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
         )
     check_max_labels(problem, bags)
-    # Training counts the classes of all bags. To see whether the loss can be computed, one batch is enough.
-    counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
-    loss = unbuilt_loss(cell).build(
-        problem.format.num_classes,
-        cell.seed,
-        max_labels=problem.max_labels,
-        class_counts=counts,
-    )
+    loss = _loss_for_batch(cell, problem, bags)
     try:
         network = network_for(cell, task, problem.format, loss, job.execution.data_dir)
         positions = _typical_positions(network, task, problem, loss)
@@ -185,6 +179,20 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
     if no_gradient:
         warnings.append(f"{subject}: {no_gradient}")
     return warnings
+
+
+def _loss_for_batch(cell: Cell, problem: Problem, bags: Bags) -> Loss:
+    """Return the loss of a cell, built with the class counts of one batch.
+
+    Training counts the classes of all bags. To see whether the loss can be computed, one batch is enough.
+    """
+    counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
+    return unbuilt_loss(cell).build(
+        problem.format.num_classes,
+        cell.seed,
+        max_labels=problem.max_labels,
+        class_counts=counts,
+    )
 
 
 def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:

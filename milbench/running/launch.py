@@ -212,11 +212,12 @@ class _Runner:
         if self.execution.cluster is None:
             # Finished cells count too, so that a resumed cell keeps its number of threads.
             count = len(stage.plan.cells)
-            of_launch = capacity(self.devices, count, self.execution.jobs)
-            threads = self.execution.threads or max(1, cores // of_launch.cells_at_once)
+            launch_capacity = capacity(self.devices, count, self.execution.jobs)
+            cores_of_cell = max(1, cores // launch_capacity.cells_at_once)
+            threads = self.execution.threads or cores_of_cell
         else:
             # The cluster decides how many cells run at a time. This capacity is for the first check, which runs here.
-            of_launch = Capacity(cells_at_once=cores, cells_per_gpu=1)
+            launch_capacity = Capacity(cells_at_once=cores, cells_per_gpu=1)
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(stage.plan.cells)
@@ -228,7 +229,7 @@ class _Runner:
             cells=cells,
             to_run=[cell for cell in cells if states[cell.id].status in statuses_to_run],
             states=states,
-            capacity=of_launch,
+            capacity=launch_capacity,
             threads=threads,
         )
 
@@ -427,8 +428,7 @@ def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str,
     if done == total:
         if search_end:
             return search_end
-        cells = "the cell is" if total == 1 else f"all {total:,} cells are"
-        return f"{cells} done"
+        return "the cell is done" if total == 1 else f"all {total:,} cells are done"
     words: dict[Status, str] = {
         "failed": "failed",
         "missing": "unfinished",

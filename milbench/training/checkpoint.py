@@ -16,10 +16,10 @@ from milbench.store.cell_folder import CellFolder
 
 REPORT_INTERVAL = 0.5
 """Least seconds between reports of progress inside an evaluation."""
-INTERVAL = 60.0
+CHECKPOINT_INTERVAL = 60.0
 """Least seconds between checkpoints inside an epoch: a killed run loses about this much work."""
-DIGEST = 32
-"""Bytes of the SHA-256 that stands before what torch has written."""
+DIGEST_SIZE = 32
+"""How many bytes the SHA-256 has that stands before what torch has written."""
 ZIP = b"PK"
 """The bytes that every file of torch begins with."""
 
@@ -85,7 +85,7 @@ class Checkpoint:
 
     def save_if_old(self, counters: Counters) -> None:
         """Write the file where the last one was written long ago."""
-        if time.monotonic() - self._saved > INTERVAL:
+        if time.monotonic() - self._saved > CHECKPOINT_INTERVAL:
             self.save(counters)
 
     def restore(self) -> Counters:
@@ -144,11 +144,11 @@ class Checkpoint:
         """Return what torch has written, b"" where there is no file, or it is not as it was written."""
         try:
             with open_file(self.folder.checkpoint) as file:
-                written = file.read(DIGEST)
+                written = file.read(DIGEST_SIZE)
                 # Something else may have left a file of any size there. Only its beginning is read.
                 if file.read(len(ZIP)) != ZIP:
                     return b""
-                file.seek(DIGEST)
+                file.seek(DIGEST_SIZE)
                 data = file.read()
         except (FileNotFoundError, WrongFile):
             return b""

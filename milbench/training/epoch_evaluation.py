@@ -106,6 +106,7 @@ def _keep_predictions(
         return
     predictions = replace(last.predictions, class_names=class_names)
     by_epoch: dict[Epoch, tuple[int, Predictions]] = {"last": (epoch, predictions)}
+    # `best` is from before the last epoch, which may be better still.
     if best and best_epoch(folder) == best:
         _, of_best = load_predictions(folder.best(best))["best"]
         by_epoch["best"] = best, replace(of_best, class_names=class_names)

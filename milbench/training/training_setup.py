@@ -125,7 +125,7 @@ class Setup:
 
     @property
     def _first_averaged_step(self) -> int:
-        """The first step after which the weights belong to their mean; it has the last ones in any case."""
+        """The first step whose weights are averaged. Those of the last step always are."""
         share = self.recipe.average_last or 0.0
         return self.all_steps - max(1, math.floor(share * self.all_steps))
 
@@ -347,11 +347,12 @@ def check_unchanged(cell: Cell) -> None:
             continue
         record = entry.record
         if record.digest.startswith(INSTALLED) and not record.files:
-            # The id has the version of an installed package, and another one may load the cell.
+            # The id of the cell names the version of an installed package. Another version may still load the cell.
             continue
         # A class of a notebook came with the cell to this machine. The files that it uses may not be
         # here.
         check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
+        # The plan has added the digest of initial weights, which `_initial_weights` checks.
         revision = choice.revision.partition(" weights ")[0]
         if not revision.endswith(record.digest):
             raise UsageError(

@@ -108,6 +108,6 @@ def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise Stop
 
     # No time has to pass before a checkpoint is due.
-    monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_INTERVAL", -1.0)
     monkeypatch.setattr(training, "LOOK_INTERVAL", -1.0)
     monkeypatch.setattr(checkpoint.Checkpoint, "save", save_and_stop)

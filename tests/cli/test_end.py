@@ -34,6 +34,21 @@ def test_what_a_plug_in_starts_does_not_hold_the_command(tmp_path: Path, starts:
     assert "dry run: nothing was started" in ran.stdout
 
 
+def test_a_plug_in_that_exits_with_a_text_fails_the_command(tmp_path: Path) -> None:
+    constructor = "    def __init__(self):\n        sys.exit('no licence')\n"
+    path = Project(tmp_path).write("mine.py", loss_text("import sys\n") + constructor)
+    words = ["run", "--loss", str(path), "--task", TINY, *SMALL, "--dry-run"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "milbench", *words, "--root", str(tmp_path / "root")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "no licence" in ran.stderr
+
+
 def test_a_mistake_ends_with_exit_code_2() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "milbench", "run", "--loss", "nowhere.py", "--task", TINY],

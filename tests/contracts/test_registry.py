@@ -1,5 +1,6 @@
 """What a registry finds by its names, and what it says of what it does not take."""
 
+import importlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from milbench import Loss, UsageError, load_loss
 from milbench.contracts import registry
 from milbench.contracts.parameters import check_params
 from milbench.contracts.registry import Classes, losses
-from milbench.contracts.resolver import resolve
+from milbench.contracts.resolver import add_object, resolve
 from tests._helpers.command_line import REPOSITORY
 
 OWN = """
@@ -121,6 +122,35 @@ def test_a_file_without_a_loss_is_named(tmp_path: Path) -> None:
         load_loss(str(empty))
 
 
+UNFINISHED = """
+from milbench import Loss
+
+class Unfinished(Loss):
+    name = "unfinished"
+
+class Helper:
+    pass
+"""
+
+
+def test_the_method_that_a_loss_lacks_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "unfinished.py"
+    file.write_text(UNFINISHED)
+    with pytest.raises(UsageError, match=r"its class Unfinished lacks the method scores$"):
+        load_loss(str(file))
+
+
+def test_a_finished_loss_beside_another_member_lacks_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    loss_file(file, "mine")
+    with file.open("a") as opened:
+        opened.write("\ndef helper():\n    pass\n")
+    with pytest.raises(
+        UsageError, match=r"holds no loss helper: expected a class that inherits milbench\.Loss$"
+    ):
+        load_loss(f"{file}:helper")
+
+
 def test_the_nearest_file_is_proposed_for_one_that_is_missing(tmp_path: Path) -> None:
     loss_file(tmp_path / "broken.py", "own")
     with pytest.raises(
@@ -175,6 +205,20 @@ def test_a_package_names_a_loss_as_its_class_does(install_loss: InstallLoss) -> 
     install_loss("elsewhere", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
         registry.losses().get("elsewhere")
+
+
+def test_a_class_is_not_taken_for_another_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install_loss: InstallLoss
+) -> None:
+    module = f"package_of_{tmp_path.name}"
+    installed = OWN.format(name="installed", head="sigmoid", method="bag_loss")
+    other = installed.replace("Own", "Other").replace("installed", "other")
+    (tmp_path / f"{module}.py").write_text(installed + other, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    install_loss("installed", f"{module}:Own")
+    classes = importlib.import_module(module)
+    assert add_object(registry.losses(), classes.Own) == "installed"
+    assert add_object(registry.losses(), classes.Other) == f"{module}:Other"
 
 
 def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:

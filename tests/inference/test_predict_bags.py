@@ -377,7 +377,7 @@ def sequences(tmp_path: Path) -> Sequences:
 
 def test_the_sequences_of_a_table_are_read_in_its_order(sequences: Sequences) -> None:
     batch = sequences.read("new.tsv")
-    assert batch.kind == "file"
+    assert batch.name_column == "file"
     assert batch.names == ["b.npy", "a.npy"]
     assert batch.bags.mask is not None
     assert batch.bags.mask.sum(dim=1).tolist() == [4, 7]
