@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from milbench.data.box_forms import EXPECTED_BOXES, BoxForm, are_numbers, has_extent
 from milbench.data.label_cells import class_name
+from milbench.data.label_sets import TableLabels
 from milbench.data.name_lists import set_text, unknown_class
-from milbench.data.table import LabelSets
 from milbench.errors import UsageError
 
 MarkForm = BoxForm | Literal["events"]
@@ -39,7 +39,7 @@ class WrongMarkError(UsageError):
 
 
 def marks_in(
-    text: str, column: str, form: MarkForm, labels: LabelSets, place: str
+    text: str, column: str, form: MarkForm, labels: TableLabels, place: str
 ) -> list[Annotation]:
     """Return the marks in a field, events in the order of their starts.
 

@@ -13,9 +13,10 @@ from milbench.data.annotations import Annotation, MarkForm, Marks, check_complet
 from milbench.data.column_words import is_group_name, is_id_name
 from milbench.data.group_columns import MISSING, is_shared_and_unsplit
 from milbench.data.label_cells import class_name
+from milbench.data.label_sets import TableLabels, read_labels
 from milbench.data.name_lists import set_text, unknown_class
 from milbench.data.split_parts import PARTS, SPLITS
-from milbench.data.table import LabelSets, Table
+from milbench.data.table import Table
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError, hint
 
@@ -49,9 +50,9 @@ class Bagged:
                 f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
             )
 
-    def labels(self, options: TableOptions) -> LabelSets:
+    def labels(self, options: TableOptions) -> TableLabels:
         """Return the label sets of the bags."""
-        of_rows = self.table.label_sets(options)
+        of_rows = read_labels(self.table, options)
         sets = of_rows.sets
         names = np.array(of_rows.names, object)
         if not len(names):
@@ -166,7 +167,7 @@ class Bagged:
             )
         return classes
 
-    def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
+    def marks(self, column: str, labels: TableLabels, form: MarkForm) -> Marks | None:
         """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
 
         Marks of labels that mean no class are left out.

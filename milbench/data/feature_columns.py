@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from milbench.data.label_sets import label_columns
 from milbench.data.table import NAMES, Table
 from milbench.data.table_files import column_names, require_columns, shown_names
 from milbench.data.table_options import (
@@ -43,8 +44,13 @@ def feature_names(table: Table, options: FeatureOptions) -> list[str]:
         raise UsageError(
             f"{table.path}: task.coords={options.coords!r} names {columns}, expected x and y"
         )
-    label_columns = table.label_columns(options.labels)
-    reserved = {*label_columns, *NAMES, options.bag, options.group, options.split}
+    reserved = {
+        *label_columns(table, options.labels),
+        *NAMES,
+        options.bag,
+        options.group,
+        options.split,
+    }
     parts = listed(options.features)
     wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
     unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]

@@ -21,7 +21,8 @@ from milbench.data.annotations import (
 )
 from milbench.data.bagged_rows import Bagged
 from milbench.data.box_forms import shown_box
-from milbench.data.table import LabelSets, Table
+from milbench.data.label_sets import TableLabels, read_labels
+from milbench.data.table import Table
 from milbench.data.table_files import shown_names
 from milbench.data.table_options import LIST_MARK, ImageOptions, SequenceOptions, listed
 from milbench.errors import UsageError
@@ -162,7 +163,7 @@ def group_by_file(table: Table, column: str, kind: str) -> "MarkedRows":
 class MarkedRows(Bagged):
     """The rows of a table in bags, each an event or a box, or a file without any."""
 
-    def labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:  # type: ignore[override]
+    def labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:  # type: ignore[override]
         """Return the label sets of the bags: the classes of their rows."""
         of_rows = self._row_labels(options)
         if not of_rows.names:
@@ -177,9 +178,9 @@ class MarkedRows(Bagged):
             np.logical_or.at(nothing[label], self.codes, has)
         return of_rows._replace(sets=sets, nothing=nothing)
 
-    def _row_labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:
+    def _row_labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:
         """Return the class of each row as a label set. Raises UsageError for several, and for a file without any."""
-        of_rows = self.table.label_sets(options)
+        of_rows = read_labels(self.table, options)
         counts = of_rows.sets.sum(axis=1) + sum(has.astype(int) for has in of_rows.nothing.values())
         if (counts > 1).any():
             row = int((counts > 1).argmax())
