@@ -6,7 +6,7 @@ from typing import Any
 from milbench.data.annotations import MarkForm
 from milbench.data.bagged_rows import Bagged, take_rows
 from milbench.data.marked_rows import MarkedRows, columns_in_words, group_by_file
-from milbench.data.table import NAMES, Table
+from milbench.data.table import TEXT_COLUMNS, Table
 from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 from milbench.errors import UsageError
 
@@ -50,7 +50,7 @@ def annotate(
     labels = bags.labels(options)
     groups = bags.values(options.group, "group")
     split = bags.split(options.split)
-    used = {*labels.columns, *NAMES, options.labels, options.group, options.split, column}
+    used = {*labels.columns, *TEXT_COLUMNS, options.labels, options.group, options.split, column}
     others = [name for name in bags.table.columns if name not in used]
     annotated: dict[str, Any] = {
         "path": bags.table.path,
@@ -63,7 +63,7 @@ def annotate(
         "label_texts": labels.texts,
         "nothing": {label: int(has.sum()) for label, has in labels.nothing.items()},
         "marks": None,
-        "bag_rows": bags.first,
+        "bag_rows": bags.first_rows,
         "mark_rows": None,
     }
     if groups is None:

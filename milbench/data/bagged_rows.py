@@ -32,13 +32,13 @@ class Bagged:
     """Of the bags, in the order of their first rows."""
 
     @property
-    def first(self) -> NDArray[np.int64]:
+    def first_rows(self) -> NDArray[np.int64]:
         """(B,), the first row of every bag."""
         return np.unique(self.codes, return_index=True)[1]
 
     def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
         """Raise UsageError where two rows of a bag have different values (N, C); `text` says what a row has."""
-        first_row_of_bag = self.first[self.codes]
+        first_row_of_bag = self.first_rows[self.codes]
         is_different = (values != values[first_row_of_bag]).any(axis=1)
         if is_different.any():
             row = int(is_different.argmax())
@@ -60,8 +60,8 @@ class Bagged:
                 f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
             )
         self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
-        nothing = {label: rows[self.first] for label, rows in of_rows.nothing.items()}
-        return of_rows._replace(sets=sets[self.first], nothing=nothing)
+        nothing = {label: rows[self.first_rows] for label, rows in of_rows.nothing.items()}
+        return of_rows._replace(sets=sets[self.first_rows], nothing=nothing)
 
     def values(self, name: str, usual: str) -> list[str] | None:
         """Return a column's value for every bag, None where there is none of the `usual` name."""
@@ -69,7 +69,7 @@ class Bagged:
             return None
         texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
         self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
-        return texts[self.first].tolist()
+        return texts[self.first_rows].tolist()
 
     def split(self, column: str) -> list[str] | None:
         """Return the part of every bag from a column, None for no such column."""
@@ -123,7 +123,7 @@ class Bagged:
                 continue
             values = self._numbered(name)
             if is_shared_and_unsplit(values, self.codes):
-                shared[name] = values[self.first].tolist()
+                shared[name] = values[self.first_rows].tolist()
         return shared
 
     def _numbered(self, name: str) -> NDArray[np.int64]:
@@ -186,7 +186,9 @@ class Bagged:
 
     def mark_rows(self, marks: Marks) -> list[list[int]]:
         """Return the row of each mark: here all marks of a bag are in its own row."""
-        return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
+        return [
+            [int(row)] * len(of_bag) for row, of_bag in zip(self.first_rows, marks, strict=True)
+        ]
 
 
 def take_rows(table: Table, column: str, kind: str) -> Bagged:

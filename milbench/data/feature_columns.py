@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from milbench.data.label_sets import label_columns
-from milbench.data.table import NAMES, Table
+from milbench.data.table import TEXT_COLUMNS, Table
 from milbench.data.table_files import column_names, require_columns, shown_names
 from milbench.data.table_options import (
     FEATURE_FILES,
@@ -46,7 +46,7 @@ def feature_names(table: Table, options: FeatureOptions) -> list[str]:
         )
     reserved = {
         *label_columns(table, options.labels),
-        *NAMES,
+        *TEXT_COLUMNS,
         options.bag,
         options.group,
         options.split,

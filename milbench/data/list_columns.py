@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench.data.label_cells import shown
-from milbench.data.table import NAMES, Table
+from milbench.data.table import TEXT_COLUMNS, Table
 from milbench.data.table_options import LEFT_OUT, FeatureOptions, leave_out, listed
 from milbench.errors import UsageError
 
@@ -26,7 +26,7 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     lengths.
     """
     # In other tables `features` is a name; in this one it may be the column that holds the lists.
-    kept = {*NAMES, *options.texts} - {"features"}
+    kept = {*TEXT_COLUMNS, *options.texts} - {"features"}
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
         may_be_feature = dtype.kind == "O" and name not in kept and _is_asked_for(name, options)

@@ -16,7 +16,7 @@ from milbench.data.in_order import prefetched
 from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.own_bags import OwnBags
 from milbench.data.pack_feature_files import pack_feature_files
-from milbench.data.table import NAMES, Table, read_table
+from milbench.data.table import TEXT_COLUMNS, Table, read_table
 from milbench.data.table_files import read_chunks
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
@@ -67,7 +67,7 @@ def _write_rows(in_rows: Path, path: Path, options: FeatureOptions) -> tuple[lis
     names: list[str] = []
     features_alone: list[str] = []
     others: list[pd.DataFrame] = []
-    text = {*NAMES, *options.texts}
+    text = {*TEXT_COLUMNS, *options.texts}
     with in_rows.open("wb") as out:
         for frame in prefetched(read_chunks(path, text, options.form)):
             chunk = with_lists_as_columns(Table(path, frame, options.form), options)

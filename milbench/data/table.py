@@ -27,7 +27,7 @@ from milbench.data.table_options import leave_out, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
 from milbench.errors import UsageError
 
-NAMES = (
+TEXT_COLUMNS = (
     "bag",
     "labels",
     "instance_label",
@@ -219,7 +219,7 @@ class Table:
 
 
 def read_table(path: Path, text: Collection[str] = (), form: TableFormat = USUAL) -> Table:
-    """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
-    chunks = list(read_chunks(path, {*NAMES, *text}, form))
+    """Return a table, in which some columns beside those of `TEXT_COLUMNS` hold text. Raises UsageError."""
+    chunks = list(read_chunks(path, {*TEXT_COLUMNS, *text}, form))
     frame = chunks[0] if len(chunks) == 1 else pd.concat(chunks)
     return Table(path, frame, form)
