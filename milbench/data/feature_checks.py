@@ -10,7 +10,7 @@ from milbench.data.findings import Finding, list_names
 from milbench.data.name_lists import abbreviate
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_files import column_names, is_text
-from milbench.data.table_options import FeatureOptions, leave_out
+from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
@@ -89,7 +89,7 @@ def odd_features(
     """Yield a finding for features with names of ids, labels or places. Columns of groups are reported elsewhere."""
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
-        remedy = _leave_out(bags, options, odd)
+        remedy = _how_to_leave_out(bags, options, odd)
         what = f"features that read like ids, labels or places{remedy}"
         yield from list_names("warning", what, odd)
 
@@ -116,13 +116,13 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
             names.append(name)
             texts.append(f"{name} ({unit} since 1970, {first} to {last})")
     if names:
-        remedy = _leave_out(bags, options, names)
+        remedy = _how_to_leave_out(bags, options, names)
         yield from list_names("warning", f"features that may be time stamps{remedy}", texts, 4)
 
 
-def _leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
+def _how_to_leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
     """Return the option that leaves features out, for a message; "" where none would be left, or they are of files."""
-    flag = "" if options.of_files else leave_out(options.features, names, bags.feature_names)
+    flag = "" if options.of_files else leave_out_flag(options.features, names, bags.feature_names)
     return f" ({flag} leaves them out)" if flag else ""
 
 

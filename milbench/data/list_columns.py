@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from milbench.data.label_cells import shown
 from milbench.data.table import TEXT_COLUMNS, Table
-from milbench.data.table_options import LEFT_OUT, FeatureOptions, leave_out, listed
+from milbench.data.table_options import LEFT_OUT, FeatureOptions, leave_out_flag, listed
 from milbench.errors import UsageError
 
 _EMPTY_LIST = re.compile(r"\[\s*\]")
@@ -67,7 +67,7 @@ def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None
         if _is_empty(value):
             continue
         if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):
-            flag = leave_out(options.features, [name], table.columns)
+            flag = leave_out_flag(options.features, [name], table.columns)
             remedy = f"; {flag} leaves the column out" if flag else ""
             raise UsageError(
                 f"{table.place(row)}: column {name!r} is {shown(value)}, "

@@ -23,7 +23,7 @@ from milbench.data.table_files import (
     read_chunks,
     row_name,
 )
-from milbench.data.table_options import leave_out, listed
+from milbench.data.table_options import leave_out_flag, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
 from milbench.errors import UsageError
 
@@ -191,7 +191,7 @@ class Table:
         if is_column and got.strip():
             remedy = writing_remedy(self.path, self.form, column, names)
         if not remedy and features is not None:
-            flag = leave_out(features, [column], names)
+            flag = leave_out_flag(features, [column], names)
             remedy = f"; {flag} leaves the column out" if flag else ""
         return UsageError(
             f"{self.place(int(rows[0]))}: column {column!r} is {got!r}, expected a number{more}{remedy}"

@@ -173,7 +173,7 @@ def format_of(options: Mapping[str, str]) -> TableFormat:
     return TableOptions(table="", **options).form  # type: ignore[arg-type]
 
 
-def leave_out(features: str, names: Sequence[str], every: Sequence[str]) -> str:
+def leave_out_flag(features: str, names: Sequence[str], every: Sequence[str]) -> str:
     """Return the option that leaves columns out of the features, "" where it cannot name them, or none would be left.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor
 from milbench.errors import UsageError
 from milbench.likelihood.columns import contains
 
-LabelSets = Literal[
+LabelSetKind = Literal[
     "independent", "together", "mostly-together", "exclusive", "constant", "uniform"
 ]
 MOSTLY = 0.9
@@ -23,7 +23,7 @@ MOST_CLASSES = 8
 class LabelSetRule:
     """Which label sets bags have, by parameters of the task `synthetic-bags`, which describes them."""
 
-    kind: LabelSets = "independent"
+    kind: LabelSetKind = "independent"
     labels_per_bag: int | None = None
     empty_share: float | None = None
 
