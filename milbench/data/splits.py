@@ -19,7 +19,7 @@ from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
-"""A share of the bags is drawn as some folds of so many at most; of more if it, or the rest, is smaller than one."""
+"""To draw a share of the bags, they are put into at most so many folds, or into more where a share is smaller."""
 Fold = Mapping[str, NDArray[np.int64]]
 """Part -> the numbers of its bags. The test part is always there; others are where they are known."""
 Evaluated = Literal["validation", "test"]
@@ -52,7 +52,8 @@ def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
     if bags.split:
         # The split is the same for every seed.
         seed = 0
-        split = _split_of_column(bags, options)
+        _refuse_other_splits(bags, options)
+        split = split_of_column(bags.split)
     elif options.folds or options.splits:
         folds = _find_folds(bags, options)
         seed = _seed_of_folds(folds, seed)
@@ -67,13 +68,18 @@ def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
     return _with_validation(bags, options, split, seed)
 
 
-def _split_of_column(bags: OwnBags, options: TableOptions) -> BagSplit:
+def split_of_column(parts: Sequence[str]) -> BagSplit:
+    """Return the split that a column says, given the part of each bag."""
+    column = np.array(parts)
+    return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
+
+
+def _refuse_other_splits(bags: OwnBags, options: TableOptions) -> None:
+    """Raise UsageError where a table has a column of parts, and options ask for another split."""
     if options.folds:
         raise _other_split(bags, options, f"task.folds={options.folds}")
     if options.splits:
         raise _other_split(bags, options, f"task.splits={options.splits!r}")
-    column = np.array(bags.split)
-    return BagSplit(*(np.flatnonzero(column == part) for part in BagSplit._fields))
 
 
 def _other_split(bags: OwnBags, options: TableOptions, other: str) -> UsageError:
@@ -81,14 +87,18 @@ def _other_split(bags: OwnBags, options: TableOptions, other: str) -> UsageError
 
 
 def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
-    """Return the seed that names a fold; 0 where there is one, which is that of every seed. Raises UsageError."""
+    """Return the seed that names a fold. Raises UsageError for a seed without a fold.
+
+    A single fold, which has the number 0, is that of every seed.
+    """
     repeats = len(folds)
     count = len(folds[0])
-    if count * repeats == 1:
+    total = count * repeats
+    if total == 1:
         return 0
-    if seed >= count * repeats:
+    if seed >= total:
         raise UsageError(
-            f"seed {seed}: {repeats} x {count} folds are the seeds 0-{count * repeats - 1}, one a fold"
+            f"seed {seed}: {repeats} x {count} folds are the seeds 0-{total - 1}, one a fold"
         )
     return seed
 
@@ -96,6 +106,7 @@ def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
 def _split_of_fold(
     folds: Sequence[Sequence[Fold]], seed: int, every: NDArray[np.int64]
 ) -> BagSplit:
+    """Return the split of the fold that a seed names; `every` are the numbers of all bags."""
     repetition, number = divmod(seed, len(folds[0]))
     parts = {part: np.sort(bags) for part, bags in folds[repetition][number].items()}
     tested = parts["test"]
@@ -107,6 +118,7 @@ def _split_of_fold(
 def _with_validation(bags: OwnBags, options: TableOptions, split: BagSplit, seed: int) -> BagSplit:
     """Hold out some of the bags to train on, as the options say. Raises UsageError where none would be left."""
     is_drawn = not (bags.split or options.folds or options.splits)
+    # The share of all bags that is not tested on.
     left = 1 - options.test if is_drawn else len(split.train) / len(bags)
     if options.validation >= left:
         raise _nothing_to_train_on(bags, options)
@@ -134,10 +146,11 @@ def count_folds(bags: OwnBags, options: TableOptions) -> tuple[int, int] | None:
 
 
 def mean_overlap(bags: OwnBags, options: TableOptions) -> float:
-    """Return the test bags for each training bag, of folds or splits by seed; 0 where all seeds have one split."""
+    """Return how many test bags there are for each training bag; 0 where all seeds have the same split."""
     if options.splits:
         count, repeats = count_folds(bags, options) or (0, 0)
-        tested = trained = 0
+        tested = 0
+        trained = 0
         for seed in range(count * repeats):
             split = split_bags(bags, options, seed)
             tested += len(split.test)
@@ -210,16 +223,15 @@ def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]
             )
     table = read_table(path, names, options.form)
     texts = {part: table.texts(name).tolist() for part, name in parts.items()}
-    marks = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
-    has_a_row_a_bag = all(set(of_part) <= {"true", "false"} for of_part in marks.values())
-    bags = table.texts(table.columns[0]).tolist()
+    folded = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
+    has_a_row_a_bag = all(set(of_part) <= {"true", "false"} for of_part in folded.values())
+    if not has_a_row_a_bag:
+        return {part: [text for text in of_part if text] for part, of_part in texts.items()}
     named: dict[str, list[str]] = {}
-    for part, of_part in texts.items():
-        if has_a_row_a_bag:
-            pairs = zip(bags, marks[part], strict=True)
-            named[part] = [bag for bag, mark in pairs if mark == "true"]
-        else:
-            named[part] = [text for text in of_part if text]
+    names_of_bags = table.texts(table.columns[0]).tolist()
+    for part, is_in_part in folded.items():
+        pairs = zip(names_of_bags, is_in_part, strict=True)
+        named[part] = [name for name, is_in in pairs if is_in == "true"]
     return named
 
 
@@ -329,9 +341,10 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
 def _draw_part(
     bags: OwnBags, numbers: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return some bags without a share of them that a seed draws, and that share; groups stay together.
+    """Draw a share of some bags by a seed; return the bags that are left, and those drawn. Groups stay together.
 
-    Raises UsageError where there are not two bags or groups.
+    The bags are put into folds, and the share is some of these: so it is stratified by label set as folds are. Raises
+    UsageError where there are not two bags or groups.
     """
     units = len({bags.groups[bag] for bag in numbers}) if bags.groups else len(numbers)
     if units < 2:
@@ -344,10 +357,15 @@ def _draw_part(
         raise UsageError(
             f"{bags.path}: {too_few}; expected at least 3 {what}s in all, or validation = 0"
         )
-    most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
+    smaller_share = min(share, 1 - share)
+    most_folds = max(round(1 / smaller_share), _MOST_FOLDS)
+    # A fold has a bag or a group at least.
+    most_folds = min(most_folds, units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
-    fraction = Fraction(share).limit_denominator(most)
-    fraction = min(max(fraction, Fraction(1, most)), Fraction(most - 1, most))
+    fraction = Fraction(share).limit_denominator(most_folds)
+    # One fold at least is drawn, and one is left.
+    fraction = max(fraction, Fraction(1, most_folds))
+    fraction = min(fraction, Fraction(most_folds - 1, most_folds))
     folds = _draw_folds(bags, numbers, fraction.denominator, seed)
     drawn = np.sort(np.concatenate(folds[: fraction.numerator]))
     return np.setdiff1d(numbers, drawn), drawn
