@@ -80,7 +80,10 @@ def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
-    """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
+    """Yield findings for classes that no bag of a part of a split has, or every one.
+
+    Also for bags that are in no part of the first split.
+    """
     if bags.split and not splits:
         splits = [split_of_column(bags.split)]
     gaps = _count_gaps(bags, splits)
@@ -108,7 +111,7 @@ class _Gaps:
     missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     """(class, part) -> the splits in which no bag of the part has the class."""
     everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    """(class, part) -> the splits in which every bag of the part has the class."""
+    """(class, part) -> the splits in which every bag of the part has the class, and the part lacks no class."""
     without_threshold: int = 0
     """The splits whose validation bags have no class or all classes, so that none can be told by a threshold."""
 

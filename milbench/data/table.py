@@ -22,6 +22,7 @@ from milbench.data.table_files import (
     missing_column,
     read_chunks,
     row_name,
+    short_row_name,
 )
 from milbench.data.table_options import leave_out_flag, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
@@ -57,11 +58,15 @@ class Table:
 
     def place(self, row: int) -> str:
         """Return how a message names a row, counted from 0 where these rows begin."""
-        return row_name(self.path, row + int(self.frame.index[0]))
+        return row_name(self.path, self._row_of_file(row))
 
     def short_place(self, row: int) -> str:
         """Return how a message names a row of the table that it has named before."""
-        return self.place(row).rpartition(", ")[2]
+        return short_row_name(self.path, self._row_of_file(row))
+
+    def _row_of_file(self, row: int) -> int:
+        """Return the number of a row in the whole table, of which these rows may be a chunk."""
+        return row + int(self.frame.index[0])
 
     def column(self, name: str, what: str) -> pd.Series[Any]:
         """Return a column. Raises UsageError, which says what it should hold, where there is none."""

@@ -91,8 +91,14 @@ def check_kind(path: Path) -> None:
 
 def row_name(path: Path, row: int) -> str:
     """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
+    return f"{path}, {short_row_name(path, row)}"
+
+
+def short_row_name(path: Path, row: int) -> str:
+    """Return how a message names a row of a table that it has named before, as in `row_name`."""
+    # An editor counts the header, too, and begins with 1.
     number = row + 2 if is_text(path) else row + 1
-    return f"{path}, row {number}"
+    return f"row {number}"
 
 
 def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
