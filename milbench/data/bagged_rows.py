@@ -29,7 +29,7 @@ class Bagged:
     codes: NDArray[np.int64]
     """(N,), the number of the bag of every row."""
     names: list[str]
-    """Of the bags, in the order of their first rows."""
+    """The names of the bags, in the order of their first rows."""
 
     @property
     def first_rows(self) -> NDArray[np.int64]:
@@ -64,7 +64,10 @@ class Bagged:
         return of_rows._replace(sets=sets[self.first_rows], nothing=nothing)
 
     def values(self, name: str, usual: str) -> list[str] | None:
-        """Return a column's value for every bag, None where there is none of the `usual` name."""
+        """Return the value of a column for every bag.
+
+        None where the column is not there, unless its name was given: then it is an error that it is missing.
+        """
         if name == usual and name not in self.table.frame:
             return None
         texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
@@ -94,14 +97,20 @@ class Bagged:
     def split_column(self, names: Sequence[str]) -> str:
         """Return the first column that can be taken for a split, "" for none."""
         for name in names:
-            texts = {text.casefold() for text in self._texts_or_none(name)}
-            if len(texts) > 1 and texts <= PARTS.keys():
-                try:
-                    self.split(name)
-                except UsageError:
-                    continue
+            if self._is_split_column(name):
                 return name
         return ""
+
+    def _is_split_column(self, name: str) -> bool:
+        """Return whether a column has several parts of a split in it, and can be read as one."""
+        texts = {text.casefold() for text in self._texts_or_none(name)}
+        if len(texts) < 2 or not texts <= PARTS.keys():
+            return False
+        try:
+            self.split(name)
+        except UsageError:
+            return False
+        return True
 
     def _texts_or_none(self, name: str) -> list[str]:
         """Return the different texts of a column, none of a column of lists or objects."""
