@@ -29,7 +29,7 @@ def pack_sequences(
     files = open_all(
         partial(open_frames, options=options), path, bags.names, bags.first_rows.tolist()
     )
-    store = replace(write_files(folder, files), files=[*map(Path, bags.names)])
+    store = replace(write_files(folder, files), files=[Path(name) for name in bags.names])
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )

@@ -223,8 +223,8 @@ class Table:
         return chosen
 
 
-def read_table(path: Path, text: Collection[str] = (), form: TableFormat = USUAL) -> Table:
-    """Return a table, in which some columns beside those of `TEXT_COLUMNS` hold text. Raises UsageError."""
-    chunks = list(read_chunks(path, {*TEXT_COLUMNS, *text}, form))
+def read_table(path: Path, text_columns: Collection[str] = (), form: TableFormat = USUAL) -> Table:
+    """Return a table, of which these columns and those of `TEXT_COLUMNS` are kept as text. Raises UsageError."""
+    chunks = list(read_chunks(path, {*TEXT_COLUMNS, *text_columns}, form))
     frame = chunks[0] if len(chunks) == 1 else pd.concat(chunks)
     return Table(path, frame, form)

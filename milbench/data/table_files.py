@@ -114,13 +114,17 @@ def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
 
 
 def read_chunks(
-    path: Path, text: Collection[str], form: TableFormat = USUAL
+    path: Path, text_columns: Collection[str], form: TableFormat = USUAL
 ) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows."""
+    """Yield the rows of a table, of which some columns are kept as text; the index is the number of the row."""
     _check_file(path)
     is_empty = True
     with _as_table(path):
-        frames = _read_text(path, text, form) if is_text(path) else iter([read_parquet(path, text)])
+        frames = (
+            _read_text(path, text_columns, form)
+            if is_text(path)
+            else iter([read_parquet(path, text_columns)])
+        )
         for frame in frames:
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
             twice = frame.columns[frame.columns.duplicated()]
@@ -255,7 +259,9 @@ def _header(path: Path, separator: str) -> list[str]:
     return [name.strip() for name in next(_rows(path, separator), [])]
 
 
-def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator[pd.DataFrame]:
+def _read_text(
+    path: Path, text_columns: Collection[str], form: TableFormat
+) -> Iterator[pd.DataFrame]:
     """Yield the rows of a text file. Raises UsageError where a row has not as many fields as the header."""
     separator = form.separator_of(path)
     header = next(_rows(path, separator), [])
@@ -264,7 +270,7 @@ def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator
         if name and count > 1:
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
     # There may be very many columns: a type for each would take far longer than a converter for those of text.
-    converters = {name: str for name in header if name.strip() in text}
+    converters = {name: str for name in header if name.strip() in text_columns}
     rows_a_chunk = max(64, CHUNK // max(1, len(header)))
     chunks = pd.read_csv(
         path,
