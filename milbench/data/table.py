@@ -191,7 +191,7 @@ class Table:
         got = str(self.frame[column].iloc[rows[0]])
         more = f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else ""
         remedy = ""
-        # A number of a list is no column of the file.
+        # A number of a list, such as name[0], is no column of the file.
         is_column = column in column_names(self.path, self.form)
         if is_column and got.strip():
             remedy = writing_remedy(self.path, self.form, column, names)
