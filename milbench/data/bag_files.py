@@ -219,7 +219,7 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
 def _wave_frames(
     count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions
 ) -> BagFile:
-    """Return the frames of a waveform with so many samples, at a rate a second."""
+    """Return the frames of a waveform with `count` samples, `rate` of them a second."""
     if not count:
         raise ValueError("it is empty")
     import torch

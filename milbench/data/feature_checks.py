@@ -14,7 +14,7 @@ from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
-"""A value is far from all others if its distance from the nearest is so many times what they span."""
+"""A value is far from all others if its distance from the nearest one is more than this times what they span."""
 _LEAST_CODE = 999
 """From this size on a single value far from all others may be a code for a missing value."""
 _MOST_FAR_VALUES = 4

@@ -19,7 +19,7 @@ from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
-"""To draw a share of the bags, they are put into at most so many folds, or into more where a share is smaller."""
+"""To draw a share of the bags they are put into up to ten folds, or into more if the share or the rest is smaller."""
 Fold = Mapping[str, NDArray[np.int64]]
 """Part -> the numbers of its bags. The test part is always there; others are where they are known."""
 Evaluated = Literal["validation", "test"]

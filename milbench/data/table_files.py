@@ -33,7 +33,7 @@ WIDE = 1000
 _LONGEST_NAME = 60
 """Characters of a column's name that a message shows."""
 _MOST_ABOVE = 20
-"""At most so many lines above a header are found for a message."""
+"""For a message, a header is looked for below at most this many lines."""
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _SPELLED = {"\t": "tab", " ": "space"}
 """How an option names a separator that would be hard to type."""

@@ -75,8 +75,9 @@ class LabelSetRule:
 class LabelSetPrior:
     """The prior pi_n(L) of the label set of a bag with n instances, beside that of independent instances, q_n(L).
 
-    A rule has one prior pi(L) for all sizes, which is restricted to sets of at most n classes and normalised, whence
-    pi_n; for `independent` it is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+    A rule has one prior pi(L) for all sizes. Restricted to sets of at most n classes and normalised, it is pi_n; for
+    `independent`, pi_n is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+
     In `together`, `mostly-together`, `exclusive` and `constant` classes occur as often as among independent instances
     in a bag of the mean size, the two classes of `together` as often as their mean, and class 0 of `constant` always;
     pairs, and the other classes of `constant`, are independent.
