@@ -92,6 +92,7 @@ class LabelSetPrior:
         self.log_independent = independent_log_prob(rates, largest)
         is_independent = rule.kind == "independent"
         prior = self.log_independent.exp() if is_independent else _prior(rule, presence)
+        # (N+1, 2^C): whether a bag of n instances can show all classes of a set.
         fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
         table = _normalised(prior * fits)
         if rule.empty_share is not None:
