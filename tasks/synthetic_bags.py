@@ -38,7 +38,7 @@ from milbench.families.decisions import (
 )
 from milbench.families.fixed_bags import EvaluatedBags, batched, draw_in_rounds, limited
 from milbench.families.gaussian_bags import GaussianBags, noisy_labels
-from milbench.families.label_set_prior import LabelSetRule, LabelSets
+from milbench.families.label_set_prior import LabelSetKind, LabelSetRule
 
 _EVAL_BATCH = 250
 """How many bags are scored at once."""
@@ -127,7 +127,7 @@ class SyntheticBags(Task):
         separation: Positive = 5.0,
         background_scale: Positive = 2.0,
         bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] = 3200,
-        label_sets: LabelSets = "independent",
+        label_sets: LabelSetKind = "independent",
         labels_per_bag: Annotated[int, Field(ge=1)] | None = None,
         imbalance: Annotated[float, Field(ge=1, le=1e4)] = 1.0,
         empty_share: Share | None = None,
@@ -137,7 +137,7 @@ class SyntheticBags(Task):
         context_without: Annotated[float, Field(ge=0, le=1)] = 0.0,
         context_swapped: bool = False,
         test_sizes: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}-[1-9]\d{0,3}$")] | None = None,
-        test_label_sets: LabelSets | None = None,
+        test_label_sets: LabelSetKind | None = None,
         training_bags: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
         overlap: Annotated[float, Field(ge=0, le=1)] = 0.0,
         noise_in: Literal["training", "training+validation"] = "training",
@@ -269,7 +269,7 @@ def _parse_sizes(text: str) -> tuple[int, int]:
 
 
 def _rule(
-    label_sets: LabelSets, labels_per_bag: int | None, empty_share: float | None
+    label_sets: LabelSetKind, labels_per_bag: int | None, empty_share: float | None
 ) -> LabelSetRule:
     """Return the rule of label sets. The number of labels is for `uniform` alone."""
     if label_sets != "uniform":

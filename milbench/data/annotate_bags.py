@@ -1,4 +1,4 @@
-"""What the columns of a table say of its bags, whatever their instances are."""
+"""What the columns of a table say of its bags, whatever instances these have."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from milbench.data.annotations import MarkForm
 from milbench.data.bagged_rows import Bagged, take_rows
 from milbench.data.marked_rows import MarkedRows, columns_in_words, group_by_file
-from milbench.data.table import NAMES, Table
+from milbench.data.table import TEXT_COLUMNS, Table
 from milbench.data.table_options import ImageOptions, SequenceOptions, TableOptions
 from milbench.errors import UsageError
 
@@ -14,8 +14,8 @@ from milbench.errors import UsageError
 def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: str) -> Bagged:
     """Return the rows of a table in bags, each of which is a file.
 
-    Raises UsageError for a file in two rows, unless rows are events or boxes. The message names the option that reads
-    them so where the table has the columns.
+    Raises UsageError for a file in two rows, unless rows are events or boxes. Where the table has columns for these,
+    the message names the option that reads them.
     """
     column = getattr(options, options.file_parameter)
     if options.rows_are_marks:
@@ -23,19 +23,27 @@ def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: s
     try:
         return take_rows(table, column, kind)
     except UsageError as error:
-        rows = "boxes" if isinstance(options, ImageOptions) else "events"
-        changed: dict[str, Any] = {"rows": rows}
-        found = columns_in_words(replace(options, **changed), table.columns)
+        by_marks = _with_rows_of_marks(options)
+        found = columns_in_words(by_marks, table.columns)
         if not found:
             raise
-        raise UsageError(f"{error}; -p task.rows={rows} groups rows, by {found}") from None
+        raise UsageError(f"{error}; -p task.rows={by_marks.rows} groups rows, by {found}") from None
+
+
+def _with_rows_of_marks(
+    options: ImageOptions | SequenceOptions,
+) -> ImageOptions | SequenceOptions:
+    """Return the options of a table whose rows are boxes or events."""
+    if isinstance(options, ImageOptions):
+        return replace(options, rows="boxes")
+    return replace(options, rows="events")
 
 
 def annotate(
     bags: Bagged,
     options: TableOptions,
     other_columns: set[str],
-    column: str = "",
+    mark_column: str = "",
     form: MarkForm = "events",
 ) -> dict[str, Any]:
     """Return what columns say of bags, as fields of `OwnBags` by their names.
@@ -44,13 +52,20 @@ def annotate(
         bags: the rows of a table in bags.
         options: of the task, which name the columns of labels, groups and splits.
         other_columns: columns that have another use: they are not counted as ignored.
-        column: where rows are bags, the column of boxes or events as JSON; "" for none.
+        mark_column: where rows are bags, the column of boxes or events as JSON; "" for none.
         form: how the numbers of boxes or events are written.
     """
     labels = bags.labels(options)
     groups = bags.values(options.group, "group")
     split = bags.split(options.split)
-    used = {*labels.columns, *NAMES, options.labels, options.group, options.split, column}
+    used = {
+        *labels.columns,
+        *TEXT_COLUMNS,
+        options.labels,
+        options.group,
+        options.split,
+        mark_column,
+    }
     others = [name for name in bags.table.columns if name not in used]
     annotated: dict[str, Any] = {
         "path": bags.table.path,
@@ -63,7 +78,7 @@ def annotate(
         "label_texts": labels.texts,
         "nothing": {label: int(has.sum()) for label, has in labels.nothing.items()},
         "marks": None,
-        "bag_rows": bags.first,
+        "bag_rows": bags.first_rows,
         "mark_rows": None,
     }
     if groups is None:
@@ -72,8 +87,8 @@ def annotate(
         annotated["split_column"] = bags.split_column(others)
     if isinstance(bags, MarkedRows) and isinstance(options, ImageOptions | SequenceOptions):
         annotated["marks"], annotated["mark_rows"] = bags.marks_of_rows(options, form)
-    elif column:
-        marks = bags.marks(column, labels, form)
+    elif mark_column:
+        marks = bags.marks(mark_column, labels, form)
         annotated["marks"] = marks
         annotated["mark_rows"] = None if marks is None else bags.mark_rows(marks)
     return annotated

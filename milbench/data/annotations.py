@@ -11,14 +11,18 @@ from numpy.typing import NDArray
 
 from milbench.data.box_forms import EXPECTED_BOXES, BoxForm, are_numbers, has_extent
 from milbench.data.label_cells import class_name
+from milbench.data.label_sets import TableLabels
 from milbench.data.name_lists import set_text, unknown_class
-from milbench.data.table import LabelSets
 from milbench.errors import UsageError
 
 MarkForm = BoxForm | Literal["events"]
 """How the numbers of a mark are written. A mark is a box of an image, or an event of a recording."""
 EXPECTED_MARKS = {**EXPECTED_BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
 """What messages say of each form."""
+
+
+_LONGEST = 60
+"""Characters of a field that a message shows."""
 
 
 class Annotation(NamedTuple):
@@ -28,18 +32,16 @@ class Annotation(NamedTuple):
     place: tuple[float, ...]
 
 
-_LONGEST = 60
-"""Characters of a field that a message shows."""
 Marks = list[list[Annotation]]
 """The marks of every bag."""
 
 
 class WrongMarkError(UsageError):
-    """Numbers are no mark by the form that was asked for; they may be one by another form."""
+    """Numbers that are not a mark by the form that was asked for, but perhaps by another one."""
 
 
 def marks_in(
-    text: str, column: str, form: MarkForm, labels: LabelSets, place: str
+    text: str, column: str, form: MarkForm, labels: TableLabels, place: str
 ) -> list[Annotation]:
     """Return the marks in a field, events in the order of their starts.
 
@@ -51,8 +53,8 @@ def marks_in(
         place: how a message names the row.
 
     Raises:
-        WrongMarkError: where numbers are no mark by the form.
-        UsageError: where the text is no JSON, or a name is no class.
+        WrongMarkError: where numbers are not a mark by the form.
+        UsageError: where the text is not JSON, or a name is not a class.
     """
     try:
         items = [(class_name(str(name)), numbers) for name, *numbers in json.loads(text)]
@@ -88,7 +90,7 @@ def is_mark(numbers: Sequence[Any], form: MarkForm) -> bool:
 def check_complete(
     marks: list[Annotation], column: str, labels: NDArray[np.bool_], names: list[str], place: str
 ) -> None:
-    """Raise UsageError where marks are not of all classes of a label set (C,), and of no other."""
+    """Raise UsageError unless the classes of the marks are those of the label set `labels` (C,)."""
     marked = {mark.cls for mark in marks}
     expected = set(np.flatnonzero(labels).tolist())
     if marked != expected:

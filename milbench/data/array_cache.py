@@ -63,7 +63,7 @@ def cached_arrays(place: Path, folder: Path, write: Write, mode: Mode = "r") -> 
         elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
         raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
     finally:
-        # The parent is empty where its first cache was refused; others cannot be removed so.
+        # Where the first cache of a folder failed, the folder is empty. `rmdir` leaves others alone.
         with suppress(OSError):
             place.parent.rmdir()
     return record
@@ -76,15 +76,17 @@ def _write_record(new: Path, folder: Path, write: Write) -> dict[str, Any]:
     def declare(names: Sequence[str]) -> None:
         states.extend(_file_states(folder, names))
 
-    known = write(new, declare)
-    for name, value in list(known.items()):
+    in_description: Fields = {}
+    for name, value in write(new, declare).items():
         if isinstance(value, np.ndarray):
             np.save(new / f"{name}.npy", value)
-            del known[name]
+        else:
+            in_description[name] = value
+    # These arrays, and those that `write` has put into the folder itself.
     arrays = {}
     for path in sorted(new.glob("*.npy")):
         arrays[path.stem] = [path.stat().st_size, digests.read_digest(path, "sha256")]
-    made = {"format": FORMAT, "states": states, "known": known, "arrays": arrays}
+    made = {"format": FORMAT, "states": states, "known": in_description, "arrays": arrays}
     # As it will be read: JSON has no tuples.
     description: dict[str, Any] = json.loads(json.dumps(made))
     content = json.dumps(description | {"digest": _digest(description)})
@@ -93,7 +95,7 @@ def _write_record(new: Path, folder: Path, write: Write) -> dict[str, Any]:
 
 
 def _move(new: Path, place: Path, old: Path) -> None:
-    """Move a new cache to its place, and what was there away."""
+    """Move a new cache to its place, and what was there to `old`."""
     # Without this the loss of the machine may leave empty files under valid names.
     flush_tree(new)
     if os.path.lexists(place):
@@ -150,7 +152,7 @@ def _digest(description: dict[str, Any]) -> str:
 
 
 def _file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Return the name of each file, with its size and times where it is there."""
+    """Return the name of each file, with its size and times if it exists: they change when it is written to."""
     states: list[list[Any]] = [[name] for name in names]
     for state in states:
         with suppress(OSError, ValueError):
@@ -191,7 +193,7 @@ def cache_place(path: Path, kind: str) -> Path:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Return whether there is a folder that may be written to; one without any right to write may not, even by root."""
+    """Return whether there is a folder that may be written to. Where nobody has the right, not even by root."""
     if not folder.is_dir():
         return False
     # For root the system would say yes to any folder.

@@ -31,7 +31,10 @@ EXACT_LABEL_LIMIT = 16
 def check_bags(
     bags: OwnBags, options: TableOptions, *, quick: bool = False, splits: Sequence[BagSplit] = ()
 ) -> list[Finding]:
-    """Return findings on bags and some of their splits, see `checked_splits`; `quick`: without reading them again."""
+    """Return findings on bags and on some of their splits, see `checked_splits`.
+
+    A `quick` check leaves out what would read all instances again.
+    """
     if options.kind == "images":
         findings = list(check_images(bags, options))
     elif options.kind == "sequences":
@@ -49,8 +52,11 @@ def check_bags(
     findings += _labels(bags, options)
     findings += check_groups(bags, options, groups)
     findings += check_classes(bags, options)
-    # Where classes are names of bags, nothing more is to be said of where they occur.
-    findings += list(id_like_classes(bags)) or split_gaps(bags, splits)
+    id_like = list(id_like_classes(bags))
+    findings += id_like
+    # Where classes are names of bags, each is of course missing from most parts of a split.
+    if not id_like:
+        findings += split_gaps(bags, splits)
     findings += _sizes_of_sets(bags, options)
     findings += _duplicates(bags, options.kind)
     return findings
@@ -133,7 +139,7 @@ def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
     across: Level = "warning"
     names = bags.bags
     if kind == "sequences":
-        # Network and loss could know a test recording from training.
+        # A test recording that was trained on says nothing of new ones.
         across = "fatal"
         names = names_with_rows(bags)
     what = "bags" if kind == "features" else kind

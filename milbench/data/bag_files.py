@@ -28,13 +28,13 @@ COORDINATES = "coords"
 CLASSES = "instance_labels"
 """The names of arrays as CLAM and TRIDENT write them."""
 
-_OTHERS = {
+_OTHER_ARRAYS = {
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
     "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
     "mask", "masks", "loc", "locs", "centroid", "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets",
     "barcode", "barcodes", "filename", "filenames", "timestamp", "timestamps",
 }  # fmt: skip
-"""Words in the names of arrays that are no features."""
+"""Words in the names of arrays that hold something else than features."""
 _FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 """Words in the names of arrays of features."""
 AUDIO = (".wav", ".flac", ".ogg")
@@ -43,7 +43,7 @@ WINDOW_STEPS = 2
 BFLOAT16 = "bfloat16"
 """A type that numpy lacks: its bytes are kept as uint16."""
 _PARSER = Lock()
-"""Held while numpy reads a header, which failed in threads at once on Python 3.11 (in its AST)."""
+"""Held while numpy reads a header: in several threads at once, Python 3.11's parser failed."""
 Arrays = Mapping[str, Any]
 """The arrays of an open file by their names, as its library has them; "": one without a name."""
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
@@ -82,11 +82,11 @@ def open_all(
     """
     if rows is None:
         rows = range(len(names))
-    said = []
+    places = []
     for row, name in zip(rows, names, strict=True):
-        said.append(f"{row_name(table, row)}: {name or 'no file'}")
-    opened = read_all(open_one, [table.parent / name for name in names], said)
-    files = [replace(file, name=name) for file, name in zip(opened, said, strict=True)]
+        places.append(f"{row_name(table, row)}: {name or 'no file'}")
+    opened = read_all(open_one, [table.parent / name for name in names], places)
+    files = [replace(file, name=place) for file, place in zip(opened, places, strict=True)]
     kinds = Counter(file.kind for file in files)
     usual = max(kinds, key=lambda kind: kinds[kind])
     wrong = [f"{file.name} has {file.kind}" for file in files if file.kind != usual]
@@ -97,7 +97,10 @@ def open_all(
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file, see `_chosen`; any error where there are none. Nothing is unpickled."""
+    """Return the features (K, D) in a file, without unpickling anything. Raises any error where there are none.
+
+    `key` names the array of features, see `_choose_array`.
+    """
     ending = path.suffix.lower()
     # A zarr store is a folder.
     if path.exists() and ending == ".zarr":
@@ -153,24 +156,37 @@ def _open_array(reader: Reader, path: Path, key: str) -> BagFile:
     def read_beside(name: str) -> NDArray[Any]:
         with reading(f"{path}: {name}"):
             array = read(name)
-        # As a model has returned it for one slide.
+        # Some models return a batch of one slide, (1, K, 2) or (1, K).
         dimensions = 2 if name == COORDINATES else 1
         is_batch_of_one = array.ndim > dimensions and array.shape[0] == 1
         return array[0] if is_batch_of_one else array
 
     with reader(path) as arrays:
         chosen = "" if "" in arrays else _choose_array(key, list(arrays))
-        array = arrays[chosen]
-        shape = tuple(array.shape if hasattr(array, "shape") else array.get_shape())
-        dtype = array.dtype if hasattr(array, "dtype") else array[:1].dtype
+        shape, dtype = _shape_and_type(arrays[chosen])
         beside = [name for name in (COORDINATES, CLASSES) if name in arrays]
     return BagFile(
         shape=shape,
-        dtype=dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch."),
+        dtype=dtype,
         read=partial(read, chosen),
         mapped=reader is _npy,
         named={name: partial(read_beside, name) for name in beside},
     )
+
+
+def _shape_and_type(array: Any) -> tuple[tuple[int, ...], str]:
+    """Return the shape of an array, a tensor or a slice of safetensors, and the name of its type."""
+    if hasattr(array, "get_shape"):
+        # A slice of safetensors names its type in another way: the tensor of one row is asked.
+        return tuple(array.get_shape()), _type_name(array[:1].dtype)
+    return tuple(array.shape), _type_name(array.dtype)
+
+
+def _type_name(dtype: Any) -> str:
+    """Return the name of a type of numpy or torch, as `BagFile.dtype` has it."""
+    if isinstance(dtype, np.dtype):
+        return dtype.str
+    return str(dtype).removeprefix("torch.")
 
 
 def _as_numpy(array: Any) -> NDArray[Any]:
@@ -188,7 +204,7 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
     """Return a file whose array is `what`, such as frames, by features. ValueError: it is not."""
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
-    # As a model has returned it for one slide.
+    # Some models return a batch of one slide, (1, K, D).
     is_batch_of_one = len(file.shape) == 3 and file.shape[0] == 1
     if is_batch_of_one:
         read = file.read
@@ -203,7 +219,7 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
 def _wave_frames(
     count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions
 ) -> BagFile:
-    """Return the frames of a waveform with so many samples, at a rate a second."""
+    """Return the frames of a waveform with `count` samples, `rate` of them a second."""
     if not count:
         raise ValueError("it is empty")
     import torch
@@ -281,6 +297,7 @@ def _torch(path: Path) -> Iterator[Arrays]:
         raise ValueError(
             "it holds more than tensors, or is damaged; only tensors are read (weights_only)"
         ) from None
+    # Dictionaries may hold others: a tensor is named by all keys that lead to it, with "/" in between.
     tensors: dict[str, Any] = {}
     values = [("", content)]
     while values:
@@ -334,12 +351,12 @@ def _choose_array(key: str, names: list[str]) -> str:
 
 def _may_be_features(name: str) -> bool:
     """Return whether an array may hold features by its name. The last word that says something decides."""
-    telling = [word for word in words_of(name) if word in _FEATURES | _OTHERS]
+    telling = [word for word in words_of(name) if word in _FEATURES | _OTHER_ARRAYS]
     return not telling or telling[-1] in _FEATURES
 
 
 def _groups_of(names: list[str]) -> list[str]:
-    """Return the groups of a file that has an array of one name in every group, such as a group a slide; else none."""
+    """Return the groups of a file with one array in each, all of one name, such as a group a slide; else none."""
     groups = [name.rpartition("/")[0] for name in names]
     last = {name.rpartition("/")[2] for name in names}
     are_different = len(set(groups)) == len(groups)

@@ -13,9 +13,10 @@ from milbench.data.annotations import Annotation, MarkForm, Marks, check_complet
 from milbench.data.column_words import is_group_name, is_id_name
 from milbench.data.group_columns import MISSING, is_shared_and_unsplit
 from milbench.data.label_cells import class_name
+from milbench.data.label_sets import TableLabels, read_labels
 from milbench.data.name_lists import set_text, unknown_class
 from milbench.data.split_parts import PARTS, SPLITS
-from milbench.data.table import LabelSets, Table
+from milbench.data.table import Table
 from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError, hint
 
@@ -28,16 +29,16 @@ class Bagged:
     codes: NDArray[np.int64]
     """(N,), the number of the bag of every row."""
     names: list[str]
-    """Of the bags, in the order of their first rows."""
+    """The names of the bags, in the order of their first rows."""
 
     @property
-    def first(self) -> NDArray[np.int64]:
+    def first_rows(self) -> NDArray[np.int64]:
         """(B,), the first row of every bag."""
         return np.unique(self.codes, return_index=True)[1]
 
     def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
         """Raise UsageError where two rows of a bag have different values (N, C); `text` says what a row has."""
-        first_row_of_bag = self.first[self.codes]
+        first_row_of_bag = self.first_rows[self.codes]
         is_different = (values != values[first_row_of_bag]).any(axis=1)
         if is_different.any():
             row = int(is_different.argmax())
@@ -49,9 +50,9 @@ class Bagged:
                 f"{self.table.place(row)}: {differing}; expected the same in all rows of a bag"
             )
 
-    def labels(self, options: TableOptions) -> LabelSets:
+    def labels(self, options: TableOptions) -> TableLabels:
         """Return the label sets of the bags."""
-        of_rows = self.table.label_sets(options)
+        of_rows = read_labels(self.table, options)
         sets = of_rows.sets
         names = np.array(of_rows.names, object)
         if not len(names):
@@ -59,16 +60,19 @@ class Bagged:
                 f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
             )
         self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
-        nothing = {label: rows[self.first] for label, rows in of_rows.nothing.items()}
-        return of_rows._replace(sets=sets[self.first], nothing=nothing)
+        nothing = {label: rows[self.first_rows] for label, rows in of_rows.nothing.items()}
+        return of_rows._replace(sets=sets[self.first_rows], nothing=nothing)
 
     def values(self, name: str, usual: str) -> list[str] | None:
-        """Return a column's value for every bag, None where there is none of the `usual` name."""
+        """Return the value of a column for every bag.
+
+        None where the column is not there, unless its name was given: then it is an error that it is missing.
+        """
         if name == usual and name not in self.table.frame:
             return None
         texts = self.table.filled(name, f"the {usual} of a bag", f"the {usual} of the bag")
         self._check_alike(texts.codes[:, None], name, lambda row: repr(texts[row]))
-        return texts[self.first].tolist()
+        return texts[self.first_rows].tolist()
 
     def split(self, column: str) -> list[str] | None:
         """Return the part of every bag from a column, None for no such column."""
@@ -93,14 +97,20 @@ class Bagged:
     def split_column(self, names: Sequence[str]) -> str:
         """Return the first column that can be taken for a split, "" for none."""
         for name in names:
-            texts = {text.casefold() for text in self._texts_or_none(name)}
-            if len(texts) > 1 and texts <= PARTS.keys():
-                try:
-                    self.split(name)
-                except UsageError:
-                    continue
+            if self._is_split_column(name):
                 return name
         return ""
+
+    def _is_split_column(self, name: str) -> bool:
+        """Return whether a column has several parts of a split in it, and can be read as one."""
+        texts = {text.casefold() for text in self._texts_or_none(name)}
+        if len(texts) < 2 or not texts <= PARTS.keys():
+            return False
+        try:
+            self.split(name)
+        except UsageError:
+            return False
+        return True
 
     def _texts_or_none(self, name: str) -> list[str]:
         """Return the different texts of a column, none of a column of lists or objects."""
@@ -122,7 +132,7 @@ class Bagged:
                 continue
             values = self._numbered(name)
             if is_shared_and_unsplit(values, self.codes):
-                shared[name] = values[self.first].tolist()
+                shared[name] = values[self.first_rows].tolist()
         return shared
 
     def _numbered(self, name: str) -> NDArray[np.int64]:
@@ -166,7 +176,7 @@ class Bagged:
             )
         return classes
 
-    def marks(self, column: str, labels: LabelSets, form: MarkForm) -> Marks | None:
+    def marks(self, column: str, labels: TableLabels, form: MarkForm) -> Marks | None:
         """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
 
         Marks of labels that mean no class are left out.
@@ -185,7 +195,9 @@ class Bagged:
 
     def mark_rows(self, marks: Marks) -> list[list[int]]:
         """Return the row of each mark: here all marks of a bag are in its own row."""
-        return [[int(row)] * len(of_bag) for row, of_bag in zip(self.first, marks, strict=True)]
+        return [
+            [int(row)] * len(of_bag) for row, of_bag in zip(self.first_rows, marks, strict=True)
+        ]
 
 
 def take_rows(table: Table, column: str, kind: str) -> Bagged:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,29 +33,29 @@ class BagStore:
     offsets: NDArray[np.int64]
     """(B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1."""
     means: NDArray[np.float64]
-    """(B, D), of each bag."""
+    """(B, D), the mean of each feature in each bag."""
     squares: NDArray[np.float64]
     """(B, D), the sums of squared distances from these means."""
     digests: NDArray[np.uint8]
-    """(B, 32), SHA-256, equal for bags of equal content."""
+    """(B, 32), the SHA-256 of the content of each bag."""
     packed: NDArray[Any] | None = None
     """(N, ...), the instances; None where they are in files."""
     files: Sequence[Path] = ()
-    """Of the bags, mapped where they lie."""
+    """The file of each bag, mapped where it lies."""
     dtype: str = "float32"
-    """Of the numbers, a name of numpy's or "bfloat16"."""
+    """The type of the stored numbers, by its name in numpy or "bfloat16"."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(B,)."""
+        """(B,), how many instances each bag has."""
         return np.diff(self.offsets)
 
     @property
     def width(self) -> int:
-        """D."""
+        """D, the number of features."""
         return int(self.means.shape[1])
 
     def __getitem__(self, bag: int) -> NDArray[Any]:
@@ -86,7 +86,8 @@ class BagStore:
     def ends(self) -> NDArray[np.float32]:
         """Return (4, D), smallest, second, second largest and largest value of each feature.
 
-        Values are counted once each. Where there is no second one, it is infinite.
+        Equal values count once. A feature with a single value has inf as the second smallest, and -inf as the second
+        largest.
         """
         lows = np.full((2, self.width), np.inf, np.float32)
         negated_highs = np.full((2, self.width), np.inf, np.float32)
@@ -107,9 +108,10 @@ class BagStore:
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
-        all_in_one = np.zeros(1, np.int64)
+        # All bags are parts of one.
+        starts = np.zeros(1, np.int64)
         counts, means, squares = _merge_moments(
-            self.sizes[bags], self.means[bags], self.squares[bags], all_in_one
+            self.sizes[bags], self.means[bags], self.squares[bags], starts
         )
         return means[0], np.sqrt(squares[0] / counts[0])
 
@@ -141,10 +143,16 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def scan(
-    rows: NDArray[Any], starts: NDArray[np.int64], dtype: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
-    """Return `means`, `squares` and `digests`, see `BagStore`, of bags that start at `starts` (n,) in (K, D)."""
+class Scan(NamedTuple):
+    """What one reading of some bags finds, as in `BagStore`."""
+
+    means: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    digests: NDArray[np.uint8]
+
+
+def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
+    """Return what is found in bags that start at `starts` (n,) in `rows` (K, D), reading them in blocks."""
     count, width = rows.shape
     rows_a_block = max(1, BLOCK // width)
     cuts = _cut_into_pieces(starts, count, rows_a_block)
@@ -168,8 +176,9 @@ def scan(
     if pieces > len(starts):
         first_pieces = np.flatnonzero(begins_bag)
         _, means, squares = _merge_moments(np.diff(cuts), means, squares, first_pieces)
-    digests = b"".join(one.digest() for one in hashes)
-    return means, squares, np.frombuffer(digests, np.uint8).reshape(-1, _DIGEST_BYTES)
+    joined = b"".join(one.digest() for one in hashes)
+    digests = np.frombuffer(joined, np.uint8).reshape(-1, _DIGEST_BYTES)
+    return Scan(means, squares, digests)
 
 
 def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -> NDArray[np.int64]:
@@ -178,10 +187,12 @@ def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -
     A piece is a bag that fits into a block, or a part of a larger bag.
     """
     cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
+    # A single bag is cut at every block. Among several bags only the large ones are cut inside.
     if len(starts) > 1:
         sizes = np.diff(np.append(starts, count))
-        is_in_large_bag = np.repeat(sizes > rows_a_block, sizes)
-        cuts = np.union1d(starts, cuts[is_in_large_bag[cuts]])
+        is_row_of_large_bag = np.repeat(sizes > rows_a_block, sizes)
+        cuts_in_large_bags = cuts[is_row_of_large_bag[cuts]]
+        cuts = np.union1d(starts, cuts_in_large_bags)
     return np.append(cuts, count)
 
 
@@ -192,7 +203,7 @@ def _update_hashes(
     sizes: NDArray[np.int64],
     begins_bag: NDArray[np.bool_],
 ) -> None:
-    """Hash the pieces of a block: each goes on with the hash of the last bag, unless it begins another bag."""
+    """Add the pieces of a block to `hashes`, one a bag: a piece that begins a bag begins a hash, too."""
     pieces = zip(starts.tolist(), sizes.tolist(), begins_bag.tolist(), strict=True)
     for start, size, is_first in pieces:
         if is_first:
@@ -232,18 +243,18 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
     """Scan bags, and write their instances to instances.npy unless all files are of one type and can stay mapped."""
     dtype = _common_dtype(files)
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
-    stay = all(file.mapped and file.dtype == dtype for file in files)
+    all_stay = all(file.mapped and file.dtype == dtype for file in files)
     offsets = _bag_offsets(files)
 
-    def read(file: BagFile) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
+    def read(file: BagFile) -> tuple[Scan, NDArray[Any] | None]:
         array = _read_as(file, dtype, stored)
         scanned = scan(_as_rows(array), file.starts, dtype)
-        if stay:
+        if all_stay:
             return scanned, None
         return scanned, np.ascontiguousarray(array, stored)
 
     names = [file.name for file in files]
-    scans: list[tuple[NDArray[Any], ...]] = []
+    scans: list[Scan] = []
     packed = folder / "instances.npy"
     with packed.open("wb") as out:
         write_header(out, stored, (int(offsets[-1]), *files[0].shape[1:]))
@@ -251,10 +262,15 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
             scans.append(scanned)
             if array is not None:
                 out.write(array.data)
-    if stay:
+    if all_stay:
         packed.unlink()
-    means, squares, digests = map(np.concatenate, zip(*scans, strict=True))
-    return BagStore(offsets, means, squares, digests, dtype=dtype)
+    return BagStore(
+        offsets,
+        means=np.concatenate([scanned.means for scanned in scans]),
+        squares=np.concatenate([scanned.squares for scanned in scans]),
+        digests=np.concatenate([scanned.digests for scanned in scans]),
+        dtype=dtype,
+    )
 
 
 def _common_dtype(files: Sequence[BagFile]) -> str:
@@ -296,10 +312,11 @@ def _as_rows(array: NDArray[Any]) -> NDArray[Any]:
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return means (n, D) and sums of squared distances from them of the pieces of a block, which is changed."""
+    """Return means (n, D) of the n pieces in `values` (K, D), and sums of squared distances; `values` are changed."""
     # Infinite numbers give nan here; the checks name them.
     with np.errstate(invalid="ignore"):
         if len(starts) == 1:
+            # For a single piece this is several times faster than below.
             means = values.mean(axis=0, keepdims=True)
             values -= means
             return means, np.einsum("ij,ij->j", values, values)[None]
@@ -315,12 +332,15 @@ def _merge_moments(
     squares: NDArray[np.float64],
     starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Merge moments of parts from `starts` (T. Chan, G. Golub, R. LeVeque, The American Statistician 1983)."""
+    """Merge the moments of parts of bags, which begin at the parts `starts`; return counts, means and squares of bags.
+
+    By T. Chan, G. Golub, R. LeVeque, The American Statistician, 1983.
+    """
     weights = counts[:, None].astype(np.float64)
     totals = np.add.reduceat(counts, starts)
     merged = np.add.reduceat(weights * means, starts) / totals[:, None]
     parts_of_each = np.diff(np.append(starts, len(counts)))
     # Means of infinite numbers are infinite, and their difference is nan.
     with np.errstate(invalid="ignore"):
-        apart = means - np.repeat(merged, parts_of_each, axis=0)
-    return totals, merged, np.add.reduceat(squares + weights * apart**2, starts)
+        distances = means - np.repeat(merged, parts_of_each, axis=0)
+    return totals, merged, np.add.reduceat(squares + weights * distances**2, starts)

@@ -27,13 +27,13 @@ _ROUNDING = 1e-6
 
 
 def are_numbers(values: Sequence[object], count: int) -> bool:
-    """Return whether values are so many numbers, each of which may be a place in an image or a recording."""
+    """Return whether values are `count` numbers, each of which may be a place in an image or a recording."""
     if len(values) != count:
         return False
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        # This is not true of NaN either.
+        # NaN is near nothing.
         is_near = abs(value) < FARTHEST
         if not is_near:
             return False

@@ -60,18 +60,13 @@ class Part(NamedTuple):
         return sorted(file for file in path.rglob("*") if file.is_file())
 
     def problem(self, root: Path, *, remembered: bool = False) -> str:
-        """Describe the fault of this part, "" for none; `remembered`: read it once until it changes."""
+        """Describe the fault of this part, "" for none; `remembered`: do not read it again until it changes."""
         path = root / self.path
         try:
             expected = self.expected(root)
             if not expected:
                 return ""
-            if self.contents or path.is_dir():
-                kind = "SHA-256"
-                read = partial(self.contents or folder_digest, path)
-            else:
-                kind = "MD5"
-                read = partial(digests.read_digest, path, "md5")
+            kind, read = self._reader(path)
             found = digests.remembered(kind, self.files(root), read) if remembered else read()
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
@@ -82,6 +77,12 @@ class Part(NamedTuple):
         if found == expected:
             return ""
         return f"{path} is damaged: expected {kind} {expected}, found {found}"
+
+    def _reader(self, path: Path) -> tuple[str, Callable[[], str]]:
+        """Return the kind of the digest of this part, which is at `path`, and what reads the part and computes it."""
+        if self.contents or path.is_dir():
+            return "SHA-256", partial(self.contents or folder_digest, path)
+        return "MD5", partial(digests.read_digest, path, "md5")
 
     def is_complete(self, root: Path) -> bool:
         """Return whether it is there, and not damaged as far as is known."""
@@ -271,7 +272,10 @@ def how_to_get(name: str, place: object, alternative: str) -> str:
 
 @contextmanager
 def downloads(allowed: bool) -> Iterator[None]:
-    """Let `check_dataset` download for the block or not: then missing files count as those that it would fetch."""
+    """Say whether `check_dataset` may download within the block.
+
+    If it may not, files that are missing are taken to be those that it would fetch.
+    """
     token = _downloads.set(allowed)
     try:
         yield
@@ -292,14 +296,13 @@ def check_dataset(
     """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
 
     With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a damaged file is an
-    error; it is not replaced, as it may be the user's own.
+    error; it is not replaced, as it may be the user's own. `instead` is the end of a message where files are missing.
     """
     root = data_dir(given)
     dataset = DATASETS[name]
     if any_data:
-        return (
-            f"non-canonical {title}, sha256 {_digest_of_any(dataset, title, root, load, instead)}"
-        )
+        digest = _digest_of_any(dataset, title, root, load, instead)
+        return f"non-canonical {title}, sha256 {digest}"
     problems = dataset.problems(root, remembered=True)
     if problems:
         raise UsageError(f"{problems[0]}; `milbench data fetch {name}` replaces it")

@@ -22,9 +22,9 @@ _NOTHING = {
 }  # fmt: skip
 """Labels that stand for no class in the files of many programs, in lower case and with spaces between words."""
 _RARE_MARKS = ",;|"
-"""Marks between classes that are rare in names."""
-_COMMON_MARKS = (",", "|", ";", "/", "+", "&")
-"""Marks between classes, those that are rare in names first."""
+"""Marks that are rare in names, so that they probably stand between classes."""
+_USUAL_MARKS = (",", "|", ";", "/", "+", "&")
+"""Marks that often stand between classes: those that are rare in names first, then others."""
 _FEWEST_NUMBERS = 10
 """Of fewer classes that are numbers there is no warning: they may well be grades."""
 _MOST_CLASSES = 4
@@ -114,13 +114,15 @@ def _classes_like_several(bags: OwnBags, options: TableOptions) -> Iterator[Find
     """Yield findings for labels that seem to be lists, or classes with another separator between them."""
     lists = [text for text in bags.label_texts if _LIST.fullmatch(text)]
     if lists and options.separator != LIST:
-        yield _several(bags, options, LIST, lists)
+        yield _several_in_one(bags, options, LIST, lists)
         return
     for separator, names in _unseparated_classes(bags.class_names).items():
-        yield _several(bags, options, separator.strip(), names)
+        yield _several_in_one(bags, options, separator.strip(), names)
 
 
-def _several(bags: OwnBags, options: TableOptions, separator: str, texts: Sequence[str]) -> Finding:
+def _several_in_one(
+    bags: OwnBags, options: TableOptions, separator: str, texts: Sequence[str]
+) -> Finding:
     """Return the finding of texts that may be several classes, with an option if it takes all labels apart."""
     detail = f"{abbreviate([*map(repr, texts)], 3)} may be several classes"
     setting = ""
@@ -133,7 +135,10 @@ def _several(bags: OwnBags, options: TableOptions, separator: str, texts: Sequen
 
 
 def _takes_apart(bags: OwnBags, options: TableOptions, separator: str) -> bool:
-    """Return whether all labels of the table are read by another separator, and none has the present one in it."""
+    """Return whether another separator reads all labels of the table.
+
+    It does not where a class would then have the present separator in its name.
+    """
     classes = set[str]()
     for text in bags.label_texts:
         try:
@@ -153,8 +158,8 @@ def _unseparated_classes(names: Sequence[str]) -> dict[str, list[str]]:
     """Return separator -> the classes that seem to be several ones with it between them."""
     found: dict[str, list[str]] = {}
     left = list(names)
-    others = set(re.findall(r"\W|_", "".join(names))) - set(_COMMON_MARKS) - {" "}
-    for separator in [*_COMMON_MARKS, *sorted(others), " "]:
+    others = set(re.findall(r"\W|_", "".join(names))) - set(_USUAL_MARKS) - {" "}
+    for separator in [*_USUAL_MARKS, *sorted(others), " "]:
         joined = _joined_by(separator, left)
         if joined:
             found[separator] = joined
@@ -169,19 +174,24 @@ def _joined_by(separator: str, names: Sequence[str]) -> list[str]:
         if separator in name:
             stripped = [part.strip() for part in name.split(separator)]
             parts[name] = [part for part in stripped if part]
-    # Commas, bars and semicolons are rare in names; other marks count where all parts are classes.
-    is_rare_in_names = separator in _RARE_MARKS
-    classes = set(names)
-    if is_rare_in_names:
-        counts = Counter(part for several in parts.values() for part in set(several))
-        classes |= {part for part, count in counts.items() if count > 1}
+    # A mark that names may have, such as a slash, stands between classes where all parts are classes by themselves.
+    if separator not in _RARE_MARKS:
+        return [name for name, several in parts.items() if _are_several(several, set(names))]
+    # For a comma it is enough that one part is a class, or that each is one or is a part of several names.
+    counts = Counter(part for several in parts.values() for part in set(several))
+    repeated = {part for part, count in counts.items() if count > 1}
+    classes = repeated.union(names)
     joined = []
     for name, several in parts.items():
-        all_are_classes = len(several) > 1 and classes.issuperset(several)
-        one_is_class = is_rare_in_names and not set(names).isdisjoint(several)
-        if all_are_classes or one_is_class:
+        has_class = not set(names).isdisjoint(several)
+        if has_class or _are_several(several, classes):
             joined.append(name)
     return joined
+
+
+def _are_several(parts: Sequence[str], classes: set[str]) -> bool:
+    """Return whether there are at least two parts, all of which are classes."""
+    return len(parts) > 1 and classes.issuperset(parts)
 
 
 def id_like_classes(bags: OwnBags) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ _GROUPS = {
 }  # fmt: skip
 """Words for what several bags may share."""
 _IDS = {"id", "ids", "uid", "idx"}
-_NUMBERS = {"number", "no", "nr", "code", "name", "barcode"}
-"""Words that stand beside one of these, as in patient_no."""
+_BESIDE_GROUPS = {"number", "no", "nr", "code", "name", "barcode"}
+"""Words that stand beside one of `_GROUPS`, as in patient_no."""
 
 
 def words_of(name: str) -> list[str]:
@@ -21,7 +21,7 @@ def words_of(name: str) -> list[str]:
 def is_group_name(name: str) -> bool:
     """Return whether a column is named like what bags share, such as case_id or patient."""
     words = set(words_of(name))
-    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | _NUMBERS
+    return bool(words & _GROUPS) and words <= _GROUPS | _IDS | _BESIDE_GROUPS
 
 
 def is_id_name(name: str) -> bool:

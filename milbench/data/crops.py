@@ -72,8 +72,9 @@ def window(
 ) -> Window:
     """Return the part of a picture that a crop shows: a square around all boxes, clipped, but never empty.
 
-    The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` a box is
-    clipped to the picture before, and its extent is the number of its last pixel less that of its first, one less.
+    The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` boxes are
+    clipped to the picture first, and a box from its first pixel to its last one counts as one pixel shorter: its
+    extent is the difference of the numbers of these pixels.
     """
     if protocol == "paper":
         return _published_window(record, width, height, variant)
@@ -86,14 +87,14 @@ def window(
     y = (top + bottom) / 2
     shown_left = max(round(x - half), 0)
     shown_top = max(round(y - half), 0)
-    # Boxes of less than a pixel would else leave nothing to show.
+    # Boxes of less than a pixel would leave nothing to show.
     shown_right = max(min(round(x + half), width), shown_left + 1)
     shown_bottom = max(min(round(y + half), height), shown_top + 1)
     return shown_left, shown_top, shown_right, shown_bottom
 
 
 def _published_window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
-    """Return the window by the published convention. Pixels are numbered from 1 here, and the last one is shown."""
+    """Return the window by the published convention, which numbers pixels from 1 and shows the last one, too."""
     boxes = corners(record)
     # Each array below has a number for x, and one for y.
     size = np.array([width, height])

@@ -6,6 +6,7 @@ column of references to one number for each digit, or that number itself where a
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,17 +65,29 @@ def _record(file: Any, name: Any, group: Any, where: str) -> Record:
         raise UsageError(f"{where} names {text!r}, which is no plain name of a PNG file")
     fields = h5r.dereference(group, file)
     columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
-    # A column for each digit; without digits, or with fields for different numbers of digits, no record is right.
-    has_one_length = len({len(column) for column in columns}) == 1
-    values = np.array(columns, np.float64) if has_one_length else np.empty((len(FIELDS), 0))
-    labels = values[0]
-    boxes = values[1:].T
-    if not (values.size and _are_digits(labels) and _are_boxes(boxes)):
+    digits = _labels_and_boxes(columns)
+    if digits is None:
         got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
         expected = f"a label from 1 to {ZERO} and a box with width and height, at most {FARTHEST:,} pixels away"
         raise UsageError(f"{where} ({text}) has {got}, expected {expected}, for each digit")
+    labels, boxes = digits
     classes = tuple(int(label) % ZERO for label in labels)
     return Record(text, classes, boxes)
+
+
+def _labels_and_boxes(
+    columns: Sequence[NDArray[Any]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the labels (n,) and boxes (n, 4) of n digits from columns of `FIELDS`; None for anything else."""
+    lengths = {len(column) for column in columns}
+    if len(lengths) != 1 or lengths == {0}:
+        return None
+    values = np.array(columns, np.float64)
+    labels = values[0]
+    boxes = values[1:].T
+    if _are_digits(labels) and _are_boxes(boxes):
+        return labels, boxes
+    return None
 
 
 def _are_digits(labels: NDArray[np.float64]) -> bool:
@@ -82,7 +95,7 @@ def _are_digits(labels: NDArray[np.float64]) -> bool:
 
 
 def _are_boxes(boxes: NDArray[np.float64]) -> bool:
-    """Return whether numbers (n, 4) are near, and have width and height; nan is neither."""
+    """Return whether boxes (n, 4) are not too far away, and have width and height. No number may be nan."""
     is_near = np.abs(boxes) <= FARTHEST
     has_extent = boxes[:, 2:] > 0
     return bool(is_near.all() and has_extent.all())

@@ -10,17 +10,17 @@ from milbench.data.findings import Finding, list_names
 from milbench.data.name_lists import abbreviate
 from milbench.data.own_bags import OwnBags
 from milbench.data.table_files import column_names, is_text
-from milbench.data.table_options import FeatureOptions, leave_out
+from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
-"""A value is far from all others if its distance from the nearest is so many times what they span."""
+"""A value is far from all others if its distance from the nearest one is more than this times what they span."""
 _LEAST_CODE = 999
 """From this size on a single value far from all others may be a code for a missing value."""
 _MOST_FAR_VALUES = 4
 """Of more values far from all others only the number is said."""
-_FEWEST = 10
-"""With fewer other values there is no warning that rests on them."""
+_FEWEST_OTHERS = 10
+"""A value is not called far from all others where there are fewer others."""
 _NO_FEATURES = {"index", "class", "target", "fold", "y"}
 """Names of columns that hold labels or numbers of rows."""
 _NO_FEATURE_WORDS = {"label", "labels", "coord", "coords", "coordinate", "coordinates"}
@@ -89,7 +89,7 @@ def odd_features(
     """Yield a finding for features with names of ids, labels or places. Columns of groups are reported elsewhere."""
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
-        remedy = _leave_out(bags, options, odd)
+        remedy = _how_to_leave_out(bags, options, odd)
         what = f"features that read like ids, labels or places{remedy}"
         yield from list_names("warning", what, odd)
 
@@ -116,13 +116,13 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
             names.append(name)
             texts.append(f"{name} ({unit} since 1970, {first} to {last})")
     if names:
-        remedy = _leave_out(bags, options, names)
+        remedy = _how_to_leave_out(bags, options, names)
         yield from list_names("warning", f"features that may be time stamps{remedy}", texts, 4)
 
 
-def _leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
+def _how_to_leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
     """Return the option that leaves features out, for a message; "" where none would be left, or they are of files."""
-    flag = "" if options.of_files else leave_out(options.features, names, bags.feature_names)
+    flag = "" if options.of_files else leave_out_flag(options.features, names, bags.feature_names)
     return f" ({flag} leaves them out)" if flag else ""
 
 
@@ -130,7 +130,7 @@ def far_values(bags: OwnBags) -> Iterator[Finding]:
     """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
     texts = []
     for feature, value in sorted(_far_ends(bags)):
-        text = _far_value(bags, feature, value)
+        text = _describe_far_value(bags, feature, value)
         if text:
             texts.append(text)
         # One more than are named, to say that there are more.
@@ -146,46 +146,49 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
     """Yield each feature whose smallest or largest value is far from the next one, with that value."""
     # The difference of two values of 3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
-    for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
-        span = np.where(np.isfinite(near), abs(other - near), 0)
-        is_far = (span > 0) & (abs(near - extreme) > FAR * span)
+    for extreme, nearest, opposite in ((low, next_low, high), (high, next_high, low)):
+        # What all other values span. A feature with a single value has no nearest one.
+        span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
+        is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
         for feature in np.flatnonzero(is_far).tolist():
             yield feature, float(extreme[feature])
 
 
-def _far_value(bags: OwnBags, feature: int, value: float) -> str:
-    """Return in which instances a feature has a value that is far from all others; "" where it may well be true."""
+def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
+    """Return in which instances a feature has a value far from all others; "" for one that may well be true."""
     matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
     count = int(matches.sum())
     others = len(matches) - count
     # A single value of this kind may well be true, unless it is as large as codes for missing values are.
     is_like_a_code = count > 1 or abs(value) >= _LEAST_CODE
-    if others < _FEWEST or not is_like_a_code:
+    if others < _FEWEST_OTHERS or not is_like_a_code:
         return ""
-    _, _, row = bags.place(int(matches.argmax())).rpartition(", ")
+    row = bags.short_place(int(matches.argmax()))
     name = bags.feature_names[feature]
     return f"{name} is {value:g} in {count:,} instances, the first in {row}"
 
 
 def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
-    """Yield a finding for features that are written with the mark of decimals between thousands."""
+    """Yield a finding for features that may be written with the mark of decimals between thousands.
+
+    Read as they are, such numbers have three decimals and are below 1000: 5.050 may be five thousand.
+    """
     if options.of_files or options.form.thousands or not is_text(bags.path):
         return
-    could_be = np.ones(len(bags.feature_names), bool)
+    may_have_marks = np.ones(len(bags.feature_names), bool)
     has_fraction = np.zeros(len(bags.feature_names), bool)
-    # What is read as 5.050 may be five thousand: such numbers have three decimals and are below 1000.
     for block in bags.store.blocks():
         values = np.abs(block.astype(np.float64))
         is_whole = values % 1 == 0
-        is_thousandth = np.abs(values * 1000 - np.round(values * 1000)) < _ROUNDING
-        is_written_so = is_whole | ((values > 1) & is_thousandth)
-        could_be &= ((values < 1000) & is_written_so).all(axis=0)
+        has_three_decimals = np.abs(values * 1000 - np.round(values * 1000)) < _ROUNDING
+        may_have_mark = is_whole | ((values > 1) & has_three_decimals)
+        may_have_marks &= ((values < 1000) & may_have_mark).all(axis=0)
         has_fraction |= (~is_whole).any(axis=0)
     names = list(bags.feature_names)
-    suspects = [names[number] for number in np.flatnonzero(could_be & has_fraction).tolist()]
+    suspects = [names[number] for number in np.flatnonzero(may_have_marks & has_fraction).tolist()]
     if not suspects:
         return
-    # A number of a list is no column of the file.
+    # A number of a list, such as name[0], is a feature but no column of the file.
     in_file = column_names(bags.path, options.form)
     columns = [name for name in suspects if name in in_file]
     remedies = [thousands_remedy(bags.path, options.form, column, names) for column in columns]

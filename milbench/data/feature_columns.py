@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from milbench.data.table import NAMES, Table
+from milbench.data.label_sets import label_columns
+from milbench.data.table import TEXT_COLUMNS, Table
 from milbench.data.table_files import column_names, require_columns, shown_names
 from milbench.data.table_options import (
     FEATURE_FILES,
-    LEFT_OUT,
     LIST_MARK,
     UNREAD_FILES,
     FeatureOptions,
-    listed,
+    chosen_and_left_out,
 )
 from milbench.errors import UsageError
 
@@ -36,26 +36,28 @@ def check_columns(path: Path, options: FeatureOptions) -> None:
 
 
 def feature_names(table: Table, options: FeatureOptions) -> list[str]:
-    """Return the columns that are features. Raises UsageError where there is none, or where one is no feature."""
+    """Return the columns that are features. Raises UsageError where there are none, or for one that cannot be."""
     coords = table.matching(options.coords, "of x and y")
     if len(coords) not in (0, 2):
         columns = "1 column" if len(coords) == 1 else f"{len(coords)} columns"
         raise UsageError(
             f"{table.path}: task.coords={options.coords!r} names {columns}, expected x and y"
         )
-    label_columns = table.label_columns(options.labels)
-    reserved = {*label_columns, *NAMES, options.bag, options.group, options.split}
-    parts = listed(options.features)
-    wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
-    unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]
+    reserved = {
+        *label_columns(table, options.labels),
+        *TEXT_COLUMNS,
+        options.bag,
+        options.group,
+        options.split,
+    }
+    wanted, unwanted = chosen_and_left_out(options.features)
     left_out = set(table.matching(LIST_MARK.join(unwanted), "to leave out of the features"))
-    candidates = [name for name in table.columns if name not in left_out]
     if wanted:
         names = _wanted_features(table, options, wanted, reserved)
         names = [name for name in names if name not in left_out]
     else:
-        used = {*reserved, *coords}
-        names = table.holds_numbers([name for name in candidates if name not in used])
+        used = {*reserved, *coords, *left_out}
+        names = table.holds_numbers([name for name in table.columns if name not in used])
     if not names:
         raise UsageError(
             f"{table.path} has no column of numbers for features (it has: {shown_names(table.columns)})"
@@ -70,7 +72,7 @@ def _wanted_features(
 
     A pattern skips columns of names and labels. Raises UsageError where such a column is named.
     """
-    # A table of features has no names in these columns, which other tables have.
+    # Reserved for other tables: in a table of features a user may call a feature so.
     names_or_labels = reserved - {"features", "image", "boxes"}
     for name in table.columns:
         if name in wanted and name in names_or_labels:

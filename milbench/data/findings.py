@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from milbench.data.name_lists import abbreviate
 from milbench.data.own_bags import OwnBags
-from milbench.data.table_files import row_name
+from milbench.data.table_files import short_row_name
 
 Level = Literal["fact", "warning", "fatal"]
 
@@ -32,9 +32,9 @@ def list_names(level: Level, what: str, names: Sequence[str], most: int = 8) -> 
 
 
 def names_with_rows(bags: OwnBags) -> list[str]:
-    """Return the names of bags with the first rows that name them."""
+    """Return the names of bags, each with the first row that names it."""
     names = []
     for bag, name in enumerate(bags.bags):
-        place = row_name(bags.path, bags.bag_row(bag)).rpartition(", ")[2]
-        names.append(f"{name} ({place})")
+        row = short_row_name(bags.path, bags.bag_row(bag))
+        names.append(f"{name} ({row})")
     return names

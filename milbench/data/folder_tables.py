@@ -11,7 +11,7 @@ from milbench.data.bag_files import AUDIO
 from milbench.data.marked_rows import CORNERS, TIMES
 from milbench.data.name_lists import abbreviate
 from milbench.data.split_parts import PARTS
-from milbench.data.table import read_table
+from milbench.data.table import Table, read_table
 from milbench.data.table_files import (
     USUAL,
     TableFormat,
@@ -29,6 +29,8 @@ _LABELS = (
     "y",
 )  # fmt: skip
 """Names of columns of labels, the likeliest first."""
+_FILES = ""
+"""The column of paths while a table is made: no column of a user has this name."""
 
 
 def table_of_folder(
@@ -53,7 +55,7 @@ def table_of_folder(
         frame, source = _label_by_table(tables[0], of_kind, labels, form)
     else:
         frame, source = _label_by_folders(folder, of_kind)
-    paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in frame.pop("")]
+    paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in frame.pop(_FILES)]
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
     if len(set(paths)) < len(paths):
@@ -93,15 +95,16 @@ def _files_of_one_kind(
 
 
 def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
-    """Return the files (column "") in folders of a class, with their labels, and where these are from."""
+    """Return the files in folders of a class, in the column `_FILES`, with their labels, and where these are from."""
     parts = [path.relative_to(folder).parts for path in files]
     # Such as train/cat/1.png
     are_split = all(len(names) > 2 and names[0].casefold() in PARTS for names in parts)
-    level = 1 if are_split else 0
+    depth_of_class = 1 if are_split else 0
     rows = []
     for path, names in zip(files, parts, strict=True):
-        if len(names) > 1:
-            rows.append((path, names[level]))
+        is_in_folder = len(names) > 1
+        if is_in_folder:
+            rows.append((path, names[depth_of_class]))
     if not rows:
         raise UsageError(
             f"{folder} has neither folders, one a class, nor a CSV that says the labels of its files"
@@ -111,7 +114,7 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
     source = f"the names of its folders: {named}"
     if len(rows) < len(files):
         source += f"; {len(files) - len(rows):,} files in no folder of a class are left out"
-    frame = pd.DataFrame(rows, columns=["", "labels"])
+    frame = pd.DataFrame(rows, columns=[_FILES, "labels"])
     if are_split:
         frame = frame.assign(split=[names[0] for names in parts])
     return frame, source
@@ -120,30 +123,16 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
 def _label_by_table(
     path: Path, files: list[Path], labels: str, form: TableFormat
 ) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a table whose files exist (column ""), with their labels, and where these are from."""
+    """Return the rows of a table whose files exist, with their labels, and where these are from.
+
+    The files are in the column `_FILES`.
+    """
     table = read_table(path, column_names(path, form), form)
     texts = {name: table.texts(name).tolist() for name in table.columns}
     file_column, row_files = _files_of_rows(path, files, texts, form)
     del texts[file_column]
-    frame = table.frame.drop(columns=file_column)
-    label_column = labels or _likely_labels(list(texts))
-    marks = [name for name, values in texts.items() if set(values) == {"0", "1"}]
-    if label_column:
-        table.column(label_column, "the labels")
-        source = f"the column {label_column!r}"
-        frame = frame.rename(columns={label_column: "labels"})
-    elif len(marks) > 1:
-        source = f"the columns {abbreviate(marks)} of 0 and 1"
-        sets = []
-        for row in zip(*(texts[name] for name in marks), strict=True):
-            present = [name for name, mark in zip(marks, row, strict=True) if mark == "1"]
-            sets.append(LIST_MARK.join(present))
-        frame = frame.drop(columns=marks).assign(labels=sets)
-    else:
-        raise UsageError(
-            f"{path}: which column has the labels? --labels names it (it has: {abbreviate([*texts])})"
-        )
-    frame.insert(0, "", row_files)
+    frame, source = _with_labels(table, table.frame.drop(columns=file_column), texts, labels)
+    frame.insert(0, _FILES, row_files)
     source += f" of {path}, whose column {file_column!r} names the files"
     missing = row_files.count(None)
     unnamed = len(set(files) - set(row_files))
@@ -151,7 +140,36 @@ def _label_by_table(
         source += f"; {missing:,} rows without a file are left out"
     if unnamed:
         source += f"; {unnamed:,} files without a row are left out"
-    return frame[frame[""].notna()], source
+    return frame[frame[_FILES].notna()], source
+
+
+def _with_labels(
+    table: Table, frame: pd.DataFrame, texts: dict[str, list[str]], labels: str
+) -> tuple[pd.DataFrame, str]:
+    """Return a frame whose column of labels is named `labels`, and which columns of the table it was.
+
+    Args:
+        table: for messages.
+        frame: its columns without that of files.
+        texts: the same columns as text.
+        labels: the column of labels; "": the one that is named like labels, else all columns of 0 and 1.
+    """
+    label_column = labels or _likely_labels(list(texts))
+    if label_column:
+        table.column(label_column, "the labels")
+        renamed = frame.rename(columns={label_column: "labels"})
+        return renamed, f"the column {label_column!r}"
+    indicators = [name for name, values in texts.items() if set(values) == {"0", "1"}]
+    if len(indicators) < 2:
+        raise UsageError(
+            f"{table.path}: which column has the labels? --labels names it (it has: {abbreviate([*texts])})"
+        )
+    sets = []
+    for row in zip(*(texts[name] for name in indicators), strict=True):
+        present = [name for name, value in zip(indicators, row, strict=True) if value == "1"]
+        sets.append(LIST_MARK.join(present))
+    labelled = frame.drop(columns=indicators).assign(labels=sets)
+    return labelled, f"the columns {abbreviate(indicators)} of 0 and 1"
 
 
 def _with_places(tables: list[Path], frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:

@@ -15,7 +15,7 @@ from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
 _MOST_OF_ASKED = 2
-"""A column of groups is of no use if a part of the split would be more than so many times as large as asked for."""
+"""Bags cannot be grouped by a column if a part of the split would get more than this times the bags asked for."""
 
 
 def check_groups(
@@ -62,7 +62,7 @@ def columns_to_group_by(bags: OwnBags, options: TableOptions) -> dict[str, NDArr
 def _can_be_split_by(bags: OwnBags, options: TableOptions, values: NDArray[np.int64]) -> bool:
     """Try to split bags by a column; return whether parts are about as large as asked for and share their classes.
 
-    Where most classes to test on are missing from training, the column says the labels in other words.
+    Where most classes to test on are missing from training, the column probably repeats the labels in other words.
     """
     # A bag without a value is a group of its own.
     groups = [f"v{value}" if value != MISSING else f"bag {bag}" for bag, value in enumerate(values)]

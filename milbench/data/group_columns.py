@@ -1,4 +1,4 @@
-"""Columns that say which bags belong together, such as a patient's: two predicates, each of which is one sentence."""
+"""Columns that may say which bags belong together, such as those of one patient."""
 
 from collections.abc import Sequence
 

@@ -45,7 +45,7 @@ def _mean_colour(image: Image.Image) -> int | tuple[int, ...]:
 def placement(width: int, height: int, size: int) -> tuple[int, int, int, int]:
     """Return left, top, width and height, in pixels of a square, of an image that is fitted into it."""
     scale = size / max(width, height)
-    # A very long image would else have no pixel across.
+    # A very long image would have no pixel across.
     new_width = max(round(width * scale), 1)
     new_height = max(round(height * scale), 1)
     left = (size - new_width) // 2
@@ -56,7 +56,7 @@ def placement(width: int, height: int, size: int) -> tuple[int, int, int, int]:
 def fitted_boxes(
     boxes: NDArray[np.float32], width: int, height: int, size: int
 ) -> NDArray[np.float32]:
-    """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
+    """Return boxes (M, 4) of an image, clipped to it, in pixels of the square that it is fitted into."""
     left, top, new_width, new_height = placement(width, height, size)
     # Each is for left, top, right and bottom of a box.
     image_sides = np.array([width, height, width, height])
@@ -70,7 +70,7 @@ def fitted_boxes(
 def unfit_points(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
+    """Return points of a square in pixels of the image that is fitted into it, clipped to the image."""
     left, top, new_width, new_height = placement(width, height, size)
     image_xs = (xs - left) * width / new_width
     image_ys = (ys - top) * height / new_height

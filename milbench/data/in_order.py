@@ -81,7 +81,7 @@ def prefetched(batches: Iterable[T]) -> Iterator[T]:
 
 
 def _ahead(jobs: Iterable[Callable[[], R]], threads: int) -> Iterator[R]:
-    """Yield the results of jobs in their order; so many threads compute as many results ahead."""
+    """Yield the results of jobs in their order; each thread is one result ahead."""
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for job in jobs:

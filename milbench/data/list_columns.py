@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,13 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench.data.label_cells import shown
-from milbench.data.table import NAMES, Table
-from milbench.data.table_options import LEFT_OUT, FeatureOptions, leave_out, listed
+from milbench.data.table import TEXT_COLUMNS, Table
+from milbench.data.table_options import FeatureOptions, chosen_and_left_out, leave_out_flag
 from milbench.errors import UsageError
 
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _PRINTED = re.compile(r"\[[-+.eE\d\s]*\d[-+.eE\d\s]*\]")
-"""An array as numpy prints it: numbers without commas, and points for the middle ones of a long array."""
+"""An array as numpy prints it: without commas, and with "..." in place of the middle of a long array."""
 
 
 def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
@@ -25,8 +26,8 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     Columns of names and labels are left as they are. Raises UsageError, which names the row, where two lists have other
     lengths.
     """
-    # In other tables `features` is a name; in this one it may be the column that holds the lists.
-    kept = {*NAMES, *options.texts} - {"features"}
+    # In other tables this column holds paths; here a user may call the column of lists so.
+    kept = {*TEXT_COLUMNS, *options.texts} - {"features"}
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
         may_be_feature = dtype.kind == "O" and name not in kept and _is_asked_for(name, options)
@@ -47,15 +48,20 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
 
 
 def _is_asked_for(name: str, options: FeatureOptions) -> bool:
-    """Return whether `features` names a column, or numbers of its lists, or none at all, and does not leave it out."""
-    parts = listed(options.features)
-    unwanted = [part.removeprefix(LEFT_OUT) for part in parts if part.startswith(LEFT_OUT)]
-    if name in unwanted or any(fnmatchcase(name, part) for part in unwanted):
+    """Return whether a column is among the features that are asked for; where none are named, all are."""
+    wanted, unwanted = chosen_and_left_out(options.features)
+    if _is_named(name, unwanted):
         return False
-    wanted = [part for part in parts if not part.startswith(LEFT_OUT)]
-    of_lists = [part.partition("[")[0] for part in wanted]
-    named = [*wanted, *of_lists]
-    return not wanted or name in named or any(fnmatchcase(name, part) for part in named)
+    if not wanted:
+        return True
+    # A number of a list, such as name[0], asks for the column of lists.
+    columns_of_numbers = [part.partition("[")[0] for part in wanted]
+    return _is_named(name, [*wanted, *columns_of_numbers])
+
+
+def _is_named(name: str, parts: Sequence[str]) -> bool:
+    """Return whether a column has one of these names, or matches one as a pattern."""
+    return name in parts or any(fnmatchcase(name, part) for part in parts)
 
 
 def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None:
@@ -63,17 +69,14 @@ def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None
 
     Such a column is often an embedding: if it were left out, other columns would be trained on without a word.
     """
-    for row, value in enumerate(table.frame[name]):
-        if _is_empty(value):
-            continue
-        if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):
-            flag = leave_out(options.features, [name], table.columns)
-            remedy = f"; {flag} leaves the column out" if flag else ""
-            raise UsageError(
-                f"{table.place(row)}: column {name!r} is {shown(value)}, "
-                f"expected commas between the numbers of a list, as in [0.5, 2]{remedy}"
-            )
-        return
+    row, value = _first_filled(table.frame[name])
+    if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):
+        flag = leave_out_flag(options.features, [name], table.columns)
+        remedy = f"; {flag} leaves the column out" if flag else ""
+        raise UsageError(
+            f"{table.place(row)}: column {name!r} is {shown(value)}, "
+            f"expected commas between the numbers of a list, as in [0.5, 2]{remedy}"
+        )
 
 
 def _check_numbered_names(table: Table, name: str) -> None:
@@ -87,10 +90,16 @@ def _check_numbered_names(table: Table, name: str) -> None:
 
 def _holds_lists(values: "pd.Series[Any]") -> bool:
     """Return whether the first field that is filled, and no empty list, is a list of numbers."""
-    for value in values:
+    _, value = _first_filled(values)
+    return _numbers_in(value) is not None
+
+
+def _first_filled(values: "pd.Series[Any]") -> tuple[int, Any]:
+    """Return the first row of a column whose field is filled, and no empty list, and its value; else 0 and None."""
+    for row, value in enumerate(values):
         if not _is_empty(value):
-            return _numbers_in(value) is not None
-    return False
+            return row, value
+    return 0, None
 
 
 def _is_empty(value: Any) -> bool:

@@ -57,6 +57,7 @@ def _from_record(path: Path, record: Fields) -> OwnBags:
         means=np.asarray(fields.pop("means")),
         squares=np.asarray(fields.pop("squares")),
         digests=np.asarray(fields.pop("digests")),
+        # The array that `write_files` writes, unless all instances stay in their files.
         packed=fields.pop("instances", None),
         files=[path.parent / name for name in fields.pop("files")],
         dtype=fields.pop("dtype"),

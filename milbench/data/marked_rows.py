@@ -21,7 +21,8 @@ from milbench.data.annotations import (
 )
 from milbench.data.bagged_rows import Bagged
 from milbench.data.box_forms import shown_box
-from milbench.data.table import LabelSets, Table
+from milbench.data.label_sets import TableLabels, read_labels
+from milbench.data.table import Table
 from milbench.data.table_files import shown_names
 from milbench.data.table_options import LIST_MARK, ImageOptions, SequenceOptions, listed
 from milbench.errors import UsageError
@@ -64,31 +65,46 @@ def with_columns(options: Options, table: str, columns: Sequence[str]) -> Option
     """
     if not options.rows_are_marks:
         return options
-    groups: Sequence[tuple[str, ...]]
-    if isinstance(options, SequenceOptions):
-        groups = TIMES
-        parameter = "times"
-    else:
-        groups = SIDES[options.boxes]
-        parameter = "sides"
     options = with_file_column(options, table, columns)
+    changed: dict[str, Any] = {"labels": _label_column(options, table, columns)}
+    if isinstance(options, SequenceOptions):
+        names = _number_columns("times", options.times, TIMES, table, columns)
+        changed["times"] = LIST_MARK.join(names)
+    else:
+        names = _number_columns("sides", options.sides, SIDES[options.boxes], table, columns)
+        changed["sides"] = LIST_MARK.join(names)
+    return replace(options, **changed)
+
+
+def _label_column(options: Options, table: str, columns: Sequence[str]) -> str:
+    """Return the column of labels, or the parameter as it is where it is a list or pattern of columns."""
     labels = options.labels
     is_list_or_pattern = LIST_MARK in labels or "*" in labels
-    if labels not in columns and not is_list_or_pattern:
-        labels = _known_column(options, "labels", table, columns)
-    names = listed(getattr(options, parameter))
+    if labels in columns or is_list_or_pattern:
+        return labels
+    return _known_column(options, "labels", table, columns)
+
+
+def _number_columns(
+    parameter: str,
+    given: str,
+    groups: Sequence[tuple[str, ...]],
+    table: str,
+    columns: Sequence[str],
+) -> list[str]:
+    """Return the columns of the numbers of a mark: those `given` by a parameter, or the known group of a table."""
+    names = listed(given)
     if not names:
-        names = _known_group(parameter, groups, table, columns)
+        return _known_group(parameter, groups, table, columns)
     if len(names) != len(groups[0]):
         raise UsageError(
-            f"task.{parameter}={getattr(options, parameter)!r}: expected {len(groups[0])} columns, "
-            f"{_WHAT[parameter]}, such as '{LIST_MARK.join(groups[0])}'"
+            f"task.{parameter}={given!r}: expected {len(groups[0])} columns, {_WHAT[parameter]}, "
+            f"such as '{LIST_MARK.join(groups[0])}'"
         )
     for name in names:
         if name not in columns:
             raise _not_found(f"no column {name!r}", parameter, table, columns)
-    changed: dict[str, Any] = {"labels": labels, parameter: LIST_MARK.join(names)}
-    return replace(options, **changed)
+    return names
 
 
 def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Options:
@@ -162,7 +178,7 @@ def group_by_file(table: Table, column: str, kind: str) -> "MarkedRows":
 class MarkedRows(Bagged):
     """The rows of a table in bags, each an event or a box, or a file without any."""
 
-    def labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:  # type: ignore[override]
+    def labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:  # type: ignore[override]
         """Return the label sets of the bags: the classes of their rows."""
         of_rows = self._row_labels(options)
         if not of_rows.names:
@@ -177,9 +193,9 @@ class MarkedRows(Bagged):
             np.logical_or.at(nothing[label], self.codes, has)
         return of_rows._replace(sets=sets, nothing=nothing)
 
-    def _row_labels(self, options: ImageOptions | SequenceOptions) -> LabelSets:
+    def _row_labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:
         """Return the class of each row as a label set. Raises UsageError for several, and for a file without any."""
-        of_rows = self.table.label_sets(options)
+        of_rows = read_labels(self.table, options)
         counts = of_rows.sets.sum(axis=1) + sum(has.astype(int) for has in of_rows.nothing.values())
         if (counts > 1).any():
             row = int((counts > 1).argmax())
@@ -188,23 +204,29 @@ class MarkedRows(Bagged):
                 f"{self.table.place(row)}: the label {got!r} is {counts[row]} classes, "
                 "expected one class: a row is one event or box"
             )
-        self._check_empty(counts == 0, options)
+        is_unlabelled = counts == 0
+        self._check_no_place(is_unlabelled, options)
+        self._check_single_rows(is_unlabelled)
         return of_rows
 
-    def _check_empty(
-        self, is_empty: NDArray[np.bool_], options: ImageOptions | SequenceOptions
+    def _check_no_place(
+        self, is_unlabelled: NDArray[np.bool_], options: ImageOptions | SequenceOptions
     ) -> None:
-        """Raise UsageError for a row without a label that has a place, or whose file has other rows."""
+        """Raise UsageError for a row without a label that says where something is."""
         for column in listed(options.mark_columns):
             values = self.table.texts(column)
-            is_placed = is_empty & ~np.isin(values, _EMPTY)
+            is_placed = is_unlabelled & ~np.isin(values, _EMPTY)
             if is_placed.any():
                 row = int(is_placed.argmax())
                 raise UsageError(
                     f"{self.table.place(row)}: no label, and {column!r} is {values[row]}; "
                     "expected a class, or both empty"
                 )
-        has_others = is_empty & (np.bincount(self.codes)[self.codes] > 1)
+
+    def _check_single_rows(self, is_unlabelled: NDArray[np.bool_]) -> None:
+        """Raise UsageError for a row without a label whose file has other rows."""
+        rows_of_bag = np.bincount(self.codes)
+        has_others = is_unlabelled & (rows_of_bag[self.codes] > 1)
         if has_others.any():
             row = int(has_others.argmax())
             bag = self.codes[row]
@@ -229,6 +251,7 @@ class MarkedRows(Bagged):
         classes = sets[rows].argmax(axis=1)
         columns = listed(options.mark_columns)
         numbers = self.table.exact_numbers(columns, rows)
+        # Each mark of a bag with its row: both are sorted together.
         found: list[list[tuple[Annotation, int]]] = [[] for _ in self.names]
         first_row: dict[tuple[int, Annotation], int] = {}
         for row, cls, place in zip(rows.tolist(), classes.tolist(), numbers.tolist(), strict=True):

@@ -45,11 +45,11 @@ def new_bags(
     opened = read_all(partial(open_features, key=options.key), arrays, names)
     named_bags += zip(names, opened, strict=True)
     bags: dict[str, BagFile] = {}
+    count = len(feature_names)
     for name, bag in named_bags:
         if name in bags:
             raise UsageError(f"there are two bags {name!r}: predict their files one at a time")
         bags[name] = bag
-        count = len(feature_names)
         if bag.shape[1] != count:
             trained = f"the {count} that were trained on ({abbreviate(feature_names)})"
             raise UsageError(f"bag {name!r} has {bag.shape[1]} features, expected {trained}")

@@ -9,25 +9,25 @@ from numpy.typing import NDArray
 
 from milbench.data.annotations import Annotation
 from milbench.data.bags_store import BagStore
-from milbench.data.table_files import row_name
+from milbench.data.table_files import row_name, short_row_name
 
 
 @dataclass(frozen=True, eq=False)
 class OwnBags:
-    """The B bags of a table, in the order of their first rows, with their instances; None is what is not known."""
+    """The B bags of a table, in the order of their first rows, with their N instances. None: it is not known."""
 
     path: Path
     bags: list[str]
-    """Their names."""
+    """The names of the bags."""
     labels: NDArray[np.bool_]
-    """(B, C), their label sets."""
+    """(B, C), the label sets."""
     class_names: list[str]
     store: BagStore
     _: KW_ONLY
     groups: list[str] | None = None
-    """Of the bags, such as the patient that each belongs to."""
+    """The group of each bag, such as its patient."""
     split: list[str] | None = None
-    """Of the bags, each one of SPLITS."""
+    """The part of the split that each bag is in, one of SPLITS."""
     ignored: Sequence[str] = ()
     """Columns that are not used."""
     shared_columns: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -39,25 +39,25 @@ class OwnBags:
     nothing: Mapping[str, int] = field(default_factory=dict)
     """The labels that mean no class, with the number of bags that have each."""
     marks: list[list[Annotation]] | None = None
-    """Of images, boxes in pixels; of sequences, events as they begin."""
+    """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts."""
     bag_rows: NDArray[np.int64] | None = None
     """(B,), the first row of the table that names each bag."""
     mark_rows: list[list[int]] | None = None
     """The row of the table that each mark is in."""
     digest: str = ""
-    """Of names, labels, instances and annotations, independent of the format of the files."""
+    """SHA-256 of names, labels, instances and annotations, independent of the format of the files."""
     feature_names: Sequence[str] = ()
-    """Of tables of features."""
+    """The names of the features, none for images and sequences."""
     rows: NDArray[np.int64] | None = None
-    """(N,) of the table, from which instances come; None: the rows are the bags."""
+    """(N,), the row of the table that each instance comes from; None: each row is a bag."""
     instance_classes: NDArray[np.int64] | None = None
-    """(N,), C for background."""
+    """(N,), the class of each instance, C for background."""
     coords: NDArray[np.float32] | None = None
     """(N, 2), x and y of each instance."""
     sizes: NDArray[np.int32] | None = None
-    """(B, 2), width and height of images before they were fitted into squares."""
+    """(B, 2), width and height of each image before it was fitted into a square."""
     kind: str = ""
-    """Of all files, such as "a waveform of 16000 samples a second"."""
+    """What each file holds, such as "a waveform of 16000 samples a second", where bags are sequences."""
     frames_per_second: float = 0.0
 
     def __len__(self) -> int:
@@ -74,10 +74,18 @@ class OwnBags:
 
     def place(self, instance: int) -> str:
         """Return how a message names the row of the table that an instance comes from."""
+        return row_name(self.path, self._row_of(instance))
+
+    def short_place(self, instance: int) -> str:
+        """Return how a message on the table names the row that an instance comes from."""
+        return short_row_name(self.path, self._row_of(instance))
+
+    def _row_of(self, instance: int) -> int:
+        """Return the row of the table that an instance comes from."""
         if self.rows is not None:
-            return row_name(self.path, int(self.rows[instance]))
+            return int(self.rows[instance])
         bag = int(np.searchsorted(self.store.offsets, instance, side="right")) - 1
-        return row_name(self.path, self.bag_row(bag))
+        return self.bag_row(bag)
 
     def bag_row(self, bag: int) -> int:
         """Return the first row of the table that names a bag."""

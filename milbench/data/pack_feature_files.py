@@ -38,7 +38,7 @@ def pack_feature_files(
     names = feature_files(bags, options)
     declare(names)
     files = open_all(partial(open_features, key=options.key), table.path, names)
-    store = replace(write_files(folder, files), files=[*map(Path, names)])
+    store = replace(write_files(folder, files), files=[Path(name) for name in names])
     return OwnBags(
         **annotated,
         store=store,
@@ -80,21 +80,32 @@ def _classes_in_files(
 def _classes_in(
     file: BagFile, class_names: list[str], nothing: Collection[str], has: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
-    classes = file.named[CLASSES]()
-    count = len(class_names)
-    if classes.dtype.kind not in "iu":
-        number_of = {name: number for number, name in enumerate(class_names)}
-        number_of |= dict.fromkeys(["", *nothing], -1)
-        stranger = count + 1
-        numbers = []
-        for value in classes.ravel().tolist():
-            text = value.decode() if isinstance(value, bytes) else str(value)
-            numbers.append(number_of.get(class_name(text), stranger))
-        classes = np.array(numbers)
-    classes = np.where(classes == -1, count, classes.astype(np.int64).ravel())
-    is_one_each = classes.shape == file.shape[:1]
-    if not is_one_each or classes.min() < 0 or classes.max() > count or not has[classes].all():
+    """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background.
+
+    Raises UsageError unless each instance has one that the bag may have by `has` (C + 1,).
+    """
+    values = file.named[CLASSES]()
+    background = len(class_names)
+    if values.dtype.kind not in "iu":
+        values = _numbers_of_names(values, class_names, nothing)
+    classes = np.where(values == -1, background, values.astype(np.int64).ravel())
+    has_one_each = classes.shape == file.shape[:1]
+    are_known = has_one_each and classes.min() >= 0 and classes.max() <= background
+    if not are_known or not has[classes].all():
         expected = f"one of the bag's {set_text(class_names)} or background an instance"
         raise UsageError(f"{file.name}: {CLASSES} are not {expected}")
     return classes
+
+
+def _numbers_of_names(
+    values: NDArray[Any], class_names: list[str], nothing: Collection[str]
+) -> NDArray[np.int64]:
+    """Return the numbers (K,) of classes that are named: -1 for background, C + 1 for a name that is unknown."""
+    unknown = len(class_names) + 1
+    number_of = {name: number for number, name in enumerate(class_names)}
+    number_of |= dict.fromkeys(["", *nothing], -1)
+    numbers = []
+    for value in values.ravel().tolist():
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        numbers.append(number_of.get(class_name(text), unknown))
+    return np.array(numbers)

@@ -16,7 +16,7 @@ from milbench.data.in_order import prefetched
 from milbench.data.list_columns import with_lists_as_columns
 from milbench.data.own_bags import OwnBags
 from milbench.data.pack_feature_files import pack_feature_files
-from milbench.data.table import NAMES, Table, read_table
+from milbench.data.table import TEXT_COLUMNS, Table, read_table
 from milbench.data.table_files import read_chunks
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
@@ -30,9 +30,9 @@ def pack_features(
     if options.of_files:
         table = read_table(path, options.texts, options.form)
         return pack_feature_files(folder, table, options, declare)
-    in_rows = folder / "rows_of_table.npy"
-    names, table = _write_rows(in_rows, path, options)
-    features = np.load(in_rows, mmap_mode="r", allow_pickle=False)
+    rows_file = folder / "rows_of_table.npy"
+    names, table = _write_rows(rows_file, path, options)
+    features = np.load(rows_file, mmap_mode="r", allow_pickle=False)
     bags = group_rows(table, options.bag)
     coords = table.matching(options.coords, "of x and y")
     annotated = annotate(bags, options, {options.bag, *coords, *names})
@@ -45,9 +45,9 @@ def pack_features(
     store = write_files(folder, parts, "parts")
     # Where bag follows bag in the table, the instances are already in the order of the bags.
     if parts[0].mapped:
-        in_rows.replace(folder / "instances.npy")
+        rows_file.replace(folder / "instances.npy")
     else:
-        in_rows.unlink()
+        rows_file.unlink()
     return OwnBags(
         **annotated,
         store=store,
@@ -58,18 +58,18 @@ def pack_features(
     )
 
 
-def _write_rows(in_rows: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
+def _write_rows(rows_file: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
     """Write the features of the rows of a table to a file .npy; return their names, and the other columns.
 
-    It is read in chunks of rows, of which the first one says what is a feature. Features that are named like ids or
-    groups are kept as columns, too: they may say which bags belong together.
+    The table is read in chunks of rows, and the first chunk decides what is a feature. Features that are named like
+    ids or groups are returned with the other columns, too: they may say which bags belong together.
     """
     names: list[str] = []
     features_alone: list[str] = []
     others: list[pd.DataFrame] = []
-    text = {*NAMES, *options.texts}
-    with in_rows.open("wb") as out:
-        for frame in prefetched(read_chunks(path, text, options.form)):
+    text_columns = {*TEXT_COLUMNS, *options.texts}
+    with rows_file.open("wb") as out:
+        for frame in prefetched(read_chunks(path, text_columns, options.form)):
             chunk = with_lists_as_columns(Table(path, frame, options.form), options)
             if not others:
                 names = feature_names(chunk, options)

@@ -60,7 +60,7 @@ def pack_images(folder: Path, path: Path, options: ImageOptions, declare: Declar
         raise UsageError(f"{error}{remedy}") from None
     files = [
         BagFile(shape, "uint8", partial(read, bag), name=table.place(int(row)))
-        for bag, row in enumerate(bags.first)
+        for bag, row in enumerate(bags.first_rows)
     ]
     store = write_files(folder, files, "images")
     if annotated["marks"] is not None:

@@ -26,8 +26,10 @@ def pack_sequences(
     other_columns = {options.file, *listed(options.times)}
     annotated = annotate(bags, options, other_columns, "events", "events")
     declare(bags.names)
-    files = open_all(partial(open_frames, options=options), path, bags.names, bags.first.tolist())
-    store = replace(write_files(folder, files), files=[*map(Path, bags.names)])
+    files = open_all(
+        partial(open_frames, options=options), path, bags.names, bags.first_rows.tolist()
+    )
+    store = replace(write_files(folder, files), files=[Path(name) for name in bags.names])
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )

@@ -31,8 +31,8 @@ def parquet_names(path: Path) -> list[str]:
     return names
 
 
-def read_parquet(path: Path, text: Collection[str]) -> pd.DataFrame:
-    """Return the rows of a file, in which some columns hold text."""
+def read_parquet(path: Path, text_columns: Collection[str]) -> pd.DataFrame:
+    """Return the rows of a file, of which some columns are kept as text."""
     pq = extras.load("pyarrow.parquet", "parquet", str(path))
     names = parquet_names(path)
     # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is this file alone.
@@ -40,7 +40,7 @@ def read_parquet(path: Path, text: Collection[str]) -> pd.DataFrame:
         table = file.read().select(names)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     for name in names:
-        column = _exact(table[name], is_text=name.strip() in text)
+        column = _exact(table[name], is_text=name.strip() in text_columns)
         if column is not None:
             frame[name] = column
     return frame

@@ -7,17 +7,17 @@ import numpy as np
 from milbench.data.feature_checks import constant_features
 from milbench.data.findings import Finding, list_names, names_with_rows
 from milbench.data.own_bags import OwnBags
-from milbench.data.table_files import row_name
+from milbench.data.table_files import short_row_name
 
 STRIDE = 4
-"""The frames of a position in networks for sequences, by default."""
+"""How many frames a position has in the networks for sequences, by default."""
 
 
 def check_sequences(bags: OwnBags) -> Iterator[Finding]:
     """Yield facts on sequences, and findings for late events, broken frames and what never changes."""
     lengths = bags.store.sizes
     rate = bags.frames_per_second
-    rows = names_with_rows(bags)
+    names = names_with_rows(bags)
     low = lengths.min()
     high = lengths.max()
     frames = f"{low:,} to {high:,} frames, median {np.median(lengths):,.0f}"
@@ -31,13 +31,13 @@ def check_sequences(bags: OwnBags) -> Iterator[Finding]:
         yield Finding("fact", "events", detail)
         yield from _late_events(bags)
     is_broken = ~np.isfinite(bags.store.means).all(axis=1)
-    broken = [rows[number] for number in np.flatnonzero(is_broken)]
+    broken = [names[number] for number in np.flatnonzero(is_broken)]
     yield from list_names("fatal", "sequences with values that are not finite", broken, 20)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from constant_features(bags, numbers, " (counted from 0)")
     if not bags.store.constant().all():
         is_unchanged = (bags.store.squares == 0).all(axis=1)
-        unchanged = [rows[number] for number in np.flatnonzero(is_unchanged)]
+        unchanged = [names[number] for number in np.flatnonzero(is_unchanged)]
         yield from list_names("warning", "sequences that never change", unchanged)
 
 
@@ -50,7 +50,7 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
     frame = 1 / bags.frames_per_second
     for bag, events in enumerate(bags.marks or []):
         for number, (cls, (start, end)) in enumerate(events):
-            row = row_name(bags.path, bags.mark_row(bag, number)).rpartition(", ")[2]
+            row = short_row_name(bags.path, bags.mark_row(bag, number))
             name = bags.class_names[cls]
             lasts = f"{bags.bags[bag]} ({row}) lasts {lengths[bag]:.3g} seconds and has {name!r}"
             if start >= lengths[bag]:
@@ -68,8 +68,8 @@ def short_sequences(bags: OwnBags) -> Iterator[Finding]:
     # A begun block of frames is a position: the quotient is rounded up.
     positions = -(-sizes // STRIDE)
     named = [
-        f"{row} has {count} classes and {size:,} frames"
-        for row, count, size in zip(names_with_rows(bags), counts, sizes, strict=True)
+        f"{name} has {count} classes and {size:,} frames"
+        for name, count, size in zip(names_with_rows(bags), counts, sizes, strict=True)
     ]
     lacks_frames = counts > sizes
     lacks_positions = (counts > positions) & ~lacks_frames

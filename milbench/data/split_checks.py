@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milbench.data.findings import Finding, list_names
 from milbench.data.own_bags import OwnBags
 from milbench.data.split_parts import SPLITS
-from milbench.data.splits import BagSplit, count_folds, split_bags
+from milbench.data.splits import BagSplit, count_folds, split_bags, split_of_column
 from milbench.data.table_options import TableOptions
 
 _RARE = 30
 """If at least as many bags or groups have a class, and as many lack it, both are in every part of a drawn split."""
+_SPLITS_CHECKED = 10
+"""How many splits are checked where a seed draws each."""
 
 
 def checked_splits(
@@ -39,13 +42,26 @@ def checked_splits(
     if units.max() < 2 and not has_folds:
         return []
     if seeds is None:
-        seeds = range(math.prod(count_folds(bags, options) or (10,)))
-    # A class is rare where few units have it, and where few lack it.
-    sets = np.concatenate([bags.labels, ~bags.labels], axis=1).T
-    fewest = min(len(np.unique(units[has])) for has in sets)
-    if fewest >= _RARE and not options.splits:
+        seeds = range(_count_splits(bags, options))
+    if not options.splits and not _has_rare_class(bags.labels, units):
         return []
     return [split_bags(bags, options, seed) for seed in seeds]
+
+
+def _count_splits(bags: OwnBags, options: TableOptions) -> int:
+    """Return how many folds there are in all repetitions; where there are no folds, how many splits are checked."""
+    counts = count_folds(bags, options)
+    return _SPLITS_CHECKED if counts is None else math.prod(counts)
+
+
+def _has_rare_class(labels: NDArray[np.bool_], units: NDArray[np.int64]) -> bool:
+    """Return whether few bags or groups have some class of label sets (B, C), or few lack it.
+
+    `units` (B,) are the numbers of the groups of bags, or of bags without groups.
+    """
+    has_or_lacks = np.concatenate([labels, ~labels], axis=1)
+    fewest = min(len(np.unique(units[of_class])) for of_class in has_or_lacks.T)
+    return fewest < _RARE
 
 
 def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
@@ -64,31 +80,28 @@ def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
-    """Yield findings for classes that no bag of a part of a split has, or every one, and for bags in no part."""
+    """Yield findings for classes that no bag of a part of a split has, or every one.
+
+    Also for bags that are in no part of the first split.
+    """
     if bags.split and not splits:
-        splits = [_split_of_column(bags.split)]
+        splits = [split_of_column(bags.split)]
     gaps = _count_gaps(bags, splits)
     of_splits = f" of {len(splits)} splits" if len(splits) > 1 else ""
     missing = _in_parts(gaps.missing, "from", of_splits)
     yield from list_names("warning", "classes missing from a part of the split", missing)
     everywhere = _in_parts(gaps.everywhere, "in", of_splits)
     yield from list_names("warning", "classes in every bag of a part of the split", everywhere)
-    if gaps.blind:
+    if gaps.without_threshold:
         where = "the validation bags"
         if of_splits:
-            where = f"the validation bags of {gaps.blind}{of_splits}"
+            where = f"the validation bags of {gaps.without_threshold}{of_splits}"
         detail = f"{where} have no class, or all classes: label sets are read off at even odds"
         yield Finding("warning", "no threshold can be chosen", detail)
     if splits:
         outside = np.setdiff1d(np.arange(len(bags)), np.concatenate(splits[0]))
         names = [bags.bags[bag] for bag in outside]
         yield from list_names("warning", "bags in no part of the split", names, 4)
-
-
-def _split_of_column(parts: Sequence[str]) -> BagSplit:
-    """Return the split that a column says, the part of each bag."""
-    column = np.array(parts)
-    return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
 
 
 @dataclasses.dataclass
@@ -98,9 +111,9 @@ class _Gaps:
     missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     """(class, part) -> the splits in which no bag of the part has the class."""
     everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    """(class, part) -> the splits in which every bag of the part has the class."""
-    blind: int = 0
-    """The splits whose validation bags have no class or all classes."""
+    """(class, part) -> the splits in which every bag of the part has the class, and the part lacks no class."""
+    without_threshold: int = 0
+    """The splits whose validation bags have no class or all classes, so that none can be told by a threshold."""
 
 
 def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
@@ -113,7 +126,7 @@ def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
         if not len(labels):
             continue
         if part == "validation" and (labels.all() or not labels.any()):
-            gaps.blind += 1
+            gaps.without_threshold += 1
         missing = names[is_varied & ~labels.any(axis=0)]
         everywhere = names[is_varied & labels.all(axis=0)]
         if len(missing):

@@ -19,7 +19,7 @@ from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
-"""A share of the bags is drawn as some folds of so many at most; of more if it, or the rest, is smaller than one."""
+"""To draw a share of the bags they are put into up to ten folds, or into more if the share or the rest is smaller."""
 Fold = Mapping[str, NDArray[np.int64]]
 """Part -> the numbers of its bags. The test part is always there; others are where they are known."""
 Evaluated = Literal["validation", "test"]
@@ -42,55 +42,63 @@ class BagSplit(NamedTuple):
         return {part: bags for part, bags in parts.items() if len(bags)}
 
 
-def split_bags(table: OwnBags, options: TableOptions, seed: int) -> BagSplit:
+def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
     """Return the split of a seed: by a column, by folds, or drawn. Raises UsageError."""
-    every = np.arange(len(table))
+    every = np.arange(len(bags))
     none = every[:0]
     if not options.test:
         # A network for use is trained on all bags.
         return BagSplit(every, none, none)
-    if table.split:
+    if bags.split:
         # The split is the same for every seed.
         seed = 0
-        split = _split_of_column(table, options)
+        _refuse_other_splits(bags, options)
+        split = split_of_column(bags.split)
     elif options.folds or options.splits:
-        folds = _find_folds(table, options)
+        folds = _find_folds(bags, options)
         seed = _seed_of_folds(folds, seed)
         split = _split_of_fold(folds, seed, every)
     else:
-        train, tested = _draw_part(table, every, options.test, seed)
+        train, tested = _draw_part(bags, every, options.test, seed)
         split = BagSplit(train, none, tested)
     if len(split.validation):
         if not len(split.train):
-            raise _nothing_to_train_on(table, options)
+            raise _nothing_to_train_on(bags, options)
         return split
-    return _with_validation(table, options, split, seed)
+    return _with_validation(bags, options, split, seed)
 
 
-def _split_of_column(table: OwnBags, options: TableOptions) -> BagSplit:
+def split_of_column(parts: Sequence[str]) -> BagSplit:
+    """Return the split that a column says, given the part of each bag."""
+    column = np.array(parts)
+    return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
+
+
+def _refuse_other_splits(bags: OwnBags, options: TableOptions) -> None:
+    """Raise UsageError where a table has a column of parts, and options ask for another split."""
     if options.folds:
-        raise _other_split(table, options, f"task.folds={options.folds}")
+        raise _other_split(bags, options, f"task.folds={options.folds}")
     if options.splits:
-        raise _other_split(table, options, f"task.splits={options.splits!r}")
-    column = np.array(table.split)
-    return BagSplit(*(np.flatnonzero(column == part) for part in BagSplit._fields))
+        raise _other_split(bags, options, f"task.splits={options.splits!r}")
 
 
-def _other_split(table: OwnBags, options: TableOptions, other: str) -> UsageError:
-    return UsageError(
-        f"{table.path} has a column {options.split!r}: {other} would be another split"
-    )
+def _other_split(bags: OwnBags, options: TableOptions, other: str) -> UsageError:
+    return UsageError(f"{bags.path} has a column {options.split!r}: {other} would be another split")
 
 
 def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
-    """Return the seed that names a fold; 0 where there is one, which is that of every seed. Raises UsageError."""
+    """Return the seed that names a fold. Raises UsageError for a seed without a fold.
+
+    A single fold, which has the number 0, is that of every seed.
+    """
     repeats = len(folds)
     count = len(folds[0])
-    if count * repeats == 1:
+    total = count * repeats
+    if total == 1:
         return 0
-    if seed >= count * repeats:
+    if seed >= total:
         raise UsageError(
-            f"seed {seed}: {repeats} x {count} folds are the seeds 0-{count * repeats - 1}, one a fold"
+            f"seed {seed}: {repeats} x {count} folds are the seeds 0-{total - 1}, one a fold"
         )
     return seed
 
@@ -98,6 +106,7 @@ def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
 def _split_of_fold(
     folds: Sequence[Sequence[Fold]], seed: int, every: NDArray[np.int64]
 ) -> BagSplit:
+    """Return the split of the fold that a seed names; `every` are the numbers of all bags."""
     repetition, number = divmod(seed, len(folds[0]))
     parts = {part: np.sort(bags) for part, bags in folds[repetition][number].items()}
     tested = parts["test"]
@@ -106,58 +115,60 @@ def _split_of_fold(
     return BagSplit(train, validation, tested)
 
 
-def _with_validation(table: OwnBags, options: TableOptions, split: BagSplit, seed: int) -> BagSplit:
+def _with_validation(bags: OwnBags, options: TableOptions, split: BagSplit, seed: int) -> BagSplit:
     """Hold out some of the bags to train on, as the options say. Raises UsageError where none would be left."""
-    is_drawn = not (table.split or options.folds or options.splits)
-    left = 1 - options.test if is_drawn else len(split.train) / len(table)
+    is_drawn = not (bags.split or options.folds or options.splits)
+    # The share of all bags that is not tested on.
+    left = 1 - options.test if is_drawn else len(split.train) / len(bags)
     if options.validation >= left:
-        raise _nothing_to_train_on(table, options)
+        raise _nothing_to_train_on(bags, options)
     if not options.validation:
         return split
-    train, validation = _draw_part(table, split.train, options.validation / left, seed)
+    train, validation = _draw_part(bags, split.train, options.validation / left, seed)
     return BagSplit(train, validation, split.test)
 
 
-def _nothing_to_train_on(table: OwnBags, options: TableOptions) -> UsageError:
+def _nothing_to_train_on(bags: OwnBags, options: TableOptions) -> UsageError:
     return UsageError(
-        f"{table.path}: no bag is left to train on, with task.validation={options.validation:g}"
+        f"{bags.path}: no bag is left to train on, with task.validation={options.validation:g}"
     )
 
 
-def count_folds(table: OwnBags, options: TableOptions) -> tuple[int, int] | None:
+def count_folds(bags: OwnBags, options: TableOptions) -> tuple[int, int] | None:
     """Return how many folds and repetitions there are, None for none."""
     if options.folds:
         return options.folds, options.repeats
     if not options.splits:
         return None
-    folds = _find_folds(table, options)
+    folds = _find_folds(bags, options)
     count = len(folds[0])
     return (count, len(folds)) if len(folds) * count > 1 else None
 
 
-def mean_overlap(table: OwnBags, options: TableOptions) -> float:
-    """Return the test bags for each training bag, of folds or splits by seed; 0 where all seeds have one split."""
+def mean_overlap(bags: OwnBags, options: TableOptions) -> float:
+    """Return how many test bags there are for each training bag; 0 where all seeds have the same split."""
     if options.splits:
-        count, repeats = count_folds(table, options) or (0, 0)
-        tested = trained = 0
+        count, repeats = count_folds(bags, options) or (0, 0)
+        tested = 0
+        trained = 0
         for seed in range(count * repeats):
-            split = split_bags(table, options, seed)
+            split = split_bags(bags, options, seed)
             tested += len(split.test)
             trained += len(split.train)
         return tested / max(1, trained)
-    if table.split:
+    if bags.split:
         return 0.0
     test = 1 / options.folds if options.folds else options.test
     return test / (1 - test - options.validation)
 
 
-def split_files(table: OwnBags, options: TableOptions) -> list[Path]:
+def split_files(bags: OwnBags, options: TableOptions) -> list[Path]:
     """Return the files of the splits of others: the one that is named, or one a fold, by their numbers."""
     pattern = options.splits
     if not pattern:
         return []
-    folder = table.path.parent
-    path = folder / pattern.replace("*", table.path.stem)
+    folder = bags.path.parent
+    path = folder / pattern.replace("*", bags.path.stem)
     if path.is_file() or "*" not in pattern:
         return [path]
     start, end = pattern.split("*", 1)
@@ -173,27 +184,27 @@ def split_files(table: OwnBags, options: TableOptions) -> list[Path]:
     return [file for _, file in sorted(numbered)]
 
 
-def _find_folds(table: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
+def _find_folds(bags: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
     """Return repetitions of folds, of a file or drawn. Raises UsageError."""
     if options.folds:
-        return _drawn_folds(table, options)
-    files = split_files(table, options)
+        return _drawn_folds(bags, options)
+    files = split_files(bags, options)
     if files[0].suffix.lower() == ".json":
-        return _read_json(files[0], table)
-    return [[_number_bags(file, table, _columns_of_parts(file, options)) for file in files]]
+        return _read_json(files[0], bags)
+    return [[_number_bags(file, bags, _columns_of_parts(file, options)) for file in files]]
 
 
-def _drawn_folds(table: OwnBags, options: TableOptions) -> list[list[Fold]]:
-    units = len(set(table.groups or table.bags))
+def _drawn_folds(bags: OwnBags, options: TableOptions) -> list[list[Fold]]:
+    units = len(set(bags.groups or bags.bags))
     if options.folds > units:
-        what = "groups" if table.groups else "bags"
+        what = "groups" if bags.groups else "bags"
         raise UsageError(
-            f"{table.path}: task.folds={options.folds} are more than its {units} {what}"
+            f"{bags.path}: task.folds={options.folds} are more than its {units} {what}"
         )
-    every = np.arange(len(table))
+    every = np.arange(len(bags))
     repetitions: list[list[Fold]] = []
     for repetition in range(options.repeats):
-        folds = _draw_folds(table, every, options.folds, repetition)
+        folds = _draw_folds(bags, every, options.folds, repetition)
         repetitions.append([{"test": test} for test in folds])
     return repetitions
 
@@ -212,20 +223,19 @@ def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]
             )
     table = read_table(path, names, options.form)
     texts = {part: table.texts(name).tolist() for part, name in parts.items()}
-    marks = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
-    has_a_row_a_bag = all(set(of_part) <= {"true", "false"} for of_part in marks.values())
-    bags = table.texts(table.columns[0]).tolist()
+    folded = {part: [text.casefold() for text in of_part] for part, of_part in texts.items()}
+    has_a_row_a_bag = all(set(of_part) <= {"true", "false"} for of_part in folded.values())
+    if not has_a_row_a_bag:
+        return {part: [text for text in of_part if text] for part, of_part in texts.items()}
     named: dict[str, list[str]] = {}
-    for part, of_part in texts.items():
-        if has_a_row_a_bag:
-            pairs = zip(bags, marks[part], strict=True)
-            named[part] = [bag for bag, mark in pairs if mark == "true"]
-        else:
-            named[part] = [text for text in of_part if text]
+    names_of_bags = table.texts(table.columns[0]).tolist()
+    for part, is_in_part in folded.items():
+        pairs = zip(names_of_bags, is_in_part, strict=True)
+        named[part] = [name for name, is_in in pairs if is_in == "true"]
     return named
 
 
-def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
+def _read_json(path: Path, bags: OwnBags) -> list[list[Fold]]:
     """Return repetitions of folds from a file. Raises UsageError where it has none, or other bags than the table."""
     try:
         repetitions = json.loads(path.read_text("utf-8"))
@@ -245,10 +255,10 @@ def _read_json(path: Path, table: OwnBags) -> list[list[Fold]]:
         where = f"{path}, repetition {repetition}"
         has_tests_alone = all(fold.keys() == {"test"} for fold in folds)
         if len(folds) > 1 and has_tests_alone:
-            _check_cross_validation(where, table, folds)
+            _check_cross_validation(where, bags, folds)
         numbered.append(
             [
-                _number_bags(f"{where}, fold {number}", table, fold)
+                _number_bags(f"{where}, fold {number}", bags, fold)
                 for number, fold in enumerate(folds)
             ]
         )
@@ -262,22 +272,22 @@ def _named_parts(fold: Any) -> dict[str, list[str]]:
 
 
 def _check_cross_validation(
-    where: str, table: OwnBags, folds: Sequence[Mapping[str, Sequence[str]]]
+    where: str, bags: OwnBags, folds: Sequence[Mapping[str, Sequence[str]]]
 ) -> None:
     """Raise UsageError where folds do not hold every bag once."""
     tested = {str(number): fold["test"] for number, fold in enumerate(folds)}
-    numbered = _number_bags(where, table, tested, "fold")
+    numbered = _number_bags(where, bags, tested, "fold")
     placed = np.concatenate(list(numbered.values()))
-    missing = [table.bags[bag] for bag in np.setdiff1d(np.arange(len(table)), placed)]
+    missing = [bags.bags[bag] for bag in np.setdiff1d(np.arange(len(bags)), placed)]
     if missing:
         raise UsageError(f"{where}: {len(missing)} bags are in no fold: {abbreviate(missing)}")
 
 
 def _number_bags(
-    where: object, table: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part"
+    where: object, bags: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part"
 ) -> Fold:
     """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
-    number_of = {bag: number for number, bag in enumerate(table.bags)}
+    number_of = {bag: number for number, bag in enumerate(bags.bags)}
     named: dict[str, list[str]] = {}
     for part, names in parts.items():
         # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
@@ -285,17 +295,17 @@ def _number_bags(
     counts = Counter(name for names in named.values() for name in names)
     unknown = [name for name in counts if name not in number_of]
     if unknown:
-        raise UsageError(f"{where}: no bags of {table.path}: {abbreviate(unknown)}")
+        raise UsageError(f"{where}: no bags of {bags.path}: {abbreviate(unknown)}")
     several = [name for name, count in counts.items() if count > 1]
     if several:
         raise UsageError(f"{where}: bags in two {kind}s: {abbreviate(several)}")
-    if table.groups:
+    if bags.groups:
         part_of = {name: part for part, names in named.items() for name in names}
-        groups = [table.groups[number_of[name]] for name in part_of]
+        groups = [bags.groups[number_of[name]] for name in part_of]
         divided = divided_groups(groups, list(part_of.values()))
         if divided:
             raise UsageError(
-                f"{where}: groups of {table.path} in two {kind}s: {abbreviate(divided)}"
+                f"{where}: groups of {bags.path} in two {kind}s: {abbreviate(divided)}"
             )
     return {
         part: np.array([number_of[name] for name in names], np.int64)
@@ -329,49 +339,55 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
 
 
 def _draw_part(
-    table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
+    bags: OwnBags, numbers: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return some bags without a share of them that a seed draws, and that share; groups stay together.
+    """Draw a share of some bags by a seed; return the bags that are left, and those drawn. Groups stay together.
 
-    Raises UsageError where there are not two bags or groups.
+    The bags are put into folds, and the share is some of these: so it is stratified by label set as folds are. Raises
+    UsageError where there are not two bags or groups.
     """
-    units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
+    units = len({bags.groups[bag] for bag in numbers}) if bags.groups else len(numbers)
     if units < 2:
-        what = "group" if table.groups else "bag"
-        if len(bags) == len(table):
+        what = "group" if bags.groups else "bag"
+        if len(numbers) == len(bags):
             raise UsageError(
-                f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s"
+                f"{bags.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s"
             )
         too_few = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
         raise UsageError(
-            f"{table.path}: {too_few}; expected at least 3 {what}s in all, or validation = 0"
+            f"{bags.path}: {too_few}; expected at least 3 {what}s in all, or validation = 0"
         )
-    most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
+    smaller_share = min(share, 1 - share)
+    most_folds = max(round(1 / smaller_share), _MOST_FOLDS)
+    # A fold has a bag or a group at least.
+    most_folds = min(most_folds, units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
-    fraction = Fraction(share).limit_denominator(most)
-    fraction = min(max(fraction, Fraction(1, most)), Fraction(most - 1, most))
-    folds = _draw_folds(table, bags, fraction.denominator, seed)
+    fraction = Fraction(share).limit_denominator(most_folds)
+    # One fold at least is drawn, and one is left.
+    fraction = max(fraction, Fraction(1, most_folds))
+    fraction = min(fraction, Fraction(most_folds - 1, most_folds))
+    folds = _draw_folds(bags, numbers, fraction.denominator, seed)
     drawn = np.sort(np.concatenate(folds[: fraction.numerator]))
-    return np.setdiff1d(bags, drawn), drawn
+    return np.setdiff1d(numbers, drawn), drawn
 
 
 def _draw_folds(
-    table: OwnBags, bags: NDArray[np.int64], count: int, seed: int
+    bags: OwnBags, numbers: NDArray[np.int64], count: int, seed: int
 ) -> list[NDArray[np.int64]]:
     """Return `count` folds of some bags, stratified by label set; groups stay together."""
     import warnings
 
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    _, strata = np.unique(table.labels[bags], axis=0, return_inverse=True)
+    _, strata = np.unique(bags.labels[numbers], axis=0, return_inverse=True)
     strata = strata.ravel()
     if np.bincount(strata).max() < count:
         # No label set has a bag for every fold: there are no strata.
         strata = np.zeros_like(strata)
-    groups = None if table.groups is None else np.array([table.groups[bag] for bag in bags])
+    groups = None if bags.groups is None else np.array([bags.groups[bag] for bag in numbers])
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     with warnings.catch_warnings():
         # A rare label set is in some folds alone.
         warnings.filterwarnings("ignore", message="The least populated class")
-        folds = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
-        return [bags[test] for _, test in folds]
+        folds = kind(count, shuffle=True, random_state=seed % 2**32).split(numbers, strata, groups)
+        return [numbers[test] for _, test in folds]

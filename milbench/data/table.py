@@ -1,20 +1,19 @@
-"""Tables: columns that are checked, label sets, and messages that name the row."""
+"""Tables: columns as text or numbers, with messages that name the row of a mistake."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.label_cells import class_name, classes_in, is_list, shown, text_of
-from milbench.data.name_lists import unknown_class
+from milbench.data.label_cells import shown, text_of
 from milbench.data.table_files import (
     USUAL,
     TableFormat,
@@ -23,12 +22,13 @@ from milbench.data.table_files import (
     missing_column,
     read_chunks,
     row_name,
+    short_row_name,
 )
-from milbench.data.table_options import LIST_MARK, TableOptions, leave_out, listed
+from milbench.data.table_options import leave_out_flag, listed
 from milbench.data.written_numbers import are_meant_as_numbers, as_numbers, writing_remedy
 from milbench.errors import UsageError
 
-NAMES = (
+TEXT_COLUMNS = (
     "bag",
     "labels",
     "instance_label",
@@ -39,24 +39,8 @@ NAMES = (
     "boxes",
 )
 """Columns that never hold numbers."""
-_LABEL_SETS = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
 _NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
 """The name that pandas gives to columns without one."""
-
-
-class LabelSets(NamedTuple):
-    """What the rows of a table say of classes."""
-
-    sets: NDArray[np.bool_]
-    """(N, C), the label sets."""
-    names: list[str]
-    """Of the classes."""
-    columns: list[str]
-    """The columns that they were read from."""
-    texts: list[str]
-    """The different fields of a column of text, [] for other columns."""
-    nothing: dict[str, NDArray[np.bool_]]
-    """Label that means no class -> (N,), the rows that have it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +58,15 @@ class Table:
 
     def place(self, row: int) -> str:
         """Return how a message names a row, counted from 0 where these rows begin."""
-        return row_name(self.path, row + int(self.frame.index[0]))
+        return row_name(self.path, self._row_of_file(row))
 
     def short_place(self, row: int) -> str:
         """Return how a message names a row of the table that it has named before."""
-        return self.place(row).rpartition(", ")[2]
+        return short_row_name(self.path, self._row_of_file(row))
+
+    def _row_of_file(self, row: int) -> int:
+        """Return the number of a row in the whole table, of which these rows may be a chunk."""
+        return row + int(self.frame.index[0])
 
     def column(self, name: str, what: str) -> pd.Series[Any]:
         """Return a column. Raises UsageError, which says what it should hold, where there is none."""
@@ -162,100 +150,6 @@ class Table:
             name for name in self.columns if fnmatchcase(name, part) or numbered.fullmatch(name)
         ]
 
-    def label_columns(self, where: str) -> list[str]:
-        """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
-        if LIST_MARK in where or "*" in where:
-            return self.matching(where, "of 0 and 1, one a class")
-        return [where]
-
-    def label_sets(self, options: TableOptions) -> LabelSets:
-        """Return the classes of every row, by the options. Raises UsageError for a field that is no label set."""
-        columns = self.label_columns(options.labels)
-        texts: list[str] = []
-        if columns == [options.labels]:
-            names, sets, texts = self._sets_in_column(options.labels, options.separator)
-        else:
-            names = columns
-            sets = self._indicators(columns)
-        # A label that means no class is known until here as a class, and is then left out.
-        nothing = {}
-        for label in map(class_name, listed(options.nothing)):
-            nothing[label] = np.zeros(len(sets), bool)
-            if label in names:
-                column = names.index(label)
-                nothing[label] = sets[:, column]
-                sets = np.delete(sets, column, axis=1)
-                names = [name for name in names if name != label]
-        if options.classes:
-            names, sets = self._in_order(names, sets, options.classes)
-        return LabelSets(sets, names, columns, texts, nothing)
-
-    def _sets_in_column(
-        self, where: str, separator: str
-    ) -> tuple[list[str], NDArray[np.bool_], list[str]]:
-        """Return the classes in a column, the label sets (N, C), and the different texts, [] of lists."""
-        values = self.column(where, _LABEL_SETS)
-        fields: Sequence[Any]
-        if not is_text(self.path) and values.map(is_list).any():
-            empty: tuple[Any, ...] = ()
-            # A list that is missing is nan or None.
-            fields = [value if is_list(value) or not pd.isna(value) else empty for value in values]
-            codes = np.arange(len(fields))
-            texts: list[str] = []
-        else:
-            column = self.texts(where, _LABEL_SETS)
-            texts = column.categories.tolist()
-            fields = texts
-            codes = column.codes
-        classes_of = []
-        for number, value in enumerate(fields):
-            try:
-                classes_of.append(classes_in(value, separator))
-            except ValueError as error:
-                place = self.place(int((codes == number).argmax()))
-                raise UsageError(f"{place}: column {where!r} is {shown(value)}: {error}") from None
-        names = sorted({name for classes in classes_of for name in classes})
-        number_of = {name: number for number, name in enumerate(names)}
-        sets = np.zeros((len(fields), len(names)), bool)
-        for row, classes in enumerate(classes_of):
-            sets[row, [number_of[name] for name in classes]] = True
-        return names, sets[codes], texts
-
-    def _indicators(self, columns: list[str]) -> NDArray[np.bool_]:
-        """Return label sets (N, C) from columns of 0 and 1."""
-        values = self.frame[columns].apply(pd.to_numeric, errors="coerce")
-        is_wrong = ~values.isin([0, 1]).to_numpy()
-        if is_wrong.any():
-            rows, wrong_columns = np.nonzero(is_wrong)
-            row = int(rows[0])
-            column = int(wrong_columns[0])
-            got = str(self.frame[columns[column]].iloc[row])
-            raise UsageError(
-                f"{self.place(row)}: column {columns[column]!r} is {got!r}, expected 0 or 1"
-            )
-        return np.asarray(values.to_numpy() == 1)
-
-    def _in_order(
-        self, names: list[str], sets: NDArray[np.bool_], classes: str
-    ) -> tuple[list[str], NDArray[np.bool_]]:
-        """Return the classes and label sets in the order of a parameter. Raises UsageError for a class not in it."""
-        order = [class_name(name) for name in listed(classes)]
-        if len(set(order)) < len(order):
-            raise UsageError(
-                f"{self.path}: task.classes={classes!r} names a class twice, expected each once"
-            )
-        strangers = [number for number, name in enumerate(names) if name not in order]
-        is_strange = sets[:, strangers].any(axis=1)
-        if is_strange.any():
-            row = int(is_strange.argmax())
-            stranger = min(names[number] for number in strangers if sets[row, number])
-            raise unknown_class(self.place(row), stranger, order)
-        ordered = np.zeros((len(sets), len(order)), bool)
-        for number, name in enumerate(order):
-            if name in names:
-                ordered[:, number] = sets[:, names.index(name)]
-        return order, ordered
-
     def numbers(self, names: list[str], features: str | None = None) -> NDArray[np.float32]:
         """Return columns (N, D) as numbers. Raises UsageError where a field holds none.
 
@@ -297,12 +191,12 @@ class Table:
         got = str(self.frame[column].iloc[rows[0]])
         more = f" (and so in {rows.size - 1} more rows)" if rows.size > 1 else ""
         remedy = ""
-        # A number of a list is no column of the file.
+        # A number of a list, such as name[0], is no column of the file.
         is_column = column in column_names(self.path, self.form)
         if is_column and got.strip():
             remedy = writing_remedy(self.path, self.form, column, names)
         if not remedy and features is not None:
-            flag = leave_out(features, [column], names)
+            flag = leave_out_flag(features, [column], names)
             remedy = f"; {flag} leaves the column out" if flag else ""
         return UsageError(
             f"{self.place(int(rows[0]))}: column {column!r} is {got!r}, expected a number{more}{remedy}"
@@ -329,8 +223,8 @@ class Table:
         return chosen
 
 
-def read_table(path: Path, text: Collection[str] = (), form: TableFormat = USUAL) -> Table:
-    """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
-    chunks = list(read_chunks(path, {*NAMES, *text}, form))
+def read_table(path: Path, text_columns: Collection[str] = (), form: TableFormat = USUAL) -> Table:
+    """Return a table, of which these columns and those of `TEXT_COLUMNS` are kept as text. Raises UsageError."""
+    chunks = list(read_chunks(path, {*TEXT_COLUMNS, *text_columns}, form))
     frame = chunks[0] if len(chunks) == 1 else pd.concat(chunks)
     return Table(path, frame, form)

@@ -33,7 +33,7 @@ WIDE = 1000
 _LONGEST_NAME = 60
 """Characters of a column's name that a message shows."""
 _MOST_ABOVE = 20
-"""At most so many lines above a header are found for a message."""
+"""For a message, a header is looked for below at most this many lines."""
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _SPELLED = {"\t": "tab", " ": "space"}
 """How an option names a separator that would be hard to type."""
@@ -91,14 +91,20 @@ def check_kind(path: Path) -> None:
 
 def row_name(path: Path, row: int) -> str:
     """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
+    return f"{path}, {short_row_name(path, row)}"
+
+
+def short_row_name(path: Path, row: int) -> str:
+    """Return how a message names a row of a table that it has named before, as in `row_name`."""
+    # An editor counts the header, too, and begins with 1.
     number = row + 2 if is_text(path) else row + 1
-    return f"{path}, row {number}"
+    return f"row {number}"
 
 
 def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
     """Return the names of the columns of a table, from its header alone."""
     _check_file(path)
-    with _as_table(path):
+    with _reading_a_table(path):
         if not is_text(path):
             return [name.strip() for name in parquet_names(path)]
         names = _header(path, form.separator_of(path))
@@ -108,13 +114,17 @@ def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
 
 
 def read_chunks(
-    path: Path, text: Collection[str], form: TableFormat = USUAL
+    path: Path, text_columns: Collection[str], form: TableFormat = USUAL
 ) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows."""
+    """Yield the rows of a table, of which some columns are kept as text; the index is the number of the row."""
     _check_file(path)
     is_empty = True
-    with _as_table(path):
-        frames = _read_text(path, text, form) if is_text(path) else iter([read_parquet(path, text)])
+    with _reading_a_table(path):
+        frames = (
+            _read_text(path, text_columns, form)
+            if is_text(path)
+            else iter([read_parquet(path, text_columns)])
+        )
         for frame in frames:
             frame.columns = pd.Index([str(name).strip() for name in frame.columns])
             twice = frame.columns[frame.columns.duplicated()]
@@ -214,6 +224,7 @@ def _fits(path: Path, separator: str, name: str, above: int = 0) -> bool:
 
 
 def _check_file(path: Path) -> None:
+    """Raise UsageError where there is no file, or it is not one of a table."""
     if path.is_dir():
         writes = f"`milbench data table {path}` writes one of the files in it"
         raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}; {writes}")
@@ -226,7 +237,8 @@ def _check_file(path: Path) -> None:
 
 
 @contextmanager
-def _as_table(path: Path) -> Iterator[None]:
+def _reading_a_table(path: Path) -> Iterator[None]:
+    """Raise any error of the block as a UsageError that names the file."""
     try:
         yield
     except UsageError:
@@ -249,18 +261,17 @@ def _header(path: Path, separator: str) -> list[str]:
     return [name.strip() for name in next(_rows(path, separator), [])]
 
 
-def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator[pd.DataFrame]:
+def _read_text(
+    path: Path, text_columns: Collection[str], form: TableFormat
+) -> Iterator[pd.DataFrame]:
     """Yield the rows of a text file. Raises UsageError where a row has not as many fields as the header."""
     separator = form.separator_of(path)
     header = next(_rows(path, separator), [])
-    for name, count in Counter(map(str.strip, header)).items():
-        # pandas would give the second one another name.
-        if name and count > 1:
-            raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+    _check_header(path, header)
     # There may be very many columns: a type for each would take far longer than a converter for those of text.
-    converters = {name: str for name in header if name.strip() in text}
+    converters = {name: str for name in header if name.strip() in text_columns}
     rows_a_chunk = max(64, CHUNK // max(1, len(header)))
-    chunks = pd.read_csv(
+    reader = pd.read_csv(
         path,
         sep=separator,
         decimal=form.decimal,
@@ -273,14 +284,7 @@ def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator
     )
     row = 0
     is_checked = False
-    while True:
-        try:
-            chunk = next(chunks, None)
-        except pd.errors.ParserError:
-            _check_widths(path, header, form)
-            raise
-        if chunk is None:
-            break
+    for chunk in _chunks(reader, path, header, form):
         frame = chunk.copy() if len(header) > WIDE else chunk
         numbers = pd.RangeIndex(row, row + len(frame))
         if not is_checked and _may_be_ragged(frame, numbers):
@@ -290,16 +294,36 @@ def _read_text(path: Path, text: Collection[str], form: TableFormat) -> Iterator
         frame.index = numbers
         row += len(frame)
         yield frame
-    # More lines than rows and a header: some field goes over several lines, perhaps by a mistake.
+    # With more lines than rows and a header, some field goes over several lines, perhaps by a mistake.
     if _count_lines(path) > row + 1:
+        # The types of the last chunk are those of all.
         is_number = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
         _check_quotes(path, form, is_number)
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Raise UsageError for two columns of one name: pandas would give the second one another name."""
+    for name, count in Counter(map(str.strip, header)).items():
+        if name and count > 1:
+            raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+
+
+def _chunks(
+    reader: Iterator[pd.DataFrame], path: Path, header: Sequence[str], form: TableFormat
+) -> Iterator[pd.DataFrame]:
+    """Yield what pandas reads. For a row that it refuses, raise UsageError if the row has too many fields."""
+    try:
+        yield from reader
+    except pd.errors.ParserError:
+        _check_widths(path, header, form)
+        raise
 
 
 def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
     """Return whether a row may have too many fields or too few.
 
-    Of too many pandas makes the first ones an index. Of too few it leaves the last one empty.
+    Where there are too many, pandas makes the first ones an index; where there are too few, it leaves the last one
+    empty.
     """
     last = frame.iloc[:, -1]
     has_empty = bool((last.isna() | (last == "")).any())
@@ -340,7 +364,10 @@ def _rows(
 
 
 def _check_quotes(path: Path, form: TableFormat, is_number: Sequence[bool]) -> None:
-    """Raise UsageError for a row whose quotation mark is closed in a later row; `is_number` says which columns are."""
+    """Raise UsageError for a quotation mark that is closed in a later row, so that pandas read rows as one field.
+
+    `is_number` says which columns hold numbers.
+    """
     row = -1
     try:
         for fields in _rows(path, form.separator_of(path), strict=True):
@@ -364,16 +391,19 @@ def _open_quote(path: Path, row: int) -> UsageError:
 def _holds_rows(
     path: Path, text: str, form: TableFormat, is_number: Sequence[bool], column: int
 ) -> bool:
-    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
+    """Return whether a field of a column has swallowed rows: its lines have numbers where rows would have them.
+
+    Its first line is then the end of a row, from this column on, and its last line the beginning of another row.
+    """
     separator = form.separator_of(path)
     lines = [line.rstrip("\r").split(separator) for line in text.split("\n")]
-    between = [is_number] * (len(lines) - 2)
-    expected = [is_number[column:], *between, is_number[: column + 1]]
+    whole_rows = [is_number] * (len(lines) - 2)
+    expected = [is_number[column:], *whole_rows, is_number[: column + 1]]
     numbers = []
     for pieces, are_numbers in zip(lines, expected, strict=True):
         if len(pieces) != len(are_numbers):
             return False
-        for piece, is_one in zip(pieces, are_numbers, strict=True):
-            if is_one:
+        for piece, should_be_number in zip(pieces, are_numbers, strict=True):
+            if should_be_number:
                 numbers.append(piece.replace(form.decimal, "."))
     return bool(numbers) and bool(pd.to_numeric(pd.Series(numbers), errors="coerce").notna().all())

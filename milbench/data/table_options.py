@@ -107,7 +107,7 @@ class TableOptions:
             raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
 
     def _check_form(self) -> None:
-        # The options of a command come here without the checks of their types.
+        # Types are checked for the parameters of a task, but not for the options of `milbench data`.
         separator = self.form.separator
         is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
         if separator and not is_mark:
@@ -123,7 +123,8 @@ class TableOptions:
             raise UsageError(f"{mark!r} is task.decimal and task.thousands, expected two marks")
 
     def _check_split(self) -> None:
-        folds, validation = self.folds, self.validation
+        folds = self.folds
+        validation = self.validation
         if folds == 1:
             raise UsageError(
                 "task.folds=1 leaves no bag to train on, expected 2 or more, or 0 for none"
@@ -173,7 +174,7 @@ def format_of(options: Mapping[str, str]) -> TableFormat:
     return TableOptions(table="", **options).form  # type: ignore[arg-type]
 
 
-def leave_out(features: str, names: Sequence[str], every: Sequence[str]) -> str:
+def leave_out_flag(features: str, names: Sequence[str], every: Sequence[str]) -> str:
     """Return the option that leaves columns out of the features, "" where it cannot name them, or none would be left.
 
     Args:
@@ -190,6 +191,18 @@ def leave_out(features: str, names: Sequence[str], every: Sequence[str]) -> str:
     parts = [features] if features else []
     parts += [f"{LEFT_OUT}{name}" for name in names]
     return f"-p task.features={quote(LIST_MARK.join(parts))}"
+
+
+def chosen_and_left_out(features: str) -> tuple[list[str], list[str]]:
+    """Return the columns or patterns that the parameter `features` names, and those that it leaves out."""
+    chosen = []
+    left_out = []
+    for part in listed(features):
+        if part.startswith(LEFT_OUT):
+            left_out.append(part.removeprefix(LEFT_OUT))
+        else:
+            chosen.append(part)
+    return chosen, left_out
 
 
 def listed(text: str) -> list[str]:

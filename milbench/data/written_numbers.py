@@ -1,4 +1,4 @@
-"""Numbers as a text file has them, and the options that would read a column which does not hold numbers as it is."""
+"""Numbers as people write them into text files, and the options that would read them."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -80,29 +80,36 @@ def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[
 
     They have been tried: by them all fields of the column are numbers, and other columns of numbers stay as they are.
     """
-    chunks = [chunk[column] for chunk in read_chunks(path, {column}, form)]
-    texts = pd.concat(chunks)
+    texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
+    neighbours = [name for name in others if name != column]
+    readings: list[tuple[str, NDArray[np.float64]]] = []
+    for candidate, numbers in _readings(texts, form):
+        if _keeps_others(path, form, candidate, neighbours):
+            readings.append((_flags(candidate, form), numbers))
+    if not readings:
+        return ""
+    if len(readings) == 1:
+        flags, _ = readings[0]
+        return f"; {flags} reads the whole column as numbers"
+    row = _row_that_differs([numbers for _, numbers in readings])
+    choices = [f"{flags} (it is then {numbers[row]:.12g})" for flags, numbers in readings]
+    return f"; several options read {str(texts.iloc[row])!r} as a number: {', or '.join(choices)}"
+
+
+def _readings(
+    texts: "pd.Series[Any]", form: TableFormat
+) -> list[tuple[TableFormat, NDArray[np.float64]]]:
+    """Return the other forms by which all texts are numbers, with these; of forms with equal numbers the first."""
     readings: list[tuple[TableFormat, NDArray[np.float64]]] = []
     for decimal, thousands in _WRITINGS:
         candidate = replace(form, decimal=decimal, thousands=thousands)
         numbers = as_numbers(texts, candidate).to_numpy(float)
-        is_known = any(np.array_equal(numbers, other) for _, other in readings)
-        if candidate == form or np.isnan(numbers).any() or is_known:
+        if candidate == form or np.isnan(numbers).any():
             continue
-        readings.append((candidate, numbers))
-    neighbours = [name for name in others if name != column]
-    readings = [
-        (candidate, numbers)
-        for candidate, numbers in readings
-        if _keeps_others(path, form, candidate, neighbours)
-    ]
-    if not readings:
-        return ""
-    if len(readings) == 1:
-        return f"; {_flags(readings[0][0], form)} reads the whole column as numbers"
-    row = _row_that_differs([numbers for _, numbers in readings])
-    said = [f"{_flags(one, form)} (it is then {numbers[row]:.12g})" for one, numbers in readings]
-    return f"; several options read {str(texts.iloc[row])!r} as a number: {', or '.join(said)}"
+        is_known = any(np.array_equal(numbers, other) for _, other in readings)
+        if not is_known:
+            readings.append((candidate, numbers))
+    return readings
 
 
 def _row_that_differs(readings: Sequence[NDArray[np.float64]]) -> int:
@@ -138,12 +145,12 @@ def _keeps_others(
     is_free = dict.fromkeys(others, bool(free))
     for chunk in read_chunks(path, set(others), form):
         for name in others:
+            # A number of a list, such as name[0], is no column of the file.
             if name not in chunk:
-                # It is a number of a list.
                 continue
-            now = as_numbers(chunk[name], form).to_numpy(float)
-            then = as_numbers(chunk[name], candidate).to_numpy(float)
-            if not np.isnan(now).any() and not np.array_equal(now, then):
+            by_form = as_numbers(chunk[name], form).to_numpy(float)
+            by_candidate = as_numbers(chunk[name], candidate).to_numpy(float)
+            if not np.isnan(by_form).any() and not np.array_equal(by_form, by_candidate):
                 is_kept[name] = False
             if free and not chunk[name].str.strip().str.fullmatch(free).all():
                 is_free[name] = False
@@ -151,7 +158,7 @@ def _keeps_others(
 
 
 def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
-    """Return words on a column that has 5.050 for five thousand, with the option that reads it so; "" for no such one.
+    """Return how a column writes five thousand as 5.050, and the option that reads it so; "" where it does not.
 
     A column is written so where exactly three digits follow the mark of decimals in every field that has one, and other
     fields have no mark: whoever writes 5.050 for a fraction writes 553.000, too. The option has been tried.
@@ -175,7 +182,7 @@ def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequenc
     example = texts[is_marked].iloc[0]
     number = as_numbers(pd.Series([example]), candidate).iloc[0]
     flag = f"-p task.thousands={mark}"
-    # With points between thousands a comma is decimal by itself; with commas there the point has to be named.
+    # By default a comma is decimal where points are between thousands. A point has to be named where a comma was given.
     if mark == "," and form.decimal == ",":
         flag = f"-p task.decimal=. {flag}"
     return (

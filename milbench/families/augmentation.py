@@ -18,9 +18,11 @@ def augment(
     """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
 
     A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
-    independent and uniform on 50..70. Boxes are moved with the pixels and clipped. As in the programs of X.-L. Li,
-    arXiv:1811.12346: by the protocol `paper` pixel i of n has the value of the old one of number
-    floor(i (60 - 1) / (n - 1)), by `ours` that of the old one at its centre. Both draw the same numbers, on the CPU.
+    independent and uniform on 50..70. Boxes are moved with the pixels and clipped.
+
+    The two protocols differ in the old pixel that new pixel i of n takes its value from: by `paper`, as in the
+    programs of X.-L. Li, arXiv:1811.12346, it is number floor(i (60 - 1) / (n - 1)), by `ours` the one at the centre
+    of the new pixel. Both draw the same numbers, on the CPU.
     """
     _, num_channels, old_height, old_width = images.shape
     smallest, largest = SIZES
@@ -47,7 +49,7 @@ def augment(
 
 
 def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
-    """Return the old pixels, from 0 to CROP - 1, that `size` new ones in a row have the values of."""
+    """Return the old pixel, from 0 to CROP - 1, that each of `size` new pixels in a row takes its value from."""
     new = torch.arange(size, device=device)
     if protocol == "ours":
         return (2 * new + 1) * CROP // (2 * size)
@@ -57,7 +59,7 @@ def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
     """Return images (B, N, H, W), mirrored with probability 1/2, and shifted by up to `crop` pixels of repeated edges.
 
-    Torchvision's functions are given what `rng` draws, as its classes draw from the global generator.
+    Torchvision's classes would draw from the global generator, so its functions are given what `rng` draws.
     """
     from torchvision.transforms.v2 import functional as F
 

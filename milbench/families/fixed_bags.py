@@ -74,14 +74,14 @@ def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
     return torch.cat(rounds)[:count]
 
 
-def make_truth(instances: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
+def make_truth(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
     """Return the truth about bags of up to `most` things, each one given by its class and its box."""
-    classes = torch.full((len(instances), most), -1)
-    boxes = torch.zeros(len(instances), most, 4)
-    for bag, members in enumerate(instances):
-        for place, (cls, box) in enumerate(members):
-            classes[bag, place] = cls
-            boxes[bag, place] = torch.tensor(box)
+    classes = torch.full((len(things), most), -1)
+    boxes = torch.zeros(len(things), most, 4)
+    for bag, things_of_bag in enumerate(things):
+        for number, (cls, box) in enumerate(things_of_bag):
+            classes[bag, number] = cls
+            boxes[bag, number] = torch.tensor(box)
     return Truth(classes, boxes)
 
 

@@ -203,8 +203,9 @@ class GaussianBags:
         has_class = contains(self.num_classes)
         sets = torch.arange(len(has_class)).unsqueeze(1)
         without_class = sets & ~(2 ** torch.arange(self.num_classes))
-        follow = (others.unsqueeze(2) + others[:, without_class]) * has_class
-        of_class = torch.einsum("ns,nsc->c", weight, follow) * self.rates[:-1]
+        # Beside an instance of class c of L, the others have the label set L, or L without c.
+        beside_class = (others.unsqueeze(2) + others[:, without_class]) * has_class
+        of_class = torch.einsum("ns,nsc->c", weight, beside_class) * self.rates[:-1]
         of_background_by_set = (weight * others).sum(dim=0) * self.rates[-1]
         of_background = of_background_by_set.sum()
         has_0 = has_class[:, 0]

@@ -10,7 +10,7 @@ from torch import Tensor
 from milbench.errors import UsageError
 from milbench.likelihood.columns import contains
 
-LabelSets = Literal[
+LabelSetKind = Literal[
     "independent", "together", "mostly-together", "exclusive", "constant", "uniform"
 ]
 MOSTLY = 0.9
@@ -23,7 +23,7 @@ MOST_CLASSES = 8
 class LabelSetRule:
     """Which label sets bags have, by parameters of the task `synthetic-bags`, which describes them."""
 
-    kind: LabelSets = "independent"
+    kind: LabelSetKind = "independent"
     labels_per_bag: int | None = None
     empty_share: float | None = None
 
@@ -75,8 +75,9 @@ class LabelSetRule:
 class LabelSetPrior:
     """The prior pi_n(L) of the label set of a bag with n instances, beside that of independent instances, q_n(L).
 
-    A rule has one prior pi(L) for all sizes, which is restricted to sets of at most n classes and normalised, whence
-    pi_n; for `independent` it is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+    A rule has one prior pi(L) for all sizes. Restricted to sets of at most n classes and normalised, it is pi_n; for
+    `independent`, pi_n is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+
     In `together`, `mostly-together`, `exclusive` and `constant` classes occur as often as among independent instances
     in a bag of the mean size, the two classes of `together` as often as their mean, and class 0 of `constant` always;
     pairs, and the other classes of `constant`, are independent.
@@ -91,6 +92,7 @@ class LabelSetPrior:
         self.log_independent = independent_log_prob(rates, largest)
         is_independent = rule.kind == "independent"
         prior = self.log_independent.exp() if is_independent else _prior(rule, presence)
+        # (N+1, 2^C): whether a bag of n instances can show all classes of a set.
         fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
         table = _normalised(prior * fits)
         if rule.empty_share is not None:

@@ -245,6 +245,7 @@ class StreetNumbersProblem(EvaluatedBags):
             yield number_bags(images[index], chance, self.protocol)
 
     def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        """Yield the crops of a pool, and the numbers (B,) of a batch of them, each pool in a random order."""
         if len(self.pools) == 1:
             images, index = self.pools[0]
             for batch in _shuffle(index, rng).split(self.batch_bags):
@@ -258,6 +259,7 @@ class StreetNumbersProblem(EvaluatedBags):
             yield images, torch.tensor(batch)
 
     def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        """Yield the crops of a pool, and the numbers (B,) of neighbours in its order, from a random place on."""
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self.pools), (), generator=rng))
             images, order = self.pools[pool]
@@ -293,5 +295,6 @@ def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
+    """Yield numbers in random order, every one before any again."""
     while True:
         yield from _shuffle(index, rng).tolist()

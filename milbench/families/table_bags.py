@@ -29,9 +29,10 @@ from milbench.errors import UsageError
 def by_size(
     bags: NDArray[np.int64], sizes: NDArray[np.int64], most_bags: int, most_instances: int
 ) -> list[NDArray[np.int64]]:
-    """Return bags in batches of about equal size, so that little of them is masked.
+    """Return batches of bags of about equal size, so that few instances are masked.
 
-    A batch has at most so many bags, and instances, masked ones counted; a larger bag is a batch by itself.
+    A batch has at most `most_bags` bags and `most_instances` instances, masked ones counted; a larger bag is a batch by
+    itself.
 
     Examples:
         >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
@@ -87,8 +88,9 @@ class TableBags(Task):
         """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
         bags = self.own_bags(data_dir)
         kind = self.options.kind
-        for fault in fatal(check_bags(bags, self.options, quick=True)):
-            raise UsageError(f"{bags.path}: {fault}")
+        faults = fatal(check_bags(bags, self.options, quick=True))
+        if faults:
+            raise UsageError(f"{bags.path}: {faults[0]}")
         # Called for its UsageError alone, where the bags cannot be split.
         split_bags(bags, self.options, seed=0)
         counts = f"{len(bags):,} {kind}"
