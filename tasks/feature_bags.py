@@ -19,7 +19,7 @@ from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFu
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU
 from milbench.data.bag_files import COORDINATES, BagFile
-from milbench.data.bags_store import single
+from milbench.data.bags_store import to_single_precision
 from milbench.data.new_bags import finite_features, new_bags
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit
@@ -349,7 +349,9 @@ class TableFeatures:
         rows = rows[classes[rows] < self._background]
 
         def as_bags(rows: NDArray[np.int64]) -> Bags:
-            instances = torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1)
+            instances = torch.from_numpy(to_single_precision(packed[rows], store.dtype)).unsqueeze(
+                1
+            )
             classes_of_rows = torch.from_numpy(classes[rows])
             labels = torch.nn.functional.one_hot(classes_of_rows, self._background).bool()
             return Bags(instances, labels, origin=self._origin_of_rows(rows)).to(self._device)
