@@ -94,7 +94,7 @@ class FeatureBags(TableBags):
         )
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, with settings between those that were tried; the spec `classic` notes on what bags."""
+        """Return one-cycle AdamW, with settings between those that were tried; the spec `classic` says on what bags."""
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40, precision="float32")
 
     def format_from(self, memory: Mapping[str, Any]) -> "FeatureFormat":

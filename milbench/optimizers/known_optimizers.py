@@ -54,7 +54,7 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
-"""What is left out of `torch.optim`: the base class, what needs more than gradients or waits for a GPU, and torch's Muon,
+"""What is left out of `torch.optim`: the base class, what needs more than gradients or waits for a GPU, and its Muon,
 which `_muon` replaces."""
 
 
