@@ -206,9 +206,9 @@ class _Operators(TorchDispatchMode):
 def operators(
     name: str, most: int | None = None, *, masked: bool = False, second: bool = False
 ) -> int:
-    """Count the operators of a loss and its gradient, or a Hessian product too, as on an accelerator.
+    """Count the operators of a loss and its gradient, or a Hessian product too, for label sets of at most `most` classes.
 
-    Values do not exist there. Label sets have at most so many classes.
+    They are those of an accelerator, counted with tensors that have no values, on the device "meta".
     """
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
