@@ -206,7 +206,7 @@ class _Operators(TorchDispatchMode):
 def operators(
     name: str, most: int | None = None, *, masked: bool = False, second: bool = False
 ) -> int:
-    """Count the operators of a loss and its gradient, or a Hessian product too, for label sets of at most `most` classes.
+    """Count the operators of a loss and its gradient, or a Hessian product too; label sets have at most `most` classes.
 
     They are those of an accelerator, counted with tensors that have no values, on the device "meta".
     """
