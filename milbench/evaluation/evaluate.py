@@ -15,6 +15,7 @@ from milbench.contracts.bags import Bags, Origin
 from milbench.contracts.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
 from milbench.contracts.problem import EvalSplit, Evaluation, ScoreFunction, Split
 from milbench.contracts.scores import Scores
+from milbench.contracts.task import CPU
 from milbench.errors import UsageError
 from milbench.evaluation.maps import class_hits, fitting_truth, wrong_instances
 from milbench.evaluation.metrics import chosen_thresholds, metrics_of
@@ -25,7 +26,6 @@ Hook = Callable[[str, Scores, Bags, float], None]
 
 It is called with the split (or "calibration"), the scores and the bags of the batch, and the threshold on presence
 scores that makes the loss's own label sets."""
-CPU = torch.device("cpu")
 MOST_BAGS = 1000
 """So many label sets show which one is the most common, where bags are made anew or read from files."""
 

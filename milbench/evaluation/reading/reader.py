@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from milbench.contracts.bags import Truth
 from milbench.contracts.decoder import Decoder
-from milbench.evaluation.evaluate import CPU
+from milbench.contracts.task import CPU
 from milbench.evaluation.localisation import boxes_of
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
