@@ -244,11 +244,11 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
     """Return (B, K), the slot of the class that each position is assigned to.
 
     Each class, rare classes first, gets the best position that is still free. All other positions go to the class whose
-    share there is the largest for its probability to occur.
+    share there is the largest in proportion to its probability to occur.
     """
     positions = bags.share.shape[-1]
-    likeness = bags.share - bags.present.unsqueeze(-1)
-    owner = likeness.masked_fill(~bags.used.unsqueeze(-1), -torch.inf).argmax(dim=1)
+    relative_share = bags.share - bags.present.unsqueeze(-1)
+    owner = relative_share.masked_fill(~bags.used.unsqueeze(-1), -torch.inf).argmax(dim=1)
     is_free = torch.ones_like(owner, dtype=torch.bool)
     position = torch.arange(positions, device=owner.device)
     rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)

@@ -126,14 +126,14 @@ def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tenso
 
 def _groups(labels: Tensor, positions: int) -> list[_Group]:
     """Return groups of bags of one |L|, within GROUP."""
-    held = labels.numpy()
-    channels = held.shape[1] + 1
-    sizes = held.sum(axis=1)
+    is_required = labels.numpy()
+    channels = is_required.shape[1] + 1
+    sizes = is_required.sum(axis=1)
     groups = []
     for size in np.flatnonzero(np.bincount(sizes)):
         bags = np.flatnonzero(sizes == size)
         rows = np.empty((size + 1, len(bags)), dtype=np.int64)
-        _, classes = held[bags].nonzero()
+        _, classes = is_required[bags].nonzero()
         rows[:-1] = classes.reshape(len(bags), size).T
         rows[-1] = channels - 1
         rows += bags * channels

@@ -172,10 +172,10 @@ def _last_channels(geometry: tuple[Layer, ...]) -> int:
 
 
 def _fill(
-    network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str
+    network: nn.Module, weights: Mapping[str, Tensor], prefixes: tuple[str, ...], name: str
 ) -> None:
-    """Load the weights of the stages, those whose names begin with one of `stages`."""
-    own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
+    """Load the weights of the stages that are kept, whose names begin with one of the prefixes."""
+    own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(prefixes)}
     try:
         missing = network.load_state_dict(own_weights, strict=False).missing_keys
     # A weight has another shape: the error names it.
@@ -183,7 +183,7 @@ def _fill(
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     for key in missing:
         # Files of early versions lack the numbers of batches, and nothing depends on them.
-        if key.startswith(stages) and not key.endswith("num_batches_tracked"):
+        if key.startswith(prefixes) and not key.endswith("num_batches_tracked"):
             raise UsageError(
                 f"the weights have no {key!r}, expected the state_dict of torchvision's {name}"
             )
