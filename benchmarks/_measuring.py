@@ -40,7 +40,11 @@ def show(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
 
 
 def _rounded(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+    three_digits = f"{value:.3g}"
+    if value < 100:
+        return three_digits
+    # From 1,000 on that has an exponent.
+    return f"{float(three_digits):,.0f}"
 
 
 class _LiveBytes(TorchDispatchMode):
@@ -55,14 +59,15 @@ class _LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
-                self._meet(tensor, counted=False)
+                self._remember(tensor, counted=False)
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
-                self._meet(tensor, counted=True)
+                self._remember(tensor, counted=True)
         return result
 
-    def _meet(self, tensor: torch.Tensor, *, counted: bool) -> None:
+    def _remember(self, tensor: torch.Tensor, *, counted: bool) -> None:
+        """Count the storage of a tensor, unless it is known; one that existed before has no size here."""
         storage = tensor.untyped_storage()
         key = id(storage)
         if key in self._known:
@@ -70,9 +75,10 @@ class _LiveBytes(TorchDispatchMode):
         size = storage.nbytes() if counted else 0
         self.live += size
         self.peak = max(self.peak, self.live)
-        self._known[key] = weakref.finalize(storage, self._part, key, size)
+        self._known[key] = weakref.finalize(storage, self._forget, key, size)
 
-    def _part(self, key: int, size: int) -> None:
+    def _forget(self, key: int, size: int) -> None:
+        """Take off a storage that is freed."""
         self.live -= size
         self._known.pop(key, None)
 

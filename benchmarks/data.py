@@ -54,8 +54,10 @@ table = {"table": sys.argv[1], "bag": "slide_id", "labels": "label", "features":
 task = load_task("feature-bags", **table, batch_bags=1)
 task.check_data(None)
 problem = task.load()
-network, loss = make_network(task, problem.format, "mlp", {}, 0), load_loss("exact")
-optimizer, ends = torch.optim.AdamW(network.parameters(), 1e-3), []
+network = make_network(task, problem.format, "mlp", {}, 0)
+loss = load_loss("exact")
+optimizer = torch.optim.AdamW(network.parameters(), 1e-3)
+ends = []
 for epoch in range(int(sys.argv[3])):
     for bags in problem.train_batches(epoch, generator("bench", epoch)):
         if not ends:
@@ -75,12 +77,14 @@ import torch
 from torchmil.data import collate_fn
 from torchmil.datasets import ProcessedMILDataset
 from torchmil.models import ABMIL
-folder, begun = Path(sys.argv[1]).parent, float(sys.argv[2])
+folder = Path(sys.argv[1]).parent
+begun = float(sys.argv[2])
 names = sorted(path.stem for path in (folder / "features").iterdir())[: int(sys.argv[4])]
 bags = ProcessedMILDataset(str(folder / "features"), str(folder / "labels"), bag_names=names, bag_keys=["X", "Y"])
 loader = torch.utils.data.DataLoader(bags, batch_size=1, shuffle=True, collate_fn=collate_fn)
 model = ABMIL(in_shape=(1024,))
-optimizer, ends = torch.optim.AdamW(model.parameters(), 1e-3), []
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+ends = []
 for epoch in range(int(sys.argv[3])):
     for batch in loader:
         if not ends:
@@ -123,7 +127,8 @@ def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
 
 def _rows_of_slides(folder: Path, torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
     """Train on slides in a new folder, and check them."""
-    slides, patches = (QUICK_SLIDES, QUICK_PATCHES) if quick else (SLIDES, PATCHES)
+    slides = QUICK_SLIDES if quick else SLIDES
+    patches = QUICK_PATCHES if quick else PATCHES
     table = write_slides(folder, slides, patches)
     time.sleep(SETTLED)
     trained = round(TRAINED * slides)
@@ -162,7 +167,7 @@ def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
     """
     rng = np.random.default_rng(0)
     least, most = patches
-    # Of all slides the same, moved by a number of each, since drawing them takes longer than writing them.
+    # All slides have the same noise, and each adds a number of its own: to draw noise takes longer than to write it.
     noise = rng.standard_normal((most, WIDTH), dtype=np.float32)
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)

@@ -73,15 +73,16 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
     """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write Proposition 1."""
     log_probs = logits.log_softmax(dim=1)
     values = []
-    for bag, held in enumerate(labels):
-        required = torch.nonzero(held)[:, 0].tolist()
+    for bag, label_set in enumerate(labels):
+        required = torch.nonzero(label_set)[:, 0].tolist()
         probs = log_probs[bag, [*required, -1]].exp()
         terms = []
         for size in range(len(required) + 1):
             for subset in itertools.combinations(range(len(required)), size):
                 log_alpha = probs[[*subset, -1]].sum(dim=0).log().sum()
                 terms.append(((-1) ** (len(required) - size), log_alpha))
-        top = terms[-1][1]
+        # The term of the whole label set, the last one, is the largest.
+        _, top = terms[-1]
         series = torch.stack([sign * torch.exp(term - top) for sign, term in terms]).sum()
         values.append(top + torch.log(series.abs() + 1e-16))
     return torch.stack(values)
@@ -206,9 +207,9 @@ class _Operators(TorchDispatchMode):
 def operators(
     name: str, most: int | None = None, *, masked: bool = False, second: bool = False
 ) -> int:
-    """Count the operators of a loss and its gradient, or a Hessian product too, as on an accelerator.
+    """Count the operators of a loss and its gradient, or a Hessian product too; label sets have at most `most` classes.
 
-    Values do not exist there. Label sets have at most so many classes.
+    They are those of an accelerator, counted with tensors that have no values, on the device "meta".
     """
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")

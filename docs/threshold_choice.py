@@ -61,7 +61,8 @@ def row_of(case: Case, rng: np.random.Generator) -> str:
     """Return a row of the table: the least possible error, and mean and 95 % quantile by either choice."""
     labels = rng.random((NEW_BAGS, case.classes)) < case.share
     common = COMMON * rng.normal(size=(NEW_BAGS, 1))
-    presence = case.distance * labels + rng.normal(size=labels.shape) + common
+    means = np.where(labels, case.distance, 0.0)
+    presence = means + rng.normal(size=labels.shape) + common
     chosen = []
     fewest = []
     for _ in range(DRAWS):

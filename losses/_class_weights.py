@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     ClassWeights = float | Sequence[float] | Tensor | None
     PositiveWeights = ClassWeights | Literal["balanced"]
 else:
-    # What a cell stores as JSON. A tensor becomes a list before it is checked against this.
+    # Parameters from a spec are checked against these types at run time, and JSON has no tensors.
     ClassWeights = float | list[float] | None
     PositiveWeights = float | list[float] | Literal["balanced"] | None
 
@@ -54,6 +54,6 @@ def balanced_weights(counts: Tensor, bags: int) -> Tensor:
     """
     absent = bags - counts
     is_mixed = (counts > 0) & (absent > 0)
-    # A class without bags is given 1 in the end: its quotient must only not fail.
+    # A class without bags gets the weight 1 below. The clamp keeps its ratio from being divided by 0.
     ratio = absent / counts.clamp(min=1)
     return torch.where(is_mixed, ratio, 1.0).float()

@@ -14,8 +14,8 @@ class AutoPool(PooledLoss):
 
     with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel, and a weight alpha_c of each
     class, which is learnt from 0 on, as in the authors' code. alpha_c = 0 is `mean`, 1 `exponential-softmax`, and P_c
-    goes to the largest p_{c,k} as alpha_c grows. Weight decay, where the recipe has any, draws alpha_c to 0, the
-    regularised form of the paper, and AdamW with a coefficient of 1 keeps it between -1 and 1.
+    goes to the largest p_{c,k} as alpha_c grows. Weight decay, where the recipe has any, draws alpha_c to 0, as in the
+    regularised form of the paper. AdamW with a coefficient of 1 keeps it between -1 and 1.
 
     P_c falls with the size of the bag where few positions show the class. Where alpha_c > 1, P_c may fall with the
     smaller p_{c,k} of a bag.

@@ -35,8 +35,9 @@ class Count(IndependentPositions):
             which is Poisson-binomial with n_c + 1 states: for larger counts. It takes the counts of different classes
             for independent, which they are not, as they share positions.
 
-    Edge cases: a bag with more instances than positions, or with more states, is rejected. Of an instance that covers
-    several positions the loss asks for one. The counts give the size of the recursion: a GPU is waited for once a step.
+    Edge cases: a bag with more instances than positions, or with more states, is rejected. The loss asks that an
+    instance is shown at one position, even where it covers several. The counts give the size of the recursion, so that
+    every step waits for the GPU once.
 
     Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based Weakly Supervised
     Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n outputs, which is `marginal`; `joint` is
@@ -138,7 +139,7 @@ def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Te
     is_own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
     absent = log_p.unsqueeze(1).masked_fill(is_own, FLOOR).logsumexp(dim=2)
     if mask is not None:
-        # A masked position does not show the class for certain.
+        # At a masked position the class is certainly absent.
         is_masked = ~mask.unsqueeze(1)
         shown = shown.masked_fill(is_masked, FLOOR)
         absent = absent.masked_fill(is_masked, 0.0)

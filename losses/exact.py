@@ -89,8 +89,8 @@ class Exact(PerPosition):
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         if self.rule == "sum":
             return super().scores(logits, mask)
-        # log(p_c + p_background) - log p_background: the first term rounds to 0 for every class where the background is
-        # almost certain, and the difference, which has the same order, does not.
+        # log(p_c + p_background) alone rounds to 0 for every class where the background is almost certain.
+        # log p_background is the same for all classes: less it, they are ranked alike, and nothing rounds to 0.
         return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
 
 

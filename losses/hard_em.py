@@ -53,6 +53,7 @@ class HardEM(PerPosition):
     def predict(
         self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0
     ) -> Tensor:
+        # Presence is no log-odds here, but 0 is a threshold all the same: above it the best assignment has the class.
         return super().predict(logits, mask, threshold)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -79,7 +80,7 @@ def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tens
         mask = torch.ones_like(is_highest[:, 0])
     is_highest &= mask.unsqueeze(1)
     ties = is_highest.sum(dim=1, keepdim=True)
-    shares = is_highest / ties.clamp(min=1).to(logits)
+    shares = is_highest.to(logits) / ties.clamp(min=1).to(logits)
     # A class that is alone the highest at some position occurs in every best assignment.
     occurs = (is_highest & (ties == 1)).any(dim=2)[:, :-1]
     lacks_class = (labels & ~occurs).any(dim=1)
@@ -108,8 +109,8 @@ def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
     shares = shares.clone()
     shares[:, positions] = 0
     shares[classes, positions] = 1
-    # Positions with the same logits may swap: without the mean over them, the first of an empty background would be
-    # preferred to the others.
+    # Positions with the same logits may be exchanged, as all those of an empty area. They get the mean of their shares:
+    # otherwise the first of them would always be preferred.
     distinct, group = allowed.unique(dim=1, return_inverse=True)
     means: Tensor = torch.zeros_like(distinct).index_add(1, group, shares) / group.bincount()
     return means[:, group]

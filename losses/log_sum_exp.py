@@ -21,9 +21,9 @@ class LogSumExp(PooledLoss):
 
     Args:
         sharpness: r at the start of training. Its default is chosen here.
-        learn: whether r is learnt, as r = sharpness exp(d) with the weight d, one for all classes, from 0, where the
-            sources have r fixed, or one that starts elsewhere. Weight decay, where the recipe has any, then draws r to
-            where it started.
+        learn: whether r is learnt. It is then sharpness exp(d), with one weight d for all classes, which starts at 0.
+            Weight decay, where the recipe has any, draws r to where it started. In the sources r is fixed, or starts
+            elsewhere.
         weight, pos_weight: weights of the classes, as in `mean`.
 
     Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks",

@@ -60,15 +60,17 @@ class NoisyAnd(PooledLoss):
         # The means of p_k and of 1 - p_k.
         log_m = log_mean_exp(F.logsigmoid(detectors), mask)
         log_rest = log_mean_exp(F.logsigmoid(-detectors), mask)
-        # P and 1 - P are differences of sigmoids, written as products. With u = a (m - b), one has the factor s(u), the
-        # other s(-u), and s(u) / s(-u) is exp(u).
-        at_threshold = a * (log_m.exp() - b) + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))
-        log_present = _log_firing(math.log(a) + log_m)
-        log_absent = _log_firing(math.log(a) + log_rest)
-        return at_threshold + log_present - log_absent
+        # With u = a (m - b), and P and 1 - P written as products (their common divisor cancels),
+        # P / (1 - P) = s(u) s(a b) (1 - exp(-a m)) / (s(-u) s(a (1 - b)) (1 - exp(-a (1 - m)))).
+        # Here s(u) / s(-u) is exp(u).
+        u = a * (log_m.exp() - b)
+        log_ratio_of_sigmoids = u + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))
+        log_present = _log_one_minus_exp(math.log(a) + log_m)
+        log_absent = _log_one_minus_exp(math.log(a) + log_rest)
+        return log_ratio_of_sigmoids + log_present - log_absent
 
 
-def _log_firing(log_x: Tensor) -> Tensor:
-    """Return log(1 - exp(-x)), which is log x where x rounds to 0."""
+def _log_one_minus_exp(log_x: Tensor) -> Tensor:
+    """Return log(1 - exp(-x)) from log x; where x rounds to 0 that is log x itself."""
     x = log_x.clamp(min=math.log(torch.finfo(log_x.dtype).eps)).exp()
     return log_x + (-torch.expm1(-x) / x).log()

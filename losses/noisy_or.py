@@ -32,8 +32,8 @@ class NoisyOr(PresenceLoss):
 
     The gradient of an absent class comes from differences of a sum over all positions before it. Its error grows with
     the number of positions. In float32, relative to the largest entry and at its worst over logits from -10 to 15, it
-    is 3e-5 at 64 positions, 5e-4 at 1,024 and 3e-3 at 10,000. In float64 it is 6e-14, 1e-12 and 1.4e-11; that is
-    `recipe.loss_precision`.
+    is 3e-5 at 64 positions, 5e-4 at 1,024 and 3e-3 at 10,000. In float64 it is 6e-14, 1e-12 and 1.4e-11;
+    `recipe.loss_precision` chooses between the two.
 
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients,
     P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.

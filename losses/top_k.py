@@ -1,5 +1,6 @@
 """Top-k: the mean of the largest logits of each class."""
 
+import torch
 from torch import Tensor
 
 from milbench import Reduction, bag_sizes
@@ -58,6 +59,7 @@ class TopK(PooledLoss):
             is_tied = is_tied & mask.unsqueeze(1)
         # Those that tie share the places that are left.
         places_left = k - is_above.sum(dim=2, keepdim=True)
-        share = places_left / is_tied.sum(dim=2, keepdim=True)
-        weights = (is_above + is_tied * share) / k
+        share_of_tied = places_left / is_tied.sum(dim=2, keepdim=True)
+        shares = torch.where(is_tied, share_of_tied, is_above.to(share_of_tied))
+        weights = shares / k
         return (weights * detectors).sum(dim=2)

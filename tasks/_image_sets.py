@@ -72,7 +72,7 @@ class ChosenBags:
 
 @dataclass(frozen=True)
 class ImageBatches:
-    """Makes batches of sets of images, each of which is of one of some classes or of background."""
+    """Makes batches of sets of images. Each image shows one of some classes, or background."""
 
     num_classes: int
     single_at_once: int

@@ -130,6 +130,7 @@ class ExtendedDigits(NestedDigits):
 
         state = SPLIT_SEED
         if self.split == "seed":
+            # scikit-learn takes seeds of 32 bits.
             state = generator(self.name, "split", seed).initial_seed() % 2**32
         digits = _all_digits()
         rest, test = train_test_split(

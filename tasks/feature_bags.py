@@ -19,7 +19,7 @@ from milbench.contracts.problem import BagFormat, EvalSplit, Evaluation, ScoreFu
 from milbench.contracts.recipe import Recipe
 from milbench.contracts.task import CPU
 from milbench.data.bag_files import COORDINATES, BagFile
-from milbench.data.bags_store import single
+from milbench.data.bags_store import to_single_precision
 from milbench.data.new_bags import finite_features, new_bags
 from milbench.data.own_bags import OwnBags
 from milbench.data.splits import BagSplit
@@ -42,8 +42,8 @@ _EVAL_BATCH = 64
 """The most bags of a batch to evaluate on."""
 _GALLERY = 8
 """The most bags of a gallery."""
-_GALLERY_NUMBERS = 1 << 24
-"""The most numbers in all bags of a gallery, 64 MB; a single bag may have more."""
+_GALLERY_VALUES = 1 << 24
+"""The most values of features in all bags of a gallery, 64 MB; one bag alone may have more."""
 
 
 class FeatureBags(TableBags):
@@ -94,7 +94,7 @@ class FeatureBags(TableBags):
         )
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW, between settings that were tried with exact; the spec `classic` says on what."""
+        """Return one-cycle AdamW, with settings between those that were tried; the spec `classic` says on what bags."""
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40, precision="float32")
 
     def format_from(self, memory: Mapping[str, Any]) -> "FeatureFormat":
@@ -248,7 +248,7 @@ class FeatureProblem(FixedBags):
         return baseline_metrics(self.bags.pooled(split.train), evaluated, self.seed)
 
     def gallery(self) -> Bags:
-        """Return bags that differ, as many as are no more numbers than a gallery keeps, and one at least."""
+        """Return some bags with different label sets, of which a gallery keeps as many as it has room for."""
         numbers = self.split.test if "test" in self.splits else self.split.train
         shown = differing(self.bags.labels[numbers], _GALLERY)
         return self.bags.to_show(numbers[shown.numpy()])
@@ -317,14 +317,14 @@ class TableFeatures:
         return Lazy(numbers_of_batches, self.whole)
 
     def to_show(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return the first of some bags, as many as a gallery keeps, and one at least, with their coordinates."""
+        """Return the first of some bags with their coordinates: as many as a gallery has room for, one at least."""
         store = self._table.store
         sizes = store.sizes[numbers]
-        # How many numbers the first 1, 2, ... bags have, all padded to the size of the largest one.
+        # How many values the first 1, 2, ... bags have, all padded to the size of the largest one.
         counts = np.arange(1, len(sizes) + 1)
         largest = np.maximum.accumulate(sizes)
         padded = counts * largest * store.width
-        fitting = int((padded <= _GALLERY_NUMBERS).sum())
+        fitting = int((padded <= _GALLERY_VALUES).sum())
         shown = numbers[: max(1, fitting)]
         bags = self.whole(shown)
         if self._table.coords is None:
@@ -349,7 +349,9 @@ class TableFeatures:
         rows = rows[classes[rows] < self._background]
 
         def as_bags(rows: NDArray[np.int64]) -> Bags:
-            instances = torch.from_numpy(single(packed[rows], store.dtype)).unsqueeze(1)
+            instances = torch.from_numpy(to_single_precision(packed[rows], store.dtype)).unsqueeze(
+                1
+            )
             classes_of_rows = torch.from_numpy(classes[rows])
             labels = torch.nn.functional.one_hot(classes_of_rows, self._background).bool()
             return Bags(instances, labels, origin=self._origin_of_rows(rows)).to(self._device)

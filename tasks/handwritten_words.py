@@ -111,14 +111,14 @@ class HandwrittenWords(Task):
     well.
 
     There are only 55 different words, all of them in every official fold. A few letters of a bag
-    tell the others, and a network that sees the whole bag can learn the 55 label sets by heart.
+    give away the others, and a network that sees the whole bag can learn the 55 label sets by heart.
     With `bags=unseen` this does not help it.
 
     Args:
         bags: `words`: as they were written.
             `drawn`: the letters of each fold are drawn anew into as many bags as it has words, of 4
             to 9 letters, every letter once before any again, the same bags for all seeds. Letters
-            then occur as often as in words, and next to none is told by the others.
+            then occur as often as in words, and say next to nothing about each other.
             `unseen`: words as they were written, but each of the 55 is in one of ten folds only,
             whoever wrote it. A fold has 5 or 6 words and is the same for all seeds. So no test word
             occurs in training or validation, and no validation word in training. Every letter of a
@@ -183,7 +183,7 @@ class HandwrittenWords(Task):
         batches = ImageBatches(self.format.num_classes, single_at_once=1000, bags_at_once=250)
         evaluated = on_device
         if self.bags == "drawn":
-            # A drawn letter may be in several bags: letters are numbered, so that these can be told.
+            # A drawn letter may be in several bags. Its number shows which bags share it.
             evaluated = on_device.numbered()
         splits = {}
         for part, numbers in split.evaluated.items():

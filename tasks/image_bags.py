@@ -119,15 +119,13 @@ class ImageBags(ImageTask, TableBags):
         self, paths: Sequence[Path], bag_format: BagFormat, network: Network
     ) -> Iterator[NamedBags]:
         for new in batched(new_images(paths, self.options), _EVAL_BATCH):
-            names = [name for name, _, _, _ in new]
-            files = [file for _, file, _, _ in new]
-            pixels = np.stack([pixels_of_image for _, _, pixels_of_image, _ in new])
-            sizes = [size for _, _, _, size in new]
+            names, files, images, sizes = zip(*new, strict=True)
+            pixels = torch.from_numpy(np.stack(images))
             # Nothing is known of their classes.
             labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
-            bags = Bags(torch.from_numpy(pixels) / WHITE, labels)
+            bags = Bags(pixels / WHITE, labels)
             places = self._places(sizes, network)
-            yield NamedBags(self.options.image, names, bags, places, files)
+            yield NamedBags(self.options.image, list(names), bags, places, list(files))
 
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images before they were fitted into squares.

@@ -102,16 +102,15 @@ class SequenceBags(SequenceTask, TableBags):
         assert isinstance(bag_format, SequenceFormat)  # noqa: S101
         batches = SequenceBatches(bag_format.mean, bag_format.divisor)
         for new in batched(new_sequences(paths, self.options, bag_format.kind), EVAL_BAGS):
-            names = [name for name, _, _ in new]
-            frames = [torch.from_numpy(array).T for _, array, _ in new]
+            names, arrays, rates = zip(*new, strict=True)
+            frames = [torch.from_numpy(array).T for array in arrays]
             lengths = [sequence.shape[1] for sequence in frames]
             # Nothing is known of their classes.
             labels = torch.zeros(len(new), bag_format.num_classes, dtype=torch.bool)
             bags = batches.bags(Sequences(frames, lengths, labels))
             # All sequences are of one kind, which has one rate.
-            _, _, frames_per_second = new[0]
-            places = _start_and_end(network, bags, lengths, frames_per_second)
-            yield NamedBags(self.options.file, names, bags, places)
+            places = _start_and_end(network, bags, lengths, frames_per_second=rates[0])
+            yield NamedBags(self.options.file, list(names), bags, places)
 
 
 @dataclass(frozen=True, kw_only=True)

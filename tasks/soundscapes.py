@@ -75,6 +75,7 @@ class Soundscapes(SequencesInMemory):
         any_data: bool = False,
     ) -> None:
         super().__init__(batch_bags=32)
+        # Not `overlap`, which is a method of every task.
         self.overlapping = overlap
         self.train_bags = train_bags
         self.any_data = any_data

@@ -45,9 +45,9 @@ class SpokenDigits(SequencesInMemory):
     to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, in faint
     white noise. A network gets frames of 32 log-mel bands, 62.5 a second. Single recordings, for the one-instance
     error, have the same noise and no silence around them. The official test set is 0 to 4 of every speaker and digit,
-    validation bags are made of 5 to 9, and training bags of 10 to 49: all of the same six speakers, so that nothing is
-    learnt of how others are heard. Training bags are drawn once a seed, the others once for all; every recording is
-    used before any is used again.
+    validation bags are made of 5 to 9, and training bags of 10 to 49. All are of the same six speakers: the results say
+    nothing about other speakers. Training bags are drawn once a seed, the others once for all; every recording is used
+    before any is used again.
 
     Args:
         least: the smallest number of digits in a bag.

@@ -43,8 +43,8 @@ class SVHN(StreetNumbers):
     """Find the digits of a house number in a crop of 64x64 pixels, given the set of its digits.
 
     Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
-    convolutions, batches of 32 crops, one random crop, permutation of the colours and size a batch. Other pictures in
-    SVHN's format are accepted, and called SVHN only if they are 33,402 to train and 13,068 to test on.
+    convolutions, and batches of 32 crops, each batch with one random crop, permutation of the colours and size. Other
+    pictures in SVHN's format are accepted, and called SVHN only if they are 33,402 to train and 13,068 to test on.
 
     Args:
         crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger

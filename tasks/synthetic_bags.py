@@ -83,8 +83,8 @@ class SyntheticBags(Task):
             always; `uniform`, 1 to `labels_per_bag` classes, each number equally often.
         labels_per_bag: the largest number of classes in a bag, for `uniform`.
         imbalance: the probability of class 0 divided by that of the last class; those between fall geometrically, and
-            the sum stays C * class_rate. Single instances to evaluate on are of each class as often.
-        empty_share: the share of bags without a class; None: as it follows.
+            the sum stays C * class_rate. Single instances to evaluate on have classes in the same proportions.
+        empty_share: the share of bags without a class; None: the share that follows from the other parameters.
         labels_dropped: the probability that the label set of a training bag lacks a class that occurs.
         labels_added: the probability that it has one that does not, unless it would be larger than the bag.
         noise_in: the bags whose label sets have these errors. With `training+validation`,
@@ -99,10 +99,11 @@ class SyntheticBags(Task):
         context_swapped: whether these two shares change places in test bags.
         test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
         test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other bags.
-        overlap: the probability with which an instance of a class moves to the one position, drawn from those with a
-            class, where all that move are shown, normal around the sum of their classes' points, and leaves background
-            behind. Label sets stay the same, and the metrics of instances, of the optimum and of the reference are left
-            out, as positions have no one class.
+        overlap: the probability with which an instance of a class moves to a position that it shares with all others
+            that move. This position is drawn from those with a class, and is normal around the sum of the points of the
+            classes that it then shows; the instances that move leave background behind. Label sets stay the same. The
+            metrics of instances, of the optimum and of the reference are left out, since a position may show several
+            classes.
         training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
             and again, up to `bags_per_epoch`. 0: all are new.
     """
@@ -195,11 +196,11 @@ class SyntheticBags(Task):
         device: torch.device = CPU,
         limit: int | None = None,
     ) -> "SyntheticProblem":
-        drawn: Drawn = (
+        sources: Sources = (
             ("validation", self.training, limited(self.eval_bags["validation"], limit)),
             ("test", self.test, limited(self.eval_bags["test"], limit)),
         )
-        splits = dict(_eval_splits(drawn, self.revision, device))
+        splits = dict(_eval_splits(sources, self.revision, device))
         true_splits = splits
         if self.validates_on_noise:
             # The optimum and the reference know the truth: they are measured on test bags alone.
@@ -222,7 +223,7 @@ class SyntheticBags(Task):
             bags_per_epoch=self.bags_per_epoch,
             pool=pool,
             device=device,
-            drawn=drawn,
+            sources=sources,
             revision=self.revision,
             true_splits=true_splits,
             groups=self._groups,
@@ -289,7 +290,7 @@ class SyntheticProblem(EvaluatedBags):
     pool: Bags | None
     """The training bags; None: all are new."""
     device: torch.device
-    drawn: "Drawn"
+    sources: "Sources"
     """The distributions that bags to evaluate on were drawn from."""
     revision: int
     """Of the task."""
@@ -333,7 +334,7 @@ class SyntheticProblem(EvaluatedBags):
     def known_errors(self) -> dict[str, float]:
         """Return the errors of the optimum and of the reference on bags with true label sets."""
         known = {}
-        errors = _known_errors(self.drawn, self.revision, self.device, self.groups)
+        errors = _known_errors(self.sources, self.revision, self.device, self.groups)
         for name, error in errors.items():
             split, _, _ = name.partition("/")
             if split in self.true_splits:
@@ -343,22 +344,24 @@ class SyntheticProblem(EvaluatedBags):
 
 def with_noise(bags: Bags, noise: tuple[float, float], rng: torch.Generator) -> Bags:
     """Return bags with errors in their label sets, and then without the truth, which would tell of them."""
-    if not any(noise) or bags.mask is None:
+    if not any(noise):
         return bags
+    # Bags that are drawn always have a mask.
+    assert bags.mask is not None  # noqa: S101
     labels = noisy_labels(bags.labels, bags.mask.sum(dim=1), *noise, rng)
     return replace(bags, labels=labels, truth=None)
 
 
-Drawn = tuple[tuple[Split, GaussianBags, int], ...]
+Sources = tuple[tuple[Split, GaussianBags, int], ...]
 """The distribution of the bags of each split, and their number."""
 
 
 # The cells that one process computes share their bags.
 @lru_cache(maxsize=1)
-def _eval_splits(drawn: Drawn, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
+def _eval_splits(sources: Sources, revision: int, device: torch.device) -> dict[Split, EvalSplit]:
     """Return the fixed bags of every split, and as many single instances."""
     splits: dict[Split, EvalSplit] = {}
-    for split, model, count in drawn:
+    for split, model, count in sources:
         rng = generator(SyntheticBags.name, revision, split)
         single_instances = _single_instances(model, count, rng).to(device)
         batches = []
@@ -385,14 +388,14 @@ def _single_instances(model: GaussianBags, count: int, rng: torch.Generator) -> 
 # The cells that one process computes share these errors: to compute the optimum takes longer than an epoch.
 @cache
 def _known_errors(
-    drawn: Drawn, revision: int, device: torch.device, groups: tuple[int, ...]
+    sources: Sources, revision: int, device: torch.device, groups: tuple[int, ...]
 ) -> dict[str, float]:
     """Return the errors of the optimum and of the reference on all splits, by `split/metric`."""
-    splits = _eval_splits(drawn, revision, device)
+    splits = _eval_splits(sources, revision, device)
     # The reference knows the distribution of training bags, which the first split, validation, has too.
-    _, training, _ = drawn[0]
+    _, training, _ = sources[0]
     errors = reference_errors(training.marginal_log_posterior, splits, groups)
-    for split, model, _ in drawn:
+    for split, model, _ in sources:
         optimal = optimal_errors(splits[split], model.log_posterior, model.posterior)
         errors |= {f"{split}/bayes_{metric}": error for metric, error in optimal.items()}
     return errors

@@ -66,14 +66,14 @@ class BagStore:
 
     def single(self, bag: int) -> NDArray[np.float32]:
         """Return the instances (K, D) of a bag in single precision."""
-        return single(self[bag], self.dtype)
+        return to_single_precision(self[bag], self.dtype)
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """Yield all instances (K, D) in single precision, some at a time."""
         rows_a_block = max(1, BLOCK // self.width)
         for array in self._arrays():
             for first in range(0, len(array), rows_a_block):
-                yield single(array[first : first + rows_a_block], self.dtype)
+                yield to_single_precision(array[first : first + rows_a_block], self.dtype)
 
     def _arrays(self) -> Iterator[NDArray[Any]]:
         """Yield the instances as they are stored: all at once if packed, else bag by bag."""
@@ -104,7 +104,7 @@ class BagStore:
         stored = self[bag] if chosen is None else self[bag][chosen]
         # numpy converts floating-point numbers while it copies them, without an array in between.
         is_float = stored.dtype.kind == "f"
-        out[:] = stored if is_float else single(stored, self.dtype)
+        out[:] = stored if is_float else to_single_precision(stored, self.dtype)
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
@@ -133,7 +133,7 @@ def _update_two_smallest(two: NDArray[np.float32], values: NDArray[np.float32]) 
     two[1, near] = others.min(axis=0)
 
 
-def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
+def to_single_precision(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
     if dtype == BFLOAT16:
         # Its 16 bits are the upper half of a number in single precision.
@@ -170,7 +170,7 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
         piece_starts = cuts[first:last] - cuts[first]
         piece_sizes = np.diff(cuts[first : last + 1])
         _update_hashes(hashes, stored, piece_starts, piece_sizes, begins_bag[first:last])
-        values = single(stored, dtype).astype(np.float64)
+        values = to_single_precision(stored, dtype).astype(np.float64)
         means[first:last], squares[first:last] = _moments(values, piece_starts, piece_sizes)
         first = last
     if pieces > len(starts):
@@ -298,7 +298,7 @@ def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
     if file.dtype == dtype:
         return array
     if BFLOAT16 in (dtype, file.dtype):
-        return single(array, file.dtype)
+        return to_single_precision(array, file.dtype)
     return array.astype(stored)
 
 

@@ -18,7 +18,7 @@ from milbench.data.bag_files import (
     open_frames,
 )
 from milbench.data.bagged_rows import Bagged, group_rows, take_rows
-from milbench.data.bags_store import single
+from milbench.data.bags_store import to_single_precision
 from milbench.data.image_files import decode_image
 from milbench.data.in_order import read_all
 from milbench.data.list_columns import with_lists_as_columns
@@ -58,7 +58,7 @@ def new_bags(
 
 def finite_features(name: str, bag: BagFile) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
-    features = np.array(single(bag.read(), bag.dtype))
+    features = np.array(to_single_precision(bag.read(), bag.dtype))
     is_broken = ~np.isfinite(features).all(axis=1)
     if is_broken.any():
         raise UsageError(

@@ -37,6 +37,7 @@ def fit_trees(features: Floats, labels: Bools, seed: int) -> Any:
     """Return extra trees trained on pooled features (N, F) and label sets (N, C), by settings that never change."""
     from sklearn.ensemble import ExtraTreesClassifier
 
+    # scikit-learn takes seeds of 32 bits.
     trees = ExtraTreesClassifier(n_estimators=TREES, random_state=seed % 2**32, n_jobs=1)
     # With one class scikit-learn expects (N,).
     target = labels[:, 0] if labels.shape[1] == 1 else labels

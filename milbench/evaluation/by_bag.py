@@ -6,8 +6,11 @@ To a ranking a bag adds what the metric loses without it. With m of n bags and m
 
 These values have the metric as their mean, and the variance of their mean is the jackknife's of the metric (B. Efron
 and C. Stein, "The jackknife estimate of variance", Annals of Statistics 9, 1981, pp. 586-596). So they can stand for
-the outcomes of a metric that is a mean. Derivatives by the weight of a bag would be the same where classes are in many
-bags, but find a third of the variance where a class is in one or two. Of F1 they do not, and need no bag left out.
+the outcomes of a metric that is a mean.
+
+The derivative of the metric by the weight of a bag would be simpler. For a ranking it gives the same values where every
+class is in many bags, but only a third of the variance where a class is in one or two. For F1 it has no such fault, and
+is used: no bag has to be left out.
 """
 
 from collections.abc import Callable
@@ -30,10 +33,13 @@ def macro_f1_by_bag(predicted: Bools, labels: Bools) -> Floats | None:
     occurs = labels.any(axis=0)
     if not occurs.any():
         return None
-    hits = 2.0 * (predicted & labels)[:, occurs]
-    counted = hits + (predicted != labels)[:, occurs]
-    f1 = hits.sum(axis=0) / counted.sum(axis=0)
-    gains = (hits - f1 * counted) / counted.mean(axis=0)
+    true_positives = (predicted & labels)[:, occurs].astype(float)
+    # FP + FN.
+    errors = (predicted != labels)[:, occurs].astype(float)
+    numerators = 2.0 * true_positives
+    denominators = numerators + errors
+    f1 = numerators.sum(axis=0) / denominators.sum(axis=0)
+    gains = (numerators - f1 * denominators) / denominators.mean(axis=0)
     return np.asarray((f1 + gains).mean(axis=1))
 
 
@@ -98,16 +104,17 @@ def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats
     precision = present_above / all_above
     whole = float((present * precision).sum() / positives)
 
-    # Sums over bags with the class: of those before a rank, and of those from it on with a bag less.
+    # Sums of precision over the bags with the class. Without a bag, those that score more keep their precision.
     before = np.cumsum(present * precision) - present * precision
     others = np.maximum(all_above - 1, 1)
+    # Without a bag that lacks the class: the bags at its rank and below.
     without_absent = _sum_from(present * present_above / others)
+    # Without a bag that has the class: the bags below its rank, and the other ones at its rank.
     without_present = present * (present_above - 1) / others
     after = _sum_from(without_present) - without_present
-    # The other bags with the class at the bag's own rank.
     own_rank = (present - 1) * (present_above - 1) / others
 
-    # What is left without a bag, if it lacks the class and if it has it.
+    # The average precision without a bag, if it lacks the class and if it has it.
     if_absent = (before + without_absent)[rank] / positives
     if_present = np.full(len(scores), np.nan)
     if positives > 1:

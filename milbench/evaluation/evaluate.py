@@ -15,6 +15,7 @@ from milbench.contracts.bags import Bags, Origin
 from milbench.contracts.predictions import SINGLE, Predictions, SplitPredictions, TrainingLabels
 from milbench.contracts.problem import EvalSplit, Evaluation, ScoreFunction, Split
 from milbench.contracts.scores import Scores
+from milbench.contracts.task import CPU
 from milbench.errors import UsageError
 from milbench.evaluation.maps import class_hits, fitting_truth, wrong_instances
 from milbench.evaluation.metrics import chosen_thresholds, metrics_of
@@ -25,7 +26,6 @@ Hook = Callable[[str, Scores, Bags, float], None]
 
 It is called with the split (or "calibration"), the scores and the bags of the batch, and the threshold on presence
 scores that makes the loss's own label sets."""
-CPU = torch.device("cpu")
 MOST_BAGS = 1000
 """So many label sets show which one is the most common, where bags are made anew or read from files."""
 
@@ -76,6 +76,7 @@ def evaluate_bags(
             if hook is not None:
                 scored = _hooked(scored, hook, name, threshold)
             found[name] = predictions_of(scored, name)
+        # Either all bags of a split have one instance, or bags of one instance stand beside the others.
         if split.is_single_instance:
             found[name] = replace(found[name], is_single_instance=True)
         elif split.single_instance:
@@ -156,7 +157,7 @@ def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
     if are_classes_known:
         arrays["instance_classes"] = counts.numpy()
     else:
-        # Then no instance was counted as wrong, or as one at all.
+        # Then both are 0 for all bags, since no instance was counted.
         arrays.pop("wrong", None)
         arrays.pop("sizes", None)
     # Log-odds are not kept twice: where there are any, the presence scores are these.
@@ -241,7 +242,7 @@ def _mask_of(bags: Bags, scores: Scores) -> Tensor | None:
 
 
 def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
-    """Raise FloatingPointError where a score of a bag is NaN: it would rank below all others without a word."""
+    """Raise FloatingPointError where a score of a bag is NaN, which would silently rank below all others."""
     names = ("presence", "classes", "evidence", "instances", "log_prob", "even_odds_log_prob")
     for name in names:
         values = getattr(scores, name)

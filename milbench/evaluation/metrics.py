@@ -33,10 +33,10 @@ LABEL_THRESHOLD = "chosen/label_threshold"
 """The threshold that is chosen by the label error."""
 CHOSEN_BY = "chosen/bags"
 """The number of bags by which both are chosen."""
-LARGEST_BELOW_ONE = -(2.0**-24)
-"""The log-probability of the largest probability below 1 in single precision, in which networks compute."""
-MOST_CONFUSED = 30
-"""Of more classes nobody reads which one is taken for which."""
+LARGEST_LOG_PROB = -(2.0**-24)
+"""The logarithm of the largest probability below 1 in single precision, in which networks compute."""
+CONFUSION_LIMIT = 30
+"""The most classes for which it is counted which class is taken for which: nobody would read a larger table."""
 
 
 class Thresholds(NamedTuple):
@@ -257,14 +257,14 @@ def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> di
 def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     """Return a row for each class: in how many test bags it is present, is predicted, and both.
 
-    For at most MOST_CONFUSED classes the row goes on: in how many bags this class is missed and class j is
+    For at most CONFUSION_LIMIT classes the row goes on: in how many bags this class is missed and class j is
     wrongly predicted, for each j.
     """
     bags = predictions["test"]
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
     both = bags.labels & predicted
     counts: NDArray[np.int64] = np.stack([bags.labels, predicted, both]).sum(axis=1).T.astype(int)
-    if len(counts) > MOST_CONFUSED:
+    if len(counts) > CONFUSION_LIMIT:
         return counts
     missed = (bags.labels & ~predicted).astype(np.int64)
     wrongly_predicted = (predicted & ~bags.labels).astype(np.int64)
@@ -285,7 +285,7 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
         # Forecasts that single precision cannot tell from 1 are made equal, so that they share a bin.
-        log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_BELOW_ONE)
+        log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_LOG_PROB)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
     return bins
 
@@ -334,8 +334,8 @@ def chosen_decoder(predictions: Predictions) -> Decoder:
 def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
     """Return the shares of strings that are read wrongly, in all and by pattern, and the precision of boxes."""
     values = {}
-    for one in get_args(Decoder):
-        values[f"transcription_error_{one}"] = float(wrong_strings(reading, one).mean())
+    for known in get_args(Decoder):
+        values[f"transcription_error_{known}"] = float(wrong_strings(reading, known).mean())
     values["transcription_error"] = values[f"transcription_error_{decoder}"]
     for number, pattern in enumerate(PATTERNS):
         values[f"error_{pattern}"] = float((reading.pattern == number).mean())

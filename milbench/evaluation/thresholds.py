@@ -45,7 +45,7 @@ def choose_threshold(
     `near` only ranks matter: a monotone change of the scores changes no decision on these bags.
 
     Args:
-        presence: (n, C), the scores; -inf names a class never.
+        presence: (n, C), the scores; a class with a score of -inf is never detected.
         labels: (n, C), the true label sets.
         by: `sets`: a bag is right where its whole label set is. `labels`: pairs of a bag and a class.
         near: to be set for bags that were trained on. A network may separate them by a wide gap, in
@@ -158,7 +158,7 @@ def _uncertainty(steps: _Steps, weights: Floats) -> int:
 
 
 def _moving_average(values: Floats, reach: int) -> Floats:
-    """Return the mean of each value and `reach` neighbours on both sides; the ends go on as they are."""
+    """Return the mean of each value and `reach` neighbours on both sides; beyond an end, its value is repeated."""
     if reach == 0:
         return values
     width = 2 * reach + 1

@@ -14,7 +14,8 @@ from milbench.contracts.bags import Bags
 from milbench.contracts.predictions import Predictions, Ratio
 from milbench.contracts.problem import EvalSplit, ScoreFunction, Split
 from milbench.contracts.scores import Scores
-from milbench.evaluation.evaluate import CPU, evaluate_bags
+from milbench.contracts.task import CPU
+from milbench.evaluation.evaluate import evaluate_bags
 from milbench.evaluation.maps import wrong_instances
 from milbench.evaluation.metrics import metrics_of, wrong_classes
 from milbench.likelihood import instance_posterior, label_set_distribution

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from milbench.contracts.bags import Bags, Truth, label_matrix
+from milbench.contracts.task import CPU
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import CPU
 from milbench.families.decisions import BagPosterior, bag_posterior
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule
 from milbench.likelihood.columns import contains

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from milbench.contracts.autocast import tracing as tracing  # noqa: PLC0414 re-exported
+from milbench.contracts.autocast import tracing
 from milbench.errors import UsageError
 
 _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.2}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from milbench.contracts.autocast import tracing
 from milbench.errors import UsageError
 from milbench.likelihood import argument_checks, columns
 from milbench.likelihood.columns import FLOOR, Columns
@@ -73,7 +74,7 @@ def bag_log_prob_bounds(
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
     slots = argument_checks.largest_set(labels, max_labels)
-    reads_values = log_probs.device.type == "cpu" and not argument_checks.tracing()
+    reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
     else:
@@ -95,10 +96,12 @@ def _bounds_by_size(
     upper = []
     for bags, size in columns.by_size(labels):
         group_mask = None if mask is None else mask[bags]
-        sides = _bounds(log_probs[bags], labels[bags], group_mask, size, exact_labels)
+        group_lower, group_upper = _bounds(
+            log_probs[bags], labels[bags], group_mask, size, exact_labels
+        )
         order.append(bags)
-        lower.append(sides[0])
-        upper.append(sides[1])
+        lower.append(group_lower)
+        upper.append(group_upper)
     place_of_bag = torch.cat(order).argsort()
     return torch.cat(lower)[place_of_bag], torch.cat(upper)[place_of_bag]
 
@@ -241,11 +244,11 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
     """Return (B, K), the slot of the class that each position is assigned to.
 
     Each class, rare classes first, gets the best position that is still free. All other positions go to the class whose
-    share there is the largest for its probability to occur.
+    share there is the largest in proportion to its probability to occur.
     """
     positions = bags.share.shape[-1]
-    likeness = bags.share - bags.present.unsqueeze(-1)
-    owner = likeness.masked_fill(~bags.used.unsqueeze(-1), -torch.inf).argmax(dim=1)
+    relative_share = bags.share - bags.present.unsqueeze(-1)
+    owner = relative_share.masked_fill(~bags.used.unsqueeze(-1), -torch.inf).argmax(dim=1)
     is_free = torch.ones_like(owner, dtype=torch.bool)
     position = torch.arange(positions, device=owner.device)
     rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)

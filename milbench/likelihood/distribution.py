@@ -100,7 +100,7 @@ def best_label_set(
 def _listed(parts: columns.Columns) -> Tensor:
     """Return (G, 2^C), in logarithms only for bags with a label set whose probability underflows."""
     table = levels.every_set(parts, levels.Numbers)
-    is_rare = table < math.log(levels.CERTAIN)
+    is_rare = table < math.log(levels.SAFE_FROM_UNDERFLOW)
     bags = torch.nonzero(is_rare.any(dim=1)).squeeze(1)
     if len(bags):
         by_logarithms = levels.every_set(parts.select(bags), levels.Logs)

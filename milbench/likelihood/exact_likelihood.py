@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.contracts.autocast import transformed
+from milbench.contracts.autocast import tracing, transformed
 from milbench.likelihood import argument_checks, columns, levels, log_sums, series
 
 EXACT_LABEL_LIMIT = 16
@@ -196,7 +196,7 @@ def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tens
 
     Without `gradient` the second tensor means nothing.
     """
-    if values.device.type != "cpu" or values.numel() == 0 or argument_checks.tracing():
+    if values.device.type != "cpu" or values.numel() == 0 or tracing():
         return _solve_by_levels(values, bags, gradient=gradient)
     # Autocast would take the sums in bfloat16.
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
@@ -205,8 +205,9 @@ def _solve(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Tensor, Tens
         log_prob, slope = series.solve(
             flat, bags.labels, flat_mask, normalise=bags.are_logits, gradient=gradient
         )
+        # Without `gradient` any tensor will do.
         slope = log_prob if slope is None else slope.view(values.shape)
-        # Those that the series does not know for certain.
+        # The bags of which the series certifies no value.
         unsure = torch.nonzero(log_prob.isnan()).squeeze(1)
         if len(unsure) == 0:
             return log_prob, slope
@@ -229,6 +230,7 @@ def _solve_by_levels(values: Tensor, bags: _Bags, *, gradient: bool) -> tuple[Te
         log_probs, bags.labels, bags.mask, bags.slots, posterior=gradient
     )
     if posterior is None:
+        # Without `gradient` any tensor will do.
         return log_prob, log_prob
     slope = posterior.reshape(values.shape)
     if bags.are_logits:

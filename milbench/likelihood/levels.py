@@ -14,8 +14,8 @@ the sets T that hold all that S lacks, the posterior of class l at position k is
 f_{k-1}(S) b_k(S with l). Both directions run in one batch.
 
 The sums are of probabilities (`Numbers`) or of their logarithms (`Logs`). States are at most 1, and every factor that
-is applied to them is, so that underflows change R by less than 1e-290: an R above CERTAIN has all its digits.
-Logarithms are right for any R, without a look at it, and take five to ten times as long on a CPU.
+is applied to them is, so that underflows change R by less than 1e-290: an R above SAFE_FROM_UNDERFLOW has all its
+digits. Logarithms are right for any R, without a look at it, and take five to ten times as long on a CPU.
 """
 
 import itertools
@@ -27,11 +27,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.contracts.autocast import transformed
-from milbench.likelihood import argument_checks, columns, log_sums
+from milbench.contracts.autocast import tracing, transformed
+from milbench.likelihood import columns, log_sums
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
-CERTAIN = 1e-200
+SAFE_FROM_UNDERFLOW = 1e-200
 """No underflow matters to a probability above this."""
 AT_ONCE = 1 << 17
 """The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
@@ -119,19 +119,21 @@ def solve_bags(
     On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
     call is traced, no operation looks at a value: `slots` is an upper bound of |L|, and larger label sets give NaN.
     """
-    reads_values = log_probs.device.type == "cpu" and not argument_checks.tracing()
+    reads_values = log_probs.device.type == "cpu" and not tracing()
     positions = math.prod(log_probs.shape[2:])
-    values, rows, posteriors = [], [], []
+    values = []
+    rows = []
+    posteriors = []
     groups: list[tuple[Tensor | None, int]] = [(None, slots)]
     if reads_values:
         groups = _groups_by_size(labels, positions)
     for bags, size in groups:
         parts, rows_of_group = columns.select(log_probs, mask, labels, size, bags)
         if reads_values:
-            ratio, shares = _solve_with_fallback(parts, posterior=posterior)
+            log_ratio, shares = _solve_with_fallback(parts, posterior=posterior)
         else:
-            ratio, shares = solve(parts, posterior=posterior)
-        value = columns.floor_to_infinity(parts.log_scale + ratio)
+            log_ratio, shares = solve(parts, posterior=posterior)
+        value = columns.floor_to_infinity(parts.log_scale + log_ratio)
         value = value.masked_fill(parts.size > size, torch.nan)
         values.append(value)
         if shares is not None:
@@ -145,14 +147,12 @@ def solve_bags(
     if not posterior:
         return value, None
 
-    channels = log_probs.shape[:2]
-    every_row = torch.zeros(
-        channels[0] * channels[1], positions, dtype=value.dtype, device=value.device
-    )
+    batch, channels = log_probs.shape[:2]
+    every_row = torch.zeros(batch * channels, positions, dtype=value.dtype, device=value.device)
     # In place where that is possible: vmap does not write into tensors made inside.
     index_copy = torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy
     filled = index_copy(every_row, 0, torch.cat(rows), torch.cat(posteriors))
-    return value, filled.view(*channels, positions)
+    return value, filled.view(batch, channels, positions)
 
 
 def _groups_by_size(labels: Tensor, positions: int) -> list[tuple[Tensor | None, int]]:
@@ -167,26 +167,27 @@ def _groups_by_size(labels: Tensor, positions: int) -> list[tuple[Tensor | None,
 
 def _solve_with_fallback(parts: Columns, *, posterior: bool) -> tuple[Tensor, Tensor | None]:
     """Solve in numbers, and in logarithms for those bags where numbers underflow."""
-    ratio, shares = solve(parts, Numbers, posterior=posterior)
-    is_certain = ratio > math.log(CERTAIN)
-    if is_certain.all():
-        return ratio, shares
+    log_ratio, shares = solve(parts, Numbers, posterior=posterior)
+    is_safe = log_ratio > math.log(SAFE_FROM_UNDERFLOW)
+    if is_safe.all():
+        return log_ratio, shares
     # What underflowed has no derivative: bags that did not are solved apart.
-    in_numbers = is_certain.nonzero().squeeze(1)
-    in_logs = (~is_certain).nonzero().squeeze(1)
-    ratios, posteriors = [], []
+    in_numbers = is_safe.nonzero().squeeze(1)
+    in_logs = (~is_safe).nonzero().squeeze(1)
+    log_ratios = []
+    posteriors = []
     for bags, arithmetic in ((in_numbers, Numbers), (in_logs, Logs)):
         if len(bags) == 0:
             continue
-        ratio, shares = solve(parts.select(bags), arithmetic, posterior=posterior)
-        ratios.append(ratio)
+        log_ratio, shares = solve(parts.select(bags), arithmetic, posterior=posterior)
+        log_ratios.append(log_ratio)
         if shares is not None:
             posteriors.append(shares)
     order = torch.cat([in_numbers, in_logs]).argsort()
-    ratio = torch.cat(ratios)[order]
+    log_ratio = torch.cat(log_ratios)[order]
     if not posterior:
-        return ratio, None
-    return ratio, torch.cat(posteriors, dim=1)[:, order]
+        return log_ratio, None
+    return log_ratio, torch.cat(posteriors, dim=1)[:, order]
 
 
 def solve(
@@ -197,13 +198,13 @@ def solve(
     log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is
     less, and 8 bytes * B K 4^n / AT_ONCE.
     """
-    bags = len(parts.size)
+    num_bags = len(parts.size)
     slots = len(parts.shares) - 1
     sets = _sets(parts)
     stretches = _stretches(parts, arithmetic)
     # Slots beyond |L| count as classes that have occurred before.
     set_of_unused = 2**slots - 2 ** parts.size.clamp(max=slots)
-    starts = [_only(sets.place[set_of_unused], parts, arithmetic)]
+    starts = [_certain_state(sets.place[set_of_unused], parts, arithmetic)]
     for stretch in stretches[:-1]:
         _, state = _states(stretch, starts[-1], sets, arithmetic)
         starts.append(state)
@@ -212,30 +213,31 @@ def solve(
         return arithmetic.log(state[-1]), None
 
     # In reverse order, nothing has occurred behind the last position.
-    end = _only(_place_of_empty_set(sets, parts), parts, arithmetic)
-    roots: list[Tensor] = []
+    end = _certain_state(_place_of_empty_set(sets, parts), parts, arithmetic)
+    # f_k(L) at the end of each stretch. The loop begins with the last one, at whose end this is R.
+    full_states: list[Tensor] = []
     posteriors: list[Tensor] = []
     for shares, start in zip(reversed(stretches), reversed(starts), strict=True):
         both_shares = torch.cat([shares, shares.flip(-1)], dim=1)
         both_starts = torch.cat([start, end], dim=1)
         before, last = _states(both_shares, both_starts, sets, arithmetic)
         forward, reverse = before.chunk(2, dim=1)
-        end = last[:, bags:]
-        roots.append(last[-1, :bags])
+        end = last[:, num_bags:]
+        full_states.append(last[-1, :num_bags])
+        ratio = full_states[0]
         completed = _completed(forward, reverse.flip(-1), sets, arithmetic)
         joint = arithmetic.times(shares, completed)
-        # The loop begins with the last stretch, after which all positions are done: its root is R.
-        posteriors.append(arithmetic.exp(arithmetic.over(joint, roots[0].unsqueeze(-1))))
-    ratio = arithmetic.log(roots[0])
-    is_impossible = (ratio < IMPOSSIBLE).unsqueeze(-1)
+        posteriors.append(arithmetic.exp(arithmetic.over(joint, ratio.unsqueeze(-1))))
+    log_ratio = arithmetic.log(full_states[0])
+    is_impossible = (log_ratio < IMPOSSIBLE).unsqueeze(-1)
     in_order = torch.cat(posteriors[::-1], dim=-1)
-    return ratio, in_order.masked_fill(is_impossible, 0.0)
+    return log_ratio, in_order.masked_fill(is_impossible, 0.0)
 
 
 def every_set(parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (B, 2^n), the log-probability of every set of classes under the shares; set s has class i at bit i."""
     sets = _sets(parts)
-    state = _only(_place_of_empty_set(sets, parts), parts, arithmetic)
+    state = _certain_state(_place_of_empty_set(sets, parts), parts, arithmetic)
     for stretch in _stretches(parts, arithmetic):
         _, state = _states(stretch, state, sets, arithmetic)
     return arithmetic.log(state.index_select(0, sets.place)).T
@@ -256,7 +258,7 @@ def _place_of_empty_set(sets: _Sets, parts: Columns) -> Tensor:
     return sets.place[:1].expand_as(parts.size)
 
 
-def _only(place: Tensor, parts: Columns, arithmetic: Arithmetic) -> Tensor:
+def _certain_state(place: Tensor, parts: Columns, arithmetic: Arithmetic) -> Tensor:
     """Return (2^n, B), states of probability 1 at a place (B,), and 0 elsewhere."""
     slots = len(parts.shares) - 1
     places = torch.arange(2**slots, device=place.device)

@@ -17,8 +17,8 @@ def presence_log_prob(
 ) -> Tensor:
     """Return the log-probability that each class occurs at one position at least: log(1 - prod_k (1 - p_{c,k})).
 
-    It is accurate for rare classes. Differentiable, and apart from validation independent of values. Memory: about
-    8 bytes * 8 B (C+1) K. Arguments and errors are those of `bag_log_prob`.
+    It is accurate for rare classes, and differentiable. Only the validation looks at values. Memory: about 8 bytes *
+    8 B (C+1) K. Arguments and errors are those of `bag_log_prob`.
 
     Returns:
         (B, C), in nats, whatever other classes occur; -inf for impossible ones.

@@ -25,7 +25,8 @@ GROUP = 1 << 21
 ONE_STRETCH = 8
 """The largest |L| whose terms are kept for all positions; above it they are computed in stretches, twice."""
 _TOLERANCE = {torch.float64: (5e-13, 1e-10), torch.float32: (1e-8, 1e-7)}
-"""The largest certified relative error of R, over max(1, |log Prb|), and for any log Prb: the posterior has it too."""
+"""By type, the largest certified relative error of R that is accepted: first where |log Prb| is at most 1, growing in
+proportion to |log Prb| above that, and then the most for any log Prb, since the posterior has the same error."""
 _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
 """The least s_k with full precision: probabilities below 1e-308 and 1e-38 are subnormal."""
 
@@ -36,7 +37,7 @@ class _Group(NamedTuple):
     bags: np.ndarray
     """(G,), their numbers."""
     rows: np.ndarray
-    """(n + 1, G), of their required classes, then of the background, in the values as (B (C+1), K)."""
+    """(n + 1, G), the rows of their required classes and, last, of their background, in values (B (C+1), K)."""
 
 
 def solve(
@@ -74,26 +75,26 @@ def _solve_groups(
 
     shares = chosen.split([group.rows.size for group in groups])
     totals = own.split([len(group.bags) for group in groups])
-    ratios = []
+    log_ratios = []
     errors = []
     # Divisions by 0 belong to bags that are solved again.
     with np.errstate(divide="ignore", invalid="ignore"):
         for group, share, total in zip(groups, shares, totals, strict=True):
             # It overwrites `chosen` by the posterior, if that is asked for.
             group_share = share.view(*group.rows.shape, -1)
-            ratio, error = _series(group_share, total, gradient=gradient)
-            ratios.append(ratio)
+            log_ratio, error = _series(group_share, total, gradient=gradient)
+            log_ratios.append(log_ratio)
             errors.append(error)
     scale = -torch.div(others, own).log1p_() if normalise else own.log()
-    value = np.concatenate(ratios) + scale.sum(dim=-1, dtype=torch.float64).numpy()
+    value = np.concatenate(log_ratios) + scale.sum(dim=-1, dtype=torch.float64).numpy()
     is_sure = _is_sure(value, np.concatenate(errors), own)
     log_prob = torch.empty(len(probs), dtype=torch.float64)
     log_prob.numpy()[order] = np.where(is_sure, value, np.nan)
     if not gradient:
         return log_prob, None
-    # From logits the softmax is subtracted from the posterior.
-    before = flat.neg_() if normalise else flat.zero_()
-    return log_prob, before.index_add_(0, rows, chosen).view_as(probs)
+    # From logits the gradient is the posterior minus the softmax; else it is the posterior alone.
+    slope = flat.neg_() if normalise else flat.zero_()
+    return log_prob, slope.index_add_(0, rows, chosen).view_as(probs)
 
 
 def _is_sure(value: np.ndarray, error: np.ndarray, own: Tensor) -> np.ndarray:
@@ -125,14 +126,14 @@ def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tenso
 
 def _groups(labels: Tensor, positions: int) -> list[_Group]:
     """Return groups of bags of one |L|, within GROUP."""
-    held = labels.numpy()
-    channels = held.shape[1] + 1
-    sizes = held.sum(axis=1)
+    is_required = labels.numpy()
+    channels = is_required.shape[1] + 1
+    sizes = is_required.sum(axis=1)
     groups = []
     for size in np.flatnonzero(np.bincount(sizes)):
         bags = np.flatnonzero(sizes == size)
         rows = np.empty((size + 1, len(bags)), dtype=np.int64)
-        _, classes = held[bags].nonzero()
+        _, classes = is_required[bags].nonzero()
         rows[:-1] = classes.reshape(len(bags), size).T
         rows[-1] = channels - 1
         rows += bags * channels
@@ -164,12 +165,12 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     for part, part_total in stretches[1:]:
         absent *= _remaining(part, part_total, allowed).prod(dim=-1).numpy()
     terms = absent * sign
-    root = terms.sum(axis=0)
-    condition = absent.sum(axis=0) / np.maximum(root, 0.0)
-    ratio = np.log(np.maximum(root, 0.0) / absent[0])
+    ratio = terms.sum(axis=0)
+    condition = absent.sum(axis=0) / np.maximum(ratio, 0.0)
+    log_ratio = np.log(np.maximum(ratio, 0.0) / absent[0])
 
     if gradient:
-        weights = torch.from_numpy(terms / root).unsqueeze(-1)
+        weights = torch.from_numpy(terms / ratio).unsqueeze(-1)
         for part, part_total in stretches:
             # A single stretch has what remains from above.
             if len(stretches) > 1:
@@ -184,7 +185,7 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     # each. The sum over sets and the division by it round some more.
     roundings = positions * (channels + 1) / 2 + channels + 15
     rounding = roundings * torch.finfo(torch.float64).eps
-    return ratio, condition * rounding
+    return log_ratio, condition * rounding
 
 
 def _remaining(share: Tensor, total: Tensor, allowed: Tensor) -> Tensor:

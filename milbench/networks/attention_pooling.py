@@ -33,9 +33,9 @@ class AttentionPooling(BagNetwork):
         """Return z (B, C) and log a (B, C, K), -inf at masked positions, of embedded instances (B, K, D)."""
 
     def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
-        bag, log_attention = self.pool(features, present)
+        logits_of_bag, log_attention = self.pool(features, present)
         relative_attention = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
-        logits = bag.unsqueeze(2) + relative_attention
+        logits = logits_of_bag.unsqueeze(2) + relative_attention
         # The relative attention is -inf at masked positions, where logits must be finite.
         logits = logits.masked_fill(~present.unsqueeze(1), 0)
         # The background, one channel more, is 0.
@@ -128,8 +128,8 @@ class DSMIL(AttentionPooling):
 class SetTransformer(AttentionPooling):
     """Let the instances of a bag attend to each other, then pool them by a learnt query for every class.
 
-        h' = LN(x + W MultiHead(x, x)),    h = LN(h' + W_2 relu(W_1 h')),    x_k = W_0 h_k,
-        a_{c,k} = softmax_k(s_c^T key(h_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(h_k) + b_c.
+        e_k = W_0 h_k,    y = LN(e + W MultiHead(e, e)),    x = LN(y + W_2 relu(W_1 y)),
+        a_{c,k} = softmax_k(s_c^T key(x_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(x_k) + b_c.
 
     It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
     class and one head, so that each class has one attention. No instance has a position. D is the `width`, a multiple
@@ -163,9 +163,9 @@ class SetTransformer(AttentionPooling):
         return SelfAttention(1, self.width, self.heads)
 
     def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        x = self.embed(embedded)
-        x = self.norms[0](x + attend(x, mask, self.qkv, self.joined, self.heads))
-        x = self.norms[1](x + self.feed(x))
+        e = self.embed(embedded)
+        y = self.norms[0](e + attend(e, mask, self.qkv, self.joined, self.heads))
+        x = self.norms[1](y + self.feed(y))
         scores = self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width)
         log_attention = masked_log_softmax(scores, mask)
         pooled = log_attention.exp() @ self.value(x)

@@ -92,9 +92,9 @@ class Backbone(Network):
 def fetch_weights(name: str, root: Path) -> Path:
     """Download torchvision's default weights of a network, unless they are there, and return their file.
 
-    They were trained on ImageNet, whose terms allow research. They come into the folder `weights` of a data directory.
-    The file's name ends with the beginning of its SHA-256, which is checked when it comes.
-    Raises UsageError where they cannot be had or written, or the file that is there is damaged.
+    They were trained on ImageNet, whose terms allow research. They are kept in the folder `weights` of a data
+    directory. The file's name ends with the beginning of its SHA-256, which is checked after the download.
+    Raises UsageError where they cannot be downloaded or written, or the file that is there is damaged.
     """
     if name not in backbones():
         raise unknown("network of torchvision", name, backbones())
@@ -172,18 +172,18 @@ def _last_channels(geometry: tuple[Layer, ...]) -> int:
 
 
 def _fill(
-    network: nn.Module, weights: Mapping[str, Tensor], stages: tuple[str, ...], name: str
+    network: nn.Module, weights: Mapping[str, Tensor], prefixes: tuple[str, ...], name: str
 ) -> None:
-    """Load the weights of the stages, those whose names begin with one of `stages`."""
-    own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(stages)}
+    """Load the weights of the stages that are kept, whose names begin with one of the prefixes."""
+    own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(prefixes)}
     try:
         missing = network.load_state_dict(own_weights, strict=False).missing_keys
-    # Of shapes; it names the weight.
+    # A weight has another shape: the error names it.
     except RuntimeError as error:
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     for key in missing:
         # Files of early versions lack the numbers of batches, and nothing depends on them.
-        if key.startswith(stages) and not key.endswith("num_batches_tracked"):
+        if key.startswith(prefixes) and not key.endswith("num_batches_tracked"):
             raise UsageError(
                 f"the weights have no {key!r}, expected the state_dict of torchvision's {name}"
             )

@@ -112,6 +112,6 @@ def attend(x: Tensor, present: Tensor, qkv: nn.Linear, joined: nn.Linear, heads:
     """
     # To (3, B, heads, K, D/heads).
     q, k, v = qkv(x).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    taken = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
-    attended: Tensor = joined(taken.transpose(1, 2).flatten(2))
+    by_head = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
+    attended: Tensor = joined(by_head.transpose(1, 2).flatten(2))
     return attended

@@ -53,7 +53,9 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
         return next(iter(makers))
     if reference in makers or _is_torchvision(task, reference):
         return reference
-    if reference not in networks().entries and not re.search("[.:]", reference):
+    # A file or a module has a dot or a colon in it; a name has none.
+    is_name = not re.search("[.:]", reference)
+    if is_name and reference not in networks().entries:
         raise _unsuitable(task, reference, head)
     name = resolve(networks(), reference)
     if name in makers or _is_torchvision(task, name):
@@ -104,9 +106,10 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
     revision = str(getattr(unwrapped(maker), "revision", 1))
     encoder = _encoder_name(task, name, maker)
     if encoder:
-        revision += f" on {encoder} {network_source(task, encoder)[0]}"
+        encoder_revision, _ = network_source(task, encoder)
+        revision += f" on {encoder} {encoder_revision}"
     if name in _task_makers(task, head):
-        # The task tells its file.
+        # Its code is part of the task, whose own file is known.
         return revision, ""
     if _is_torchvision(task, name):
         # Without what tells builds of one version apart, as in 0.21.0+cpu.
@@ -129,7 +132,8 @@ def make_network(
     One that takes an encoder gets the task's first network. Raises UsageError where there is no such network, it does
     not suit, or what its maker returns is no `Network`.
     """
-    inputs, classes = bag_format.inputs, bag_format.num_classes
+    inputs = bag_format.inputs
+    classes = bag_format.num_classes
     maker = network_maker(task, name, head)
     encoder_name = _encoder_name(task, name, maker)
     if encoder_name:
@@ -205,7 +209,7 @@ def loss_heads(maker: NetworkMaker) -> tuple[Head, ...]:
 
 
 def suited(maker: NetworkMaker) -> str:
-    """Say which tasks and losses the networks of a maker suit, of a network that belongs to no task."""
+    """Return in words which tasks and losses the networks of a maker suit; the maker belongs to no task."""
     tasks_suited = "every task" if takes_encoder(maker) else "tasks with bags of its kind"
     heads = loss_heads(maker)
     if set(heads) >= set(Network.loss_heads):

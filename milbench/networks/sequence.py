@@ -156,7 +156,7 @@ class SequenceGRU(SequenceNetwork):
         is_present = present[:, 0, :: self.stride]
         number = torch.arange(is_present.shape[1], device=present.device)
         last = is_present.sum(dim=1, keepdim=True) - 1
-        # Where each block stands in reverse order. Those behind the end of a sequence stay there.
+        # Where each block stands in reverse order. Those after the end of a sequence stay where they are.
         reverse = torch.where(is_present, last - number, number).unsqueeze(2)
 
         ahead, _ = self.forwards(blocks)

@@ -17,7 +17,8 @@ class GradientNorm:
         self._norms = torch.empty(0)
 
     def apply(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Change gradients by the rule, unless it is `rms`, one of steps; return () bool, whether they were changed."""
+        """Change gradients by the rule; return () bool, whether they were changed."""
+        # The optimiser psgd applies `rms` itself, to its steps.
         if self.rule in ("none", "rms"):
             return torch.zeros((), dtype=torch.bool)
         if self.rule == "max":
@@ -25,17 +26,20 @@ class GradientNorm:
             return norm_before > self.number
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        # The length of 1 of the rule `unit`.
-        target = torch.ones_like(norm)
-        if self.rule == "quantile":
-            self._norms = torch.cat([self._norms.to(norm.device), norm.reshape(1)])
-            limit = torch.quantile(self._norms, self.number).to(norm)
-            target = torch.minimum(norm, limit)
+        new_norm = self._new_norm(norm)
         # A gradient of 0 has no direction, and stays.
-        factor = torch.where(norm > 0, target / norm, 1.0)
+        factor = torch.where(norm > 0, new_norm / norm, 1.0)
         for gradient in gradients:
             gradient.mul_(factor)
         return factor != 1
+
+    def _new_norm(self, norm: Tensor) -> Tensor:
+        """Return the norm (), by the rule `unit` or `quantile`, that a gradient of the norm () is brought to."""
+        if self.rule == "unit":
+            return torch.ones_like(norm)
+        self._norms = torch.cat([self._norms.to(norm.device), norm.reshape(1)])
+        limit = torch.quantile(self._norms, self.number).to(norm)
+        return torch.minimum(norm, limit)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the rule remembers, for a checkpoint."""

@@ -54,7 +54,8 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
-"""Classes of `torch.optim` that need more than gradients, or wait for a GPU."""
+"""What is left out of `torch.optim`: the base class, what needs more than gradients or waits for a GPU, and its Muon,
+which `_muon` replaces."""
 
 
 def _optimizers_of_torch() -> dict[str, OptimizerMaker]:

@@ -19,13 +19,13 @@ class KroneckerPSGD(torch.optim.Optimizer):
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
     product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
     parameters together, computes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
-    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint, the minimum over P satisfies P E[h
-    h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of the factors is
-    `factor_step`, normalised by the largest entry of that gradient; the factors start at the identity. `clip_rms` is
-    the root mean square, over all parameters, to which a longer preconditioned gradient is shortened.
+    against the relative gradient of E[h^T P h + v^T P^-1 v]. Were P not bound to be a Kronecker product, the minimum
+    would satisfy P E[h h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of
+    the factors is `factor_step`, normalised by the largest entry of that gradient; the factors start at the identity.
+    `clip_rms` is the root mean square, over all parameters, to which a longer preconditioned gradient is shortened.
 
     The directions depend on `seed` and the number of the step alone: two losses get the same ones, and a resumed run
-    continues with the next. Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()`.
+    continues with the next. Unlike with torch's optimisers, `backward(loss)` replaces `loss.backward()`.
 
     X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in X.-L. Li,
     arXiv:1811.12346, 2018.

@@ -235,7 +235,7 @@ def problem_of(name: str) -> Any:
 
 def distribution(problem: Any, split: str) -> Any:
     """Return the distribution that the bags of a split are drawn from."""
-    return {name: model for name, model, _ in problem.drawn}[split]
+    return {name: model for name, model, _ in problem.sources}[split]
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:

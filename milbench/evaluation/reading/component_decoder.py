@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from milbench.evaluation.reading.components import Components, Floats, Ints
 from milbench.evaluation.reading.patterns import CLASSES, String, collapsed
 
-Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
 """The values tried for `apart`: halves, as distances along an axis are near to integers."""
 TILTS = (1.0, 1.25, 1.5, 2.0, 3.0)
@@ -24,7 +24,7 @@ TILTS = (1.0, 1.25, 1.5, 2.0, 3.0)
 MASSES = 9
 """How many values are tried for `mass`: quantiles of the masses, none above the median."""
 PRIOR_RUNS = 10.0
-"""How many runs of any class weigh as much as the runs of a class itself in learning its reach."""
+"""In learning the reach of a class, the runs of all classes together count as this many runs of the class itself."""
 
 
 class ComponentDecoder(BaseModel):
@@ -36,14 +36,14 @@ class ComponentDecoder(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mass: Length = 0.0
+    mass: NonNegative = 0.0
     """A component with less is dropped."""
-    apart: Length = 0.0
+    apart: NonNegative = 0.0
     """Of two components of different classes nearer than this, the one with less mass is dropped."""
-    tilt: Length = 1.0
+    tilt: NonNegative = 1.0
     reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES
     """The extent of one digit of each class in the direction of reading."""
-    margin: tuple[Length, Length] = (0.0, 0.0)
+    margin: tuple[NonNegative, NonNegative] = (0.0, 0.0)
     """The pixels (across, down) that boxes extend beyond components on each side."""
 
 
@@ -139,10 +139,12 @@ def count_digits(pieces: Iterable[Piece], reach: float) -> int:
 def fit_component_decoder(components: Components, truth: Sequence[String]) -> ComponentDecoder:
     """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
-    `apart`, then `tilt`, then `mass` are those with the fewest strings wrong in more than how often a digit is
-    repeated; of equally good ones the smallest. In the other strings the runs of equal digits are those of equal
-    components: `reach` is the one that counts the fewest runs of a class wrongly, where those of all classes together
-    count as PRIOR_RUNS more; of equally good ones the middle one.
+    First `apart`, then `tilt`, then `mass` are chosen: the value with the fewest wrong strings, the smallest of equally
+    good ones. How often a digit is repeated does not matter here.
+
+    `reach` is then learnt from the strings that are right but for repetitions: each run of equal components there is a
+    run of equal digits. For each class it is the reach that counts the digits of the fewest runs wrongly, the middle
+    one of equally good ones. The runs of all classes together count as PRIOR_RUNS more.
     """
     collapsed_truth = [collapsed(string) for string in truth]
 

@@ -97,7 +97,7 @@ def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Comp
     image, cls = labels.cpu().nonzero().unbind(dim=1)
     width = probs.shape[3]
     by_position = strength.cpu()[image, cls].flatten(1)
-    # An argmax over no maps is an error.
+    # An argmax over no maps is an error. Without maps `image` is as empty as the places.
     place = by_position.argmax(dim=1) if len(image) else image
     row = place // width
     column = place % width

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from milbench.contracts.bags import Truth
 from milbench.contracts.decoder import Decoder
-from milbench.evaluation.evaluate import CPU
+from milbench.contracts.task import CPU
 from milbench.evaluation.localisation import boxes_of
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
@@ -33,7 +33,8 @@ from milbench.evaluation.reading.patterns import CLASSES, String
 from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
-"""For larger label sets P replaces the posterior: a network that finds so many classes is hardly trained yet."""
+"""For larger label sets the network's probabilities, P, replace the posterior: a network that finds so many classes is
+hardly trained yet."""
 
 
 class Reader(BaseModel):
@@ -189,10 +190,10 @@ def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     labels = labels.cpu()
     log_probs = logarithms(probs)
     posterior = _within_label_set(log_probs.exp(), labels)
-    few = labels.sum(dim=1) <= LARGEST_SET
-    exact = instance_posterior(log_probs[few], labels[few], validate=False)
+    is_small = labels.sum(dim=1) <= LARGEST_SET
+    exact = instance_posterior(log_probs[is_small], labels[is_small], validate=False)
     is_possible = exact.sum(dim=1, keepdim=True) > 0
-    posterior[few] = torch.where(is_possible, exact, posterior[few])
+    posterior[is_small] = torch.where(is_possible, exact, posterior[is_small])
     return posterior.to(probs.dtype), _shown_classes(posterior, labels)
 
 

@@ -3,6 +3,7 @@
 Maps are read batch by batch and then freed.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
@@ -97,9 +98,8 @@ def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
     truth = images.truth
     strings = {decoder: images.strings(decoder, reader.learnt) for decoder in get_args(Decoder)}
     # All rows have one length, so that strings are compared as arrays.
-    longest = 0
-    for of_images in (truth, *strings.values()):
-        longest = max([longest, *map(len, of_images)])
+    all_strings = itertools.chain(truth, *strings.values())
+    longest = max((len(string) for string in all_strings), default=0)
     return Reading(
         true=_rows(truth, longest),
         columns=_rows(strings["columns"], longest),
