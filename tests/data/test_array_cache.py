@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from milbench.data.array_cache import DeclareInputs, Fields, cached_arrays
 
@@ -16,20 +15,22 @@ MEANS = np.linspace(0.5, 1.5, 300)
 
 
 class Cache:
-    """A cache of two arrays and a word, which counts how often it is made."""
+    """A cache of two arrays and a word, which counts how often it is written."""
 
     def __init__(self, folder: Path) -> None:
-        self.place, self.folder, self.made = folder / ".bags" / "table", folder, 0
+        self.folder = folder
+        self.place = folder / ".bags" / "table"
+        self.times_written = 0
         (folder / "table.csv").write_text("bag,labels\n")
 
     def write(self, folder: Path, declare: DeclareInputs) -> Fields:
-        self.made += 1
+        self.times_written += 1
         declare(["table.csv"])
         np.save(folder / "means.npy", MEANS)
         return {"labels": LABELS, "word": "owl"}
 
     def check(self) -> None:
-        """Check that the record is the right one."""
+        """Check that the arrays and the word are read, or written first."""
         found = cached_arrays(self.place, self.folder, self.write)
         assert found.keys() == {"labels", "means", "word"}
         assert np.array_equal(found["labels"], LABELS)
@@ -39,11 +40,12 @@ class Cache:
 
 @pytest.fixture
 def cache(tmp_path: Path, old_files: Path) -> Cache:
-    made = Cache(tmp_path)
-    made.check()
-    made.check()
-    assert made.made == 1
-    return made
+    """A cache that was written, and was found whole."""
+    cache = Cache(tmp_path)
+    cache.check()
+    cache.check()
+    assert cache.times_written == 1
+    return cache
 
 
 def zero_tail(path: Path) -> None:
@@ -103,7 +105,7 @@ def test_a_damaged_cache_is_made_anew(
 ) -> None:
     damage(cache.place / name)
     cache.check()
-    assert cache.made == 2
+    assert cache.times_written == 2
 
 
 def test_a_bit_that_is_flipped_back_in_time_is_seen(cache: Cache) -> None:
@@ -112,14 +114,14 @@ def test_a_bit_that_is_flipped_back_in_time_is_seen(cache: Cache) -> None:
     flip_bit(path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     cache.check()
-    assert cache.made == 2
+    assert cache.times_written == 2
 
 
 def test_a_changed_word_of_the_record_is_seen(cache: Cache) -> None:
     path = cache.place / "cache.json"
     path.write_text(path.read_text().replace("owl", "owk"))
     cache.check()
-    assert cache.made == 2
+    assert cache.times_written == 2
 
 
 def test_a_record_without_digests_is_made_anew(cache: Cache) -> None:
@@ -129,10 +131,17 @@ def test_a_record_without_digests_is_made_anew(cache: Cache) -> None:
     record["arrays"] = [*record["arrays"]]
     path.write_text(json.dumps(record))
     cache.check()
-    assert cache.made == 2
+    assert cache.times_written == 2
 
 
-@pytest.mark.parametrize("put", [Path.touch, os.mkfifo, lambda place: place.symlink_to("nothing")])
+@pytest.mark.parametrize(
+    "put",
+    [
+        pytest.param(Path.touch, id="a file"),
+        pytest.param(os.mkfifo, id="a named pipe"),
+        pytest.param(lambda place: place.symlink_to("nothing"), id="a link to nothing"),
+    ],
+)
 def test_something_else_in_the_place_of_a_cache_is_replaced(
     tmp_path: Path, put: Callable[[Path], object]
 ) -> None:
@@ -140,33 +149,34 @@ def test_something_else_in_the_place_of_a_cache_is_replaced(
     cache.place.parent.mkdir()
     put(cache.place)
     cache.check()
-    assert cache.made == 1
+    assert cache.times_written == 1
 
 
 def test_an_array_is_read_once_by_all_cells(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("milbench._utils.digests.read_digest", None)
     cache.check()
-    assert cache.made == 1
+    assert cache.times_written == 1
 
 
 def test_all_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushed: list[int] = []
+    flushed = set[int]()
     flush = os.fsync
-    rename_as_before = Path.rename
+    rename = Path.rename
 
-    def note(number: int) -> None:
-        flushed.append(os.fstat(number).st_ino)
+    def flush_and_note(number: int) -> None:
+        flushed.add(os.fstat(number).st_ino)
         flush(number)
 
-    def rename(self: Path, target: Path) -> Path:
+    def check_and_rename(self: Path, target: Path) -> Path:
         if self.name == "new":
-            inodes: NDArray[np.int64] = np.array([p.stat().st_ino for p in [self, *self.iterdir()]])
+            # The folder, two arrays and the record.
+            inodes = {path.stat().st_ino for path in (self, *self.iterdir())}
             assert len(inodes) == 4
-            assert {*inodes.tolist()} <= {*flushed}
-        return rename_as_before(self, target)
+            assert inodes <= flushed
+        return rename(self, target)
 
-    monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "fsync", flush_and_note)
+    monkeypatch.setattr(Path, "rename", check_and_rename)
     Cache(tmp_path).check()

@@ -116,24 +116,28 @@ def test_features_that_are_all_constant_are_fatal() -> None:
 
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
-    """Return a table with these features in bags of two."""
+    """Return a table with these features in bags of two; in turn, a bag has a cat and a dog, a dog, and nothing."""
     bags = len(columns[0]) // 2
     labels = np.arange(bags)[:, None] % 3 < [1, 2]
     return own_bags(np.split(np.stack(columns, axis=1), bags), labels, ["cat", "dog"])
 
 
 @pytest.mark.parametrize(
-    ("value", "scale", "gone", "count"), [(-9999, 100, 3, 300), (-1, 0.01, 6, 30)]
+    ("value", "largest", "missing", "count"),
+    [
+        pytest.param(-9999, 100, 3, 300, id="few, far away"),
+        pytest.param(-1, 0.01, 6, 30, id="many, near 0"),
+    ],
 )
 def test_values_that_may_stand_for_missing_ones_are_placed(
-    value: float, scale: float, gone: int, count: int
+    value: float, largest: float, missing: int, count: int
 ) -> None:
     rng = np.random.default_rng(0)
-    column = rng.uniform(0, scale, size=count)
-    column[5 : 5 + gone] = value
+    column = rng.uniform(0, largest, size=count)
+    column[5 : 5 + missing] = value
     warnings = found(features_of(rng.normal(size=count), column), "warning")
     assert warnings["values far from all others"] == (
-        f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+        f"g is {value:g} in {missing} instances, the first in row 7; are they missing values?"
     )
 
 
@@ -168,7 +172,8 @@ def test_values_merely_rare_or_large_are_not_called_missing(column: NDArray[Any]
 
 
 def test_of_four_instances_no_value_is_called_missing() -> None:
-    warnings = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
+    column = np.array([1.0, 2, -9999, -9999])
+    warnings = found(features_of(column, np.arange(4.0)), "warning")
     assert "values far from all others" not in warnings
 
 
@@ -223,21 +228,27 @@ def sequences(some: list[NDArray[Any]], **columns: Any) -> OwnBags:
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "fatal", "warned"),
-    [
-        pytest.param(1, True, False, id="fewer frames than classes"),
-        pytest.param(4, False, True, id="fewer blocks of four than classes"),
-        pytest.param(5, False, False, id="enough"),
-    ],
-)
-def test_sequences_with_too_few_frames_are_placed(length: int, fatal: bool, warned: bool) -> None:
-    bags = sequences([FOUR, SIX, frames(length)])
-    place = f"1: c.wav (row 4) has 2 classes and {length} frames"
-    for level, is_expected in (("fatal", fatal), ("warning", warned)):
-        findings = found(bags, level, SEQUENCES)
-        of_length = [detail for what, detail in findings.items() if "too few" in what]
-        assert of_length == ([place] if is_expected else [])
+def found_of_length(length: int, level: str) -> list[str]:
+    """Return what is said of too few frames, where the third sequence has two classes and this many frames."""
+    findings = found(sequences([FOUR, SIX, frames(length)]), level, SEQUENCES)
+    return [detail for what, detail in findings.items() if "too few" in what]
+
+
+def test_a_sequence_of_fewer_frames_than_classes_is_fatal() -> None:
+    place = "1: c.wav (row 4) has 2 classes and 1 frames"
+    assert found_of_length(1, "fatal") == [place]
+    assert found_of_length(1, "warning") == []
+
+
+def test_a_sequence_of_fewer_blocks_of_four_than_classes_is_warned_of() -> None:
+    place = "1: c.wav (row 4) has 2 classes and 4 frames"
+    assert found_of_length(4, "warning") == [place]
+    assert found_of_length(4, "fatal") == []
+
+
+@pytest.mark.parametrize("level", ["warning", "fatal"])
+def test_a_sequence_of_enough_frames_is_not_named(level: str) -> None:
+    assert found_of_length(5, level) == []
 
 
 def test_an_event_that_begins_after_the_end_is_placed() -> None:

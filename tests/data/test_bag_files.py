@@ -261,3 +261,52 @@ def test_a_file_with_many_slides_is_one_line(tmp_path: Path) -> None:
         UsageError, match=r"3 arrays in 3 groups \(s1, s2, s3\); expected a file for"
     ):
         bag_features(tmp_path, ["all.h5"])
+
+
+NO_FEATURES = pytest.mark.parametrize(
+    "name", ["coords", "patches/coordinates", "positions", "bag_ids", "labels", "locs"]
+)
+
+
+def write_named(folder: Path, ending: str, arrays: dict[str, Any]) -> None:
+    """Write the file of the slide s1, in HDF5 and NumPy with these names as they are."""
+    path = folder / f"s1{ending}"
+    if ending == ".h5":
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    elif ending == ".npz":
+        np.savez(path, **arrays)
+    else:
+        torch.save(nested_tensors(arrays), path)
+
+
+def nested_tensors(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return tensors by their names, in a dict "patches" where any name has that folder."""
+    tensors = {name.rpartition("/")[2]: torch.from_numpy(array) for name, array in arrays.items()}
+    if any("/" in name for name in arrays):
+        return {"patches": tensors}
+    return tensors
+
+
+ENDINGS = pytest.mark.parametrize("ending", [".h5", ".npz", ".pt"])
+
+
+@ENDINGS
+@NO_FEATURES
+def test_a_file_of_coordinates_and_their_kind_is_refused(
+    tmp_path: Path, ending: str, name: str
+) -> None:
+    write_named(tmp_path, ending, {name: FEATURES})
+    with pytest.raises(UsageError, match=rf"s1{ending}: it holds only {name}; expected features"):
+        load_slide(tmp_path, "x", ending)
+
+
+@ENDINGS
+@NO_FEATURES
+def test_coordinates_and_their_kind_are_never_features(
+    tmp_path: Path, ending: str, name: str
+) -> None:
+    write_named(tmp_path, ending, {name: FEATURES, "vit_features": FEATURES + 1})
+    found = load_slide(tmp_path, "x", ending).store.single(0)
+    assert np.array_equal(found, FEATURES + 1)

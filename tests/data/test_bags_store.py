@@ -180,18 +180,26 @@ def test_what_a_killed_process_leaves_is_removed_later(tmp_path: Path) -> None:
 
 
 CELL = """
-import resource, sys
+import re, resource, sys
+from pathlib import Path
 import torch
 from milbench import generator, load_task
+
 def main():
-    held = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
+    held = bytes_held()
     task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
                      instances=4000, batch_instances=32_000)
     resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
     task.check_data(None)
     problem = task.load()
-    assert {bags.instances.shape[1] for bags in problem.train_batches(0, generator("epoch"))} == {4000}
+    sizes = {bags.instances.shape[1] for bags in problem.train_batches(0, generator("epoch"))}
+    assert sizes == {4000}
     print("done")
+
+def bytes_held():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search("VmData:[^0-9]*([0-9]+) kB", status)[1])
+
 main()
 """
 

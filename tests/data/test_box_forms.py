@@ -37,21 +37,22 @@ def load(folder: Path, *boxes: Sequence[float], **options: Any) -> OwnBags:
     return load_bags(folder / "t.csv", ImageOptions(table="", size=16, **options))
 
 
-@pytest.mark.parametrize("form", WRITTEN)
-def test_a_box_of_every_form_becomes_the_same_pixels(tmp_path: Path, form: str) -> None:
-    bags = load(tmp_path, WRITTEN[form], boxes=form)
-    assert bags.marks == [[(0, CORNERS)]]
-
-
 def complaint(folder: Path, *boxes: Sequence[float], **options: Any) -> str:
+    """Return the line that refuses boxes."""
     with pytest.raises(UsageError) as caught:
         load(folder, *boxes, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_box_of_every_form_becomes_the_same_pixels(tmp_path: Path, form: str) -> None:
+    bags = load(tmp_path, WRITTEN[form], boxes=form)
+    assert bags.marks == [[(0, CORNERS)]]
+
+
 def test_shares_taken_for_pixels_are_named_with_the_option(tmp_path: Path) -> None:
-    # The top edge of the second one is that of its image, so that it is no centre.
+    # The second box begins at the top of its image: as a centre, half of it would lie outside.
     said = complaint(tmp_path, [0.25, 0.25, 0.75, 0.75], [0.5, 0, 0.75, 0.5])
     assert "t.csv, row 2: the box 0.25, 0.25, 0.75, 0.75 of 'cat' in '0.png'" in said
     assert "is smaller than a pixel" in said
@@ -65,12 +66,20 @@ def test_sizes_taken_for_corners_are_named_with_the_option(tmp_path: Path) -> No
 
 
 def test_no_option_is_named_that_does_not_read_all_boxes(tmp_path: Path) -> None:
-    assert "-p task.boxes" not in complaint(
-        tmp_path, [25, 3, 10, 9], [30, 3, 30, 9], [0, 0, 3, 900]
-    )
+    a_size = [25, 3, 10, 9]
+    too_high = [0, 0, 3, 900]
+    said = complaint(tmp_path, a_size, [30, 3, 30, 9], too_high)
+    assert "-p task.boxes" not in said
 
 
-@pytest.mark.parametrize("box", [[10, 5, 45, 15], [-3, 5, 10, 15], [50, 5, 60, 15]])
+@pytest.mark.parametrize(
+    "box",
+    [
+        pytest.param([10, 5, 45, 15], id="partly on the right"),
+        pytest.param([-3, 5, 10, 15], id="partly on the left"),
+        pytest.param([50, 5, 60, 15], id="wholly"),
+    ],
+)
 def test_a_box_outside_its_image_is_named(tmp_path: Path, box: Sequence[float]) -> None:
     said = complaint(tmp_path, box)
     assert "row 2: the box " in said
@@ -81,12 +90,21 @@ def test_a_box_may_reach_one_pixel_beyond_its_image(tmp_path: Path) -> None:
     assert load(tmp_path, [0, 0, 41, 21]).marks == [[(0, (0, 0, 41, 21))]]
 
 
+def warnings_of(bags: OwnBags) -> list[str]:
+    findings = check_bags(bags, ImageOptions(table="", size=16))
+    return [finding.what for finding in findings if finding.level == "warning"]
+
+
+MAY_BE_SIZES = [[1, 1, 5, 6], [2, 1, 6, 6], [3, 1, 7, 6], [4, 1, 8, 6]]
+"""Boxes that fit their images as corners and as sizes."""
+
+
 def test_boxes_that_may_be_sizes_are_warned_of(tmp_path: Path) -> None:
-    sizes = [[n, 1, n + 4, 6] for n in range(1, 6)]
-    options = ImageOptions(table="", size=16)
-    found = {one.what: one for one in check_bags(load(tmp_path, *sizes), options)}
-    assert found["boxes that read like sizes"].level == "warning"
-    corners = [*sizes[:-1], [20, 2, 38, 9]]
-    assert "boxes that read like sizes" not in {
-        one.what for one in check_bags(load(tmp_path, *corners), options)
-    }
+    bags = load(tmp_path, *MAY_BE_SIZES, [5, 1, 9, 6])
+    assert "boxes that read like sizes" in warnings_of(bags)
+
+
+def test_one_box_that_cannot_be_a_size_ends_the_doubt(tmp_path: Path) -> None:
+    # 20 + 38 pixels would be more than the image has.
+    bags = load(tmp_path, *MAY_BE_SIZES, [20, 2, 38, 9])
+    assert "boxes that read like sizes" not in warnings_of(bags)

@@ -1,3 +1,5 @@
+"""The catalogue of data sets: where their files are, whether they are whole, and how they are fetched."""
+
 import hashlib
 import shutil
 import socket
@@ -30,8 +32,13 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def fetched(content: dict[str, bytes] = CONTENT) -> Download:
-    return lambda folder, wanted: place(folder, content)
+def brings(content: dict[str, bytes] = CONTENT) -> Download:
+    """Return a download that brings these files, whichever is wanted."""
+
+    def download(folder: Path, wanted: str) -> None:
+        place(folder, content)
+
+    return download
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Known:
 
 
 def unreachable(folder: Path, wanted: str) -> None:
-    """Leave a part of a file, as a download does that breaks off."""
+    """A download that breaks off and leaves a part of a file."""
     place(folder, {"toy/raw/a": b"some"})
     raise RuntimeError("all mirrors\nare down")
 
@@ -55,10 +62,10 @@ def unreachable(folder: Path, wanted: str) -> None:
 @pytest.fixture
 def named_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder below the home folder that the environment names as the data directory."""
-    folder = tmp_path / "two"
+    folder = tmp_path / "named"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("MILBENCH_DATA", "~/two")
+    monkeypatch.setenv("MILBENCH_DATA", "~/named")
     return folder
 
 
@@ -180,7 +187,7 @@ def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, known: Know
 
 
 def test_a_download_of_another_file_is_refused(tmp_path: Path, known: Known) -> None:
-    known(fetched(CONTENT | {"toy/raw/b": b"not the same"}))
+    known(brings(CONTENT | {"toy/raw/b": b"not the same"}))
     with pytest.raises(
         UsageError, match=r"not what was expected: .*raw/b is damaged: expected MD5"
     ):
@@ -191,7 +198,7 @@ def test_a_download_of_another_file_is_refused(tmp_path: Path, known: Known) -> 
 def test_a_download_without_the_wanted_file_keeps_what_is_complete(
     tmp_path: Path, known: Known
 ) -> None:
-    known(fetched({"toy/raw/a": CONTENT["toy/raw/a"]}))
+    known(brings({"toy/raw/a": CONTENT["toy/raw/a"]}))
     with pytest.raises(UsageError, match=r"not what was expected: .*toy/raw/b cannot be read"):
         catalog.fetch("toy", tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["toy", "raw", "a"]
@@ -202,14 +209,14 @@ def check_toy(root: Path) -> str:
 
 
 def test_what_is_missing_is_downloaded(tmp_path: Path, known: Known) -> None:
-    dataset = known(fetched())
+    dataset = known(brings())
     assert check_toy(tmp_path) == f"Toys, sha256 {dataset.identity(tmp_path)}"
     assert files_below(tmp_path) == CONTENT
 
 
 def test_what_is_damaged_is_refused_and_stays(tmp_path: Path, known: Known) -> None:
     # It may be somebody's own: only `fetch` may replace it.
-    known(fetched())
+    known(brings())
     changed = CONTENT | {"toy/raw/a": b"some Bytes"}
     place(tmp_path, changed)
     with pytest.raises(
@@ -221,7 +228,7 @@ def test_what_is_damaged_is_refused_and_stays(tmp_path: Path, known: Known) -> N
 
 
 def test_what_is_damaged_stays_where_another_file_is_missing(tmp_path: Path, known: Known) -> None:
-    known(fetched())
+    known(brings())
     place(tmp_path, {"toy/raw/a": b"some Bytes"})
     with pytest.raises(UsageError, match=r"raw/a is damaged"):
         check_toy(tmp_path)
@@ -239,12 +246,16 @@ def test_what_cannot_be_downloaded_is_named_with_what_to_do_instead(
         check_toy(tmp_path)
 
 
+def forbidden(folder: Path, wanted: str) -> None:
+    pytest.fail("it was downloaded")
+
+
 def test_without_downloads_missing_files_count_as_fetched(tmp_path: Path, known: Known) -> None:
-    known(lambda folder, wanted: pytest.fail("it was downloaded"))
+    known(forbidden)
     with catalog.downloads(False):
         without = check_toy(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    known(fetched())
+    known(brings())
     assert check_toy(tmp_path) == without
 
 

@@ -14,18 +14,18 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
 from milbench.data import crops as crops_module
-from milbench.data.crops import CROP_SIDE, CropVariant, crop, load, window
+from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol, crop, load, window
 from milbench.data.digit_struct import Record, read
 from milbench.errors import UsageError
 from tests._helpers.svhn_files import noise, write_folder, write_struct
 
-
-def record(*boxes: tuple[float, float, float, float]) -> Record:
-    return Record("1.png", tuple(range(len(boxes))), np.array(boxes, dtype=float))
-
-
 Box = tuple[float, float, float, float]
 """Left, top, width, height."""
+
+
+def record_of(*boxes: Box) -> Record:
+    """Return the record of a picture whose digits 0, 1, 2, ... have these boxes."""
+    return Record("1.png", tuple(range(len(boxes))), np.array(boxes, dtype=float))
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 6])
@@ -38,7 +38,7 @@ def test_the_published_window(digits: int) -> None:
     y = 300 + height / 2
     half = (1 + (6 - digits) / 7) * max(width, height) / 2
     expected = (x - half, y - half, x + half, y + half)
-    assert window(record(*boxes), 900, 700, "paper") == pytest.approx(expected, abs=0.5)
+    assert window(record_of(*boxes), 900, 700, "paper") == pytest.approx(expected, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -49,44 +49,56 @@ def test_the_published_window(digits: int) -> None:
     ],
 )
 def test_the_tight_window_depends_on_the_union_alone(boxes: list[Box]) -> None:
-    assert window(record(*boxes), 900, 700, "tight") == (394, 294, 446, 346)
+    assert window(record_of(*boxes), 900, 700, "tight") == (394, 294, 446, 346)
 
 
 Span = tuple[int, int]
 """The first and the last pixel, numbered from 1."""
 
 
-def span_shown(parts: list[Span], count: int) -> Span:
-    """Return the span of the pixels of an axis that lie in parts (start from 0, length) and in the picture."""
-    shown = set()
-    for start, length in parts:
-        shown |= {pixel for pixel in range(start + 1, start + length + 1) if 1 <= pixel <= count}
-    return min(shown), max(shown)
+IntegerBox = tuple[int, int, int, int]
+"""Left and top, numbered from 0, width and height."""
 
 
-def window_by_hand(boxes: list[tuple[int, int, int, int]], width: int, height: int) -> list[int]:
+def span_shown(starts: list[int], lengths: list[int], count: int) -> Span:
+    """Return the span that boxes cover of an axis of a picture with `count` pixels; starts are numbered from 0."""
+    shown = set[int]()
+    for start, length in zip(starts, lengths, strict=True):
+        shown.update(range(start + 1, start + length + 1))
+    in_picture = shown & set(range(1, count + 1))
+    return min(in_picture), max(in_picture)
+
+
+def window_by_hand(boxes: list[IntegerBox], width: int, height: int) -> list[int]:
     """Return left, top, right and bottom of the window that the text of the protocol asks for."""
-    columns = span_shown([(left, across) for left, _, across, _ in boxes], width)
-    rows = span_shown([(top, down) for _, top, _, down in boxes], height)
+    lefts, tops, widths, heights = (list(values) for values in zip(*boxes, strict=True))
+    columns = span_shown(lefts, widths, width)
+    rows = span_shown(tops, heights, height)
     longest = max(columns[1] - columns[0], rows[1] - rows[0])
     half = Fraction(longest, 2) * (1 + Fraction(6 - len(boxes), 7))
-    lows = []
-    highs = []
-    for (first, last), count in ((columns, width), (rows, height)):
-        middle = Fraction(first + last, 2)
-        # Numbers are rounded to whole pixels, halves upwards, and cut off at the picture.
-        low = math.floor(middle - half + Fraction(1, 2))
-        high = math.floor(middle + half + Fraction(1, 2))
-        lows.append(max(low, 1) - 1)
-        highs.append(min(high, count))
-    return [*lows, *highs]
+    left, right = ends_around(columns, half, width)
+    top, bottom = ends_around(rows, half, height)
+    return [left, top, right, bottom]
+
+
+def ends_around(span: Span, half: Fraction, count: int) -> tuple[int, int]:
+    """Return the first pixel, numbered from 0, and the one after the last, up to `half` from the middle of a span."""
+    middle = Fraction(span[0] + span[1], 2)
+    # Numbers are rounded to whole pixels, halves upwards, and cut off at the picture.
+    first = max(rounded(middle - half), 1)
+    last = min(rounded(middle + half), count)
+    return first - 1, last
+
+
+def rounded(value: Fraction) -> int:
+    return math.floor(value + Fraction(1, 2))
 
 
 @dataclass
 class Marked:
     """The boxes of the digits of a picture."""
 
-    boxes: list[tuple[int, int, int, int]]
+    boxes: list[IntegerBox]
     width: int
     height: int
 
@@ -109,16 +121,17 @@ def random_boxes(count: int) -> list[Marked]:
 
 
 def test_by_the_published_protocol_boxes_are_clipped_before_joining() -> None:
-    for one in random_boxes(400):
-        found = window(record(*one.boxes), one.width, one.height, "paper", "paper")
-        assert list(found) == window_by_hand(one.boxes, one.width, one.height), one
+    for marked in random_boxes(400):
+        found = window(record_of(*marked.boxes), marked.width, marked.height, "paper", "paper")
+        assert list(found) == window_by_hand(marked.boxes, marked.width, marked.height), marked
 
 
 def test_clipping_changes_the_window_of_many_numbers() -> None:
     changed = 0
-    for one in random_boxes(400):
-        clipped = window_by_hand(one.boxes, one.width, one.height)
-        if list(window(record(*one.boxes), one.width, one.height, "paper")) != clipped:
+    for marked in random_boxes(400):
+        clipped = window_by_hand(marked.boxes, marked.width, marked.height)
+        unclipped = window(record_of(*marked.boxes), marked.width, marked.height, "paper")
+        if list(unclipped) != clipped:
             changed += 1
     assert changed > 100
 
@@ -133,7 +146,7 @@ def test_clipping_changes_the_window_of_many_numbers() -> None:
     ],
 )
 def test_a_box_of_part_of_a_pixel_has_a_window(box: Box) -> None:
-    left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
+    left, top, right, bottom = window(record_of(box), 60, 40, "paper", "paper")
     assert 0 <= left < right <= 60
     assert 0 <= top < bottom <= 40
 
@@ -141,34 +154,41 @@ def test_a_box_of_part_of_a_pixel_has_a_window(box: Box) -> None:
 @pytest.mark.parametrize("variant", get_args(CropVariant))
 def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: CropVariant) -> None:
     pixels = noise(300, 200, seed=1)
-    marked = record((120, 60, 30, 70), (152, 66, 28, 70))
+    marked = record_of((120, 60, 30, 70), (152, 66, 28, 70))
     made, _ = crop(marked, Image.fromarray(pixels), variant)
     left, top, right, bottom = window(marked, 300, 200, variant)
-    cut = torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1).double()
+    cut = channels_first(pixels[top:bottom, left:right]).double()
     mode = transforms.InterpolationMode.BICUBIC
     expected = transforms.resize_image(cut, [CROP_SIDE, CROP_SIDE], mode, antialias=True)
-    assert float((torch.from_numpy(made.copy()).permute(2, 0, 1) - expected).abs().max()) < 1.5
+    difference = channels_first(made) - expected
+    assert float(difference.abs().max()) < 1.5
+
+
+def channels_first(pixels: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Return an image (H, W, 3) as a tensor (3, H, W)."""
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 
 def test_boxes_follow_the_digits_into_the_crop() -> None:
-    # Digits are painted as plain rectangles: in the crop each is where its box says, to a pixel.
+    # Digits are rectangles, each in a colour of its own: in the crop each is where its box says, to a pixel.
     pixels = np.zeros((120, 200, 3), dtype=np.uint8)
     boxes = [(60, 40, 20, 44), (90, 30, 25, 50)]
     for channel, (left, top, width, height) in enumerate(boxes):
         pixels[top : top + height, left : left + width, channel] = 255
-    made, moved = crop(record(*boxes), Image.fromarray(pixels), "paper")
+    made, moved = crop(record_of(*boxes), Image.fromarray(pixels), "paper")
     for channel, box in enumerate(moved):
         rows, columns = np.nonzero(made[..., channel] > 127)
         painted = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
         assert box == pytest.approx(painted, abs=1)
 
 
-ONE = [(1.0, 20.0, 5.0, 12.0, 20.0)]
-TWO = [(4.0, 10.0, 8.0, 12.0, 20.0), (10.0, 24.0, 8.0, 12.0, 20.0)]
-ZERO = [(10.0, 4.0, 30.0, 10.0, 20.0)]
+NUMBER_1 = [(1.0, 20.0, 5.0, 12.0, 20.0)]
+NUMBER_40 = [(4.0, 10.0, 8.0, 12.0, 20.0), (10.0, 24.0, 8.0, 12.0, 20.0)]
+NUMBER_0 = [(10.0, 4.0, 30.0, 10.0, 20.0)]
 """Label, left, top, width and height of every digit; a label of 10 is a 0."""
 
-PICTURES = [(60, 40, ONE), (70, 50, TWO), (30, 90, ZERO)]
+PICTURES = [(60, 40, NUMBER_1), (70, 50, NUMBER_40), (30, 90, NUMBER_0)]
+"""Width, height and digits."""
 
 
 @pytest.fixture
@@ -184,7 +204,8 @@ def test_the_classes_of_crops_are_those_of_the_records(folder: Path) -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_cache_holds_every_crop_in_the_order_of_records(folder: Path, number: int) -> None:
     crops = load(folder, "paper")
-    record = list(read(folder / "digitStruct.mat"))[number]
+    records = list(read(folder / "digitStruct.mat"))
+    record = records[number]
     pixels, boxes = crop(record, Image.open(folder / record.name), "paper")
     assert np.array_equal(crops.crops[number], pixels)
     assert np.array_equal(crops.boxes[number, : len(boxes)], boxes)
@@ -195,36 +216,46 @@ def test_crops_are_not_read_into_memory(folder: Path) -> None:
     assert isinstance(load(folder, "paper").crops, np.memmap)
 
 
-KINDS: list[tuple[Any, ...]] = [("paper",), ("tight",), ("paper", "paper")]
-"""Variants of a crop and protocols."""
+@dataclass(frozen=True)
+class Kind:
+    """How pictures are cropped."""
+
+    variant: CropVariant
+    protocol: Protocol
+
+    def load(self, folder: Path) -> Crops:
+        return load(folder, self.variant, self.protocol)
+
+
+KINDS = [Kind("paper", "ours"), Kind("tight", "ours"), Kind("paper", "paper")]
 
 
 @pytest.fixture
 def folder_with_a_box_beyond(folder: Path) -> Path:
     """Return a folder with a box that reaches beyond its picture, where protocols differ."""
     beyond = [(1.0, -6.0, 5.0, 40.0, 20.0)]
-    records = [("1.png", beyond), ("2.png", TWO), ("3.png", ZERO)]
+    records = [("1.png", beyond), ("2.png", NUMBER_40), ("3.png", NUMBER_0)]
     write_struct(folder / "digitStruct.mat", records)
     return folder
 
 
 def test_every_variant_and_protocol_has_crops_of_its_own(folder_with_a_box_beyond: Path) -> None:
-    paper, tight, published = (load(folder_with_a_box_beyond, *kind).crops for kind in KINDS)
+    paper, tight, published = (kind.load(folder_with_a_box_beyond).crops for kind in KINDS)
     assert not np.array_equal(paper, tight)
     assert not np.array_equal(paper, published)
 
 
 def test_the_digest_of_crops_is_that_of_the_files(folder_with_a_box_beyond: Path) -> None:
-    assert len({load(folder_with_a_box_beyond, *kind).digest for kind in KINDS}) == 1
+    assert len({kind.load(folder_with_a_box_beyond).digest for kind in KINDS}) == 1
 
 
 def test_pictures_are_cropped_once_for_each_variant_and_protocol(
     folder_with_a_box_beyond: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = [load(folder_with_a_box_beyond, *kind) for kind in KINDS]
+    first = [kind.load(folder_with_a_box_beyond) for kind in KINDS]
     # Nothing can be cropped now.
     monkeypatch.setattr(crops_module, "crop", None)
-    again = [load(folder_with_a_box_beyond, *kind) for kind in KINDS]
+    again = [kind.load(folder_with_a_box_beyond) for kind in KINDS]
     for one, other in zip(first, again, strict=True):
         assert np.array_equal(one.crops, other.crops)
         assert one.digest == other.digest
@@ -235,7 +266,7 @@ def change_a_picture(folder: Path) -> None:
 
 
 def change_the_records(folder: Path) -> None:
-    records = [("1.png", ONE), ("3.png", TWO), ("2.png", ZERO)]
+    records = [("1.png", NUMBER_1), ("3.png", NUMBER_40), ("2.png", NUMBER_0)]
     write_struct(folder / "digitStruct.mat", records)
 
 

@@ -12,8 +12,8 @@ from milbench.data import digit_struct
 from milbench.errors import UsageError
 from tests._helpers.svhn_files import write_struct
 
-ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
-THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
+NUMBER_0 = [(10.0, 3.0, -2.0, 11.0, 20.0)]
+NUMBER_109 = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
 """Label, left, top, width and height of every digit; a label of 10 is a 0."""
 
 
@@ -55,18 +55,18 @@ def test_records_have_digits_and_boxes_in_the_order_of_reading(written: Path) ->
     assert second.boxes.tolist() == [[1, 1, 1, 1]]
 
 
-def other_count(path: Path) -> None:
+def write_with_one_top(path: Path) -> None:
     """Write a number of three digits with one `top`."""
-    write_struct(path, [("1.png", ONE), ("2.png", THREE)])
+    write_struct(path, [("1.png", NUMBER_0), ("2.png", NUMBER_109)])
     with h5py.File(path, "r+") as file:
         group = file[file["digitStruct/bbox"][1, 0]]
         del group["top"]
         group["top"] = np.ones((1, 1))
 
 
-def huge(path: Path) -> None:
+def write_huge(path: Path) -> None:
     """Declare a million million names and store none."""
-    write_struct(path, [("1.png", ONE)])
+    write_struct(path, [("1.png", NUMBER_0)])
     with h5py.File(path, "r+") as file:
         kind = file["digitStruct/name"].dtype
         del file["digitStruct/name"]
@@ -75,44 +75,74 @@ def huge(path: Path) -> None:
         )
 
 
-def truncated(path: Path) -> None:
-    write_struct(path, [(f"{number}.png", THREE) for number in range(20)])
+def write_cut_short(path: Path) -> None:
+    write_struct(path, [(f"{number}.png", NUMBER_109) for number in range(20)])
     path.write_bytes(path.read_bytes()[:-5000])
 
 
-def of(*records: tuple[str, Any]) -> Callable[[Path], None]:
+def writer_of(*records: tuple[str, Any]) -> Callable[[Path], None]:
     """Return what writes a file of these records."""
     return lambda path: write_struct(path, list(records))
 
 
-def second(*digits: tuple[float, ...]) -> Callable[[Path], None]:
+def writer_of_second(*digits: tuple[float, ...]) -> Callable[[Path], None]:
     """Return what writes a file whose second record has these digits."""
-    return of(("1.png", ONE), ("2.png", list(digits)))
+    return writer_of(("1.png", NUMBER_0), ("2.png", list(digits)))
 
 
-def nothing(path: Path) -> None:
-    """Write no file."""
+def write_nothing(path: Path) -> None:
+    """Leave the file away."""
 
 
-def older_format(path: Path) -> None:
+def write_older_format(path: Path) -> None:
     path.write_bytes(b"MATLAB 5.0")
 
 
-@pytest.mark.parametrize(("write", "complaint"), [
-    pytest.param(nothing, r"digitStruct.mat not found$", id="no file"),
-    pytest.param(older_format, r"digitStruct.mat is damaged: no HDF5 file", id="no HDF5"),
-    pytest.param(of(), r"digitStruct.mat has no records", id="no records"),
-    pytest.param(of(("1.png", ONE), ("1.png", ONE)), "record 2 names 1.png a second time", id="a name twice"),
-    pytest.param(of(("../1.png", ONE)), "record 1 names '../1.png', which is no plain name", id="another folder"),
-    pytest.param(second(), r"record 2 \(2.png\) has {'label': \[\], .* for each digit", id="no digits"),
-    pytest.param(second((1, float("nan"), 2, 3, 4)), r"record 2 \(2.png\) has .*'left': \[nan\]", id="nan"),
-    pytest.param(second((11, 1, 2, 3, 4)),
-                 r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10", id="label"),
-    pytest.param(second((1, 1, 2, 0, 4)), r"record 2 \(2.png\) has .*'width': \[0.0\]", id="no width"),
-    pytest.param(other_count, r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]", id="lengths"),
-    pytest.param(truncated, "is damaged", id="cut short"),
-    pytest.param(huge, "is damaged: no HDF5 file with SVHN's records", id="huge"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("write", "complaint"),
+    [
+        pytest.param(write_nothing, r"digitStruct.mat not found$", id="no file"),
+        pytest.param(write_older_format, r"digitStruct.mat is damaged: no HDF5 file", id="no HDF5"),
+        pytest.param(writer_of(), r"digitStruct.mat has no records", id="no records"),
+        pytest.param(
+            writer_of(("1.png", NUMBER_0), ("1.png", NUMBER_0)),
+            "record 2 names 1.png a second time",
+            id="a name twice",
+        ),
+        pytest.param(
+            writer_of(("../1.png", NUMBER_0)),
+            "record 1 names '../1.png', which is no plain name",
+            id="another folder",
+        ),
+        pytest.param(
+            writer_of_second(),
+            r"record 2 \(2.png\) has {'label': \[\], .* for each digit",
+            id="no digits",
+        ),
+        pytest.param(
+            writer_of_second((1, float("nan"), 2, 3, 4)),
+            r"record 2 \(2.png\) has .*'left': \[nan\]",
+            id="nan",
+        ),
+        pytest.param(
+            writer_of_second((11, 1, 2, 3, 4)),
+            r"record 2 \(2.png\) has .*'label': \[11.0\], .* expected a label from 1 to 10",
+            id="label",
+        ),
+        pytest.param(
+            writer_of_second((1, 1, 2, 0, 4)),
+            r"record 2 \(2.png\) has .*'width': \[0.0\]",
+            id="no width",
+        ),
+        pytest.param(
+            write_with_one_top,
+            r"record 2 \(2.png\) has .*'top': \[1.0\], 'width': \[7.0, 8.0, 6.0\]",
+            id="lengths",
+        ),
+        pytest.param(write_cut_short, "is damaged", id="cut short"),
+        pytest.param(write_huge, "is damaged: no HDF5 file with SVHN's records", id="huge"),
+    ],
+)
 def test_what_is_wrong_is_named(
     tmp_path: Path, write: Callable[[Path], None], complaint: str
 ) -> None:

@@ -15,13 +15,7 @@ from milbench.data.table import Table, read_table
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
-
-def parts(table: OwnBags) -> list[list[list[float]]]:
-    """Return the instances of each bag."""
-    return [table.store.single(bag).tolist() for bag in range(len(table))]
-
-
-# The rows of bag b lie apart, and its name is a number.
+# Rows of a bag need not be neighbours, and its name may be a number.
 TEXT = """bag,labels,size,kind,weight
 7,cat;dog,1,x,0.5
 b,,2,y,1.5
@@ -29,8 +23,6 @@ b,,2,y,1.5
 c,eel,4,z,-1
 b,,5,x,1e2
 """
-
-
 USUAL = FeatureOptions(table="")
 
 
@@ -38,6 +30,11 @@ def load(folder: Path, text: str, options: FeatureOptions = USUAL) -> OwnBags:
     """Write bags.csv and return its bags."""
     (folder / "bags.csv").write_text(text, "utf-8")
     return load_bags(folder / "bags.csv", options)
+
+
+def parts(table: OwnBags) -> list[list[list[float]]]:
+    """Return the instances of each bag."""
+    return [table.store.single(bag).tolist() for bag in range(len(table))]
 
 
 def classes_of_instances(table: OwnBags) -> list[int]:
@@ -206,31 +203,93 @@ def test_a_new_bag_of_files_in_two_rows_is_refused(with_files: Path) -> None:
         new_bags([path], OF_FILES, ["f0", "f1"])
 
 
-@pytest.mark.parametrize(("text", "columns", "complaint"), [
-    (TEXT.replace("bag,", "bags,"), {}, r"no column 'bag' .*did you mean 'bags'"),
-    (TEXT.replace(",", ";"), {"field_separator": ";"},
-     r"row 2: got 6 fields, expected 5 as in the header, separated by semicolons"),
-    (TEXT.replace("b,,2", ",,2"), {}, r"row 3: the column 'bag' is empty"),
-    (TEXT.replace("b,,5", "b,cat,5"), {}, r"row 6: bag 'b' has the labels \{cat\}, and \{\} in row 3"),
-    (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
-    ("bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n", {},
-     r"row 2: column 'g' is '', expected a number \(and so in 1 more rows\); -p task.features='!g' leaves"),
-    (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
-    (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
-    (TEXT, {"labels": "size*"}, r"row 3: column 'size' is '2', expected 0 or 1"),
-    ("bag,labels,f\n1,,2\n2,,3\n", {}, r"names no class in any row"),
-    ("bag,labels,instance_label,f\n1,a,b,1\n2,b,b,2\n", {}, r"row 2: an instance of 'b', which is not among its bag's"),
-    ("bag,labels,split,f\n1,a,train,1\n1,a,test,2\n", {}, r"row 3: bag '1' has the split 'test', and 'train' in row 2"),
-    ("bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n", {}, r"row 3: split 'tests'; did you mean 'test'"),
-    ("bag,labels,group,f\n1,a,p,1\n1,a,q,2\n", {}, r"row 3: bag '1' has the group 'q', and 'p' in row 2"),
-])  # fmt: skip
-def test_a_mistake_is_named_with_its_row(
-    tmp_path: Path, text: str, columns: dict[str, Any], complaint: str
+def complaint_about(folder: Path, text: str, **options: Any) -> str:
+    """Return the line that refuses a table, from where it names the file."""
+    with pytest.raises(UsageError) as caught:
+        load(folder, text, FeatureOptions(table="", **options))
+    message = str(caught.value)
+    assert "\n" not in message
+    _, name, complaint = message.partition("bags.csv")
+    assert name, message
+    return complaint
+
+
+def test_a_missing_column_is_named_with_the_closest(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT.replace("bag,", "bags,"))
+    assert "no column 'bag'" in said
+    assert "did you mean 'bags'" in said
+
+
+def test_a_row_with_a_field_too_many_is_named(tmp_path: Path) -> None:
+    # The label set dog; cat is two fields then.
+    said = complaint_about(tmp_path, TEXT.replace(",", ";"), field_separator=";")
+    assert said.startswith(", row 2: got 6 fields, expected 5 as in the header, separated by semi")
+
+
+def test_a_row_without_a_bag_is_named(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT.replace("b,,2", ",,2"))
+    assert said.startswith(", row 3: the column 'bag' is empty")
+
+
+def test_a_class_that_is_not_among_those_named_is_refused(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT, classes="cat;dogs;eel")
+    assert said.startswith(", row 2: 'dog' is no class; did you mean 'dogs'")
+
+
+def test_a_table_without_any_class_is_refused(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, "bag,labels,f\n1,,2\n2,,3\n")
+    assert "names no class in any row" in said
+
+
+def test_missing_features_are_counted_with_the_option_that_leaves_them_out(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, "bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n")
+    assert said.startswith(
+        ", row 2: column 'g' is '', expected a number (and so in 1 more rows);"
+        " -p task.features='!g' leaves"
+    )
+
+
+def test_text_that_is_named_as_a_feature_is_refused(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT, features="kind")
+    assert said.startswith(
+        ", row 2: column 'kind' is 'x', expected a number (and so in 4 more rows)"
+    )
+
+
+def test_the_name_of_a_bag_is_refused_as_a_feature(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT, features="*t;bag")
+    assert "the features '*t;bag' name the column 'bag', which holds names or labels" in said
+
+
+def test_a_column_of_a_class_holds_0_or_1(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT, labels="size*")
+    assert said.startswith(", row 3: column 'size' is '2', expected 0 or 1")
+
+
+def test_rows_of_a_bag_with_other_labels_are_named(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, TEXT.replace("b,,5", "b,cat,5"))
+    assert said.startswith(", row 6: bag 'b' has the labels {cat}, and {} in row 3")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"), [("split", "train", "test"), ("group", "p", "q")]
+)
+def test_rows_of_a_bag_in_two_parts_or_groups_are_named(
+    tmp_path: Path, name: str, first: str, second: str
 ) -> None:
-    with pytest.raises(UsageError, match=complaint) as caught:
-        load(tmp_path, text, FeatureOptions(table="", **columns))
-    assert "bags.csv" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    text = f"bag,labels,{name},f\n1,a,{first},1\n1,a,{second},2\n"
+    said = complaint_about(tmp_path, text)
+    assert said.startswith(f", row 3: bag '1' has the {name} '{second}', and '{first}' in row 2")
+
+
+def test_a_misspelt_part_of_a_split_is_named_with_the_closest(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, "bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n")
+    assert said.startswith(", row 3: split 'tests'; did you mean 'test'")
+
+
+def test_an_instance_of_a_class_that_its_bag_lacks_is_named(tmp_path: Path) -> None:
+    said = complaint_about(tmp_path, "bag,labels,instance_label,f\n1,a,b,1\n2,b,b,2\n")
+    assert said.startswith(", row 2: an instance of 'b', which is not among its bag's")
 
 
 FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
@@ -244,7 +303,8 @@ def test_an_index_without_a_name_is_no_feature(tmp_path: Path) -> None:
 
 
 def test_times_are_no_features_in_any_format(tmp_path: Path) -> None:
-    times = FRAME.assign(when=pd.to_datetime(["2020-01-01", "2020-01-02"]), remark=["", "1 egg"])
+    when = pd.to_datetime(["2020-01-01", "2020-01-02"])
+    times = FRAME.assign(when=when, remark=["", "1 egg"])
     times.to_parquet(tmp_path / "t.parquet")
     times.to_csv(tmp_path / "t.csv", index=False)
     of_parquet = load_bags(tmp_path / "t.parquet", USUAL)
@@ -262,39 +322,116 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
     assert found.feature_names == ["f"]
 
 
-@pytest.mark.parametrize(("name", "content", "complaint"), [
-    ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
-    ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv or .parquet"),
-    ("empty.csv", b"", "is empty, expected a header"),
-    ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
-    ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
-    ("t", b"a", "got a file without an ending"),
-    ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
-    ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
-    ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
-    ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
-    ("twice.parquet", {"bag": ["a"], "f0": [1], "f0 ": [2]}, "several columns are named 'f0', expected one"),
-    ("quote.csv", b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
-     "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own"),
-    ("middle.csv", b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
-     "middle.csv, row 2: a quotation mark is closed in a later row"),
-    ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "ragged.csv, row 2: got 4 fields, expected 2"),
-])  # fmt: skip
+def complaint_about_file(path: Path) -> str:
+    """Return the line that refuses a file."""
+    with pytest.raises(UsageError) as caught:
+        read_table(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_a_table_that_is_not_there_is_named_with_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "missin.csv").write_text("bag\n1\n")
+    said = complaint_about_file(tmp_path / "missing.csv")
+    assert said.startswith("there is no table ")
+    assert "missing.csv; did you mean 'missin.csv' beside it" in said
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "folder.csv"
+    path.mkdir()
+    expected = "is a folder, expected a table: a file .csv, .tsv or .parquet"
+    assert expected in complaint_about_file(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        pytest.param("empty.csv", b"", "is empty, expected a header", id="empty"),
+        pytest.param(
+            "header.csv", b"bag,labels,f0\n", "has no rows below its header", id="only a header"
+        ),
+        pytest.param("t", b"a", "got a file without an ending", id="no ending"),
+        pytest.param(
+            "t.parquet", b"PAR1 and nothing", "cannot be read as a table", id="damaged Parquet"
+        ),
+        pytest.param("t.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table", id="a pickle"),
+    ],
+)
 def test_what_is_no_table_is_named_in_one_line(
-    tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str
+    tmp_path: Path, name: str, content: bytes, complaint: str
 ) -> None:
     path = tmp_path / name
-    (tmp_path / "missin.csv").write_text("bag\n1\n")
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, dict):
-        pd.DataFrame(content).to_parquet(path)
-    elif content is not None:
-        path.mkdir()
-    with pytest.raises(UsageError, match=complaint) as caught:
-        read_table(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    path.write_bytes(content)
+    assert complaint in complaint_about_file(path)
+
+
+def test_a_file_of_another_kind_is_named_with_those_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(b"PK")
+    said = complaint_about_file(path)
+    assert "expected a table .csv" in said
+    assert "got a file .xlsx" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        pytest.param(
+            "t.csv",
+            "bag,labels,f0\na,b,1,2\n",
+            "row 2: got 4 fields, expected 3 as in the header",
+            id="a field too many",
+        ),
+        pytest.param(
+            "t.tsv",
+            "bag\tf0\tlabels\na\t1\tx\nb\t2\n",
+            "row 3: got 2 fields, expected 3",
+            id="a field too few",
+        ),
+        pytest.param(
+            "t.csv",
+            "bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n",
+            "row 2: got 4 fields, expected 2",
+            id="all kinds of rows",
+        ),
+    ],
+)
+def test_the_first_row_with_other_fields_is_named(
+    tmp_path: Path, name: str, text: str, complaint: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert f"{name}, {complaint}" in complaint_about_file(path)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(
+            ["bag,labels,f0,note", 'a,x,1,"5 inch', "b,,2,plain", 'c,x,3,"6 inch', "d,,4,plain"],
+            id="last field",
+        ),
+        pytest.param(
+            ["bag,note,labels,f0", 'a,"foo,x,1', 'b,bar",y,2', "c,p,y,3"], id="middle field"
+        ),
+    ],
+)
+def test_a_quotation_mark_that_is_closed_rows_later_is_named(
+    tmp_path: Path, rows: list[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(rows) + "\n")
+    expected = "t.csv, row 2: a quotation mark is closed in a later row, expected in its own"
+    assert expected in complaint_about_file(path)
+
+
+def test_names_that_are_equal_but_for_spaces_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"bag": ["a"], "f0": [1], "f0 ": [2]}).to_parquet(path)
+    assert "several columns are named 'f0', expected one" in complaint_about_file(path)
 
 
 LINE_ENDS = pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["Unix", "Windows"])

@@ -15,8 +15,8 @@ from milbench.errors import UsageError
 LISTS = FeatureOptions(table="", separator="list")
 
 
-def written(folder: Path, *labels: str) -> Path:
-    """Write a table with a bag for each label set."""
+def write_table(folder: Path, *labels: str) -> Path:
+    """Write a table with a bag for each field of labels."""
     path = folder / "t.csv"
     bags = [f"b{n}" for n in range(len(labels))]
     frame = pd.DataFrame({"bag": bags, "labels": labels, "f": range(len(labels))})
@@ -61,7 +61,7 @@ def test_a_list_is_parsed(field: str, classes: set[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_named_with_its_row(tmp_path: Path, field: str, reason: str) -> None:
-    path = written(tmp_path, "['wren']", field)
+    path = write_table(tmp_path, "['wren']", field)
     with pytest.raises(UsageError, match=reason) as caught:
         load_bags(path, LISTS)
     assert f"{path}, row 3: column 'labels' is " in str(caught.value)
@@ -76,7 +76,7 @@ def suggestion(path: Path, options: FeatureOptions) -> tuple[str, str]:
 
 
 def test_lists_are_suggested_where_all_fields_are_lists(tmp_path: Path) -> None:
-    path = written(tmp_path, '["Cooper\'s Hawk"]', "[]", "['wren', 'owl']")
+    path = write_table(tmp_path, '["Cooper\'s Hawk"]', "[]", "['wren', 'owl']")
     _, setting = suggestion(path, FeatureOptions(table=""))
     assert setting == "task.separator=list"
     assert load_bags(path, LISTS).class_names == ["Cooper's Hawk", "owl", "wren"]
@@ -90,13 +90,13 @@ def test_lists_are_suggested_where_all_fields_are_lists(tmp_path: Path) -> None:
 def test_no_separator_is_suggested_that_would_not_read_all(
     tmp_path: Path, labels: list[str]
 ) -> None:
-    detail, setting = suggestion(written(tmp_path, *labels), FeatureOptions(table=""))
+    detail, setting = suggestion(write_table(tmp_path, *labels), FeatureOptions(table=""))
     assert setting == ""
     assert "-p" not in detail
 
 
 def test_labels_that_mean_no_class_are_none(tmp_path: Path) -> None:
-    path = written(tmp_path, "Background", "wren", "No Finding", "wren;noise")
+    path = write_table(tmp_path, "Background", "wren", "No Finding", "wren;noise")
     options = FeatureOptions(table="", nothing="Background; No Finding;noise")
     bags = load_bags(path, options)
     assert bags.class_names == ["wren"]
@@ -125,7 +125,7 @@ def test_instances_of_no_class_are_background(tmp_path: Path) -> None:
 def test_classes_like_nothing_come_with_the_option_that_removes_them(
     tmp_path: Path, names: list[str]
 ) -> None:
-    path = written(tmp_path, "wren", "owl", *names)
+    path = write_table(tmp_path, "wren", "owl", *names)
     options = FeatureOptions(table="")
     found = check_bags(load_bags(path, options), options)
     (finding,) = [one for one in found if one.what == "classes that read like nothing"]

@@ -35,22 +35,27 @@ def write_recordings(folder: Path) -> None:
 
 
 def load(
-    folder: Path, text: str, name: str = "t.tsv", options: SequenceOptions = EVENTS
+    folder: Path, text: str, options: SequenceOptions = EVENTS, name: str = "t.csv"
 ) -> OwnBags:
+    """Return the bags of a table with this text, beside the recordings a, b and c."""
     write_recordings(folder)
     (folder / name).write_text(text)
     return load_bags(folder / name, options)
 
 
+def load_tabs(folder: Path, text: str) -> OwnBags:
+    return load(folder, text, name="t.tsv")
+
+
 def test_rows_of_a_file_make_its_label_set(tmp_path: Path) -> None:
-    bags = load(tmp_path, DESED)
+    bags = load_tabs(tmp_path, DESED)
     assert bags.bags == ["a.npy", "b.npy", "c.npy"]
     assert bags.class_names == ["cat", "dog"]
     assert bags.labels.tolist() == [[True, True], [False, False], [False, True]]
 
 
 def test_times_of_rows_are_the_events_of_a_file(tmp_path: Path) -> None:
-    bags = load(tmp_path, DESED)
+    bags = load_tabs(tmp_path, DESED)
     cat, dog = 0, 1
     assert bags.marks == [
         [(cat, (0.25, 0.5)), (dog, (1.0, 2.5)), (dog, (3.0, 4.0))],
@@ -60,39 +65,41 @@ def test_times_of_rows_are_the_events_of_a_file(tmp_path: Path) -> None:
 
 
 def test_rows_read_as_the_same_events_in_one_column_do(tmp_path: Path) -> None:
-    of_rows = load(tmp_path, DESED)
+    of_rows = load_tabs(tmp_path, DESED)
     in_column = load(
         tmp_path,
         'file,labels,events\n'
         'a.npy,cat;dog,"[[""dog"", 1.0, 2.5], [""cat"", 0.25, 0.5], [""dog"", 3.0, 4.0]]"\n'
-        'b.npy,,\nc.npy,dog,"[[""dog"", 3.0, 4.0]]"\n',
-        "u.csv",
+        'b.npy,,\n'
+        'c.npy,dog,"[[""dog"", 3.0, 4.0]]"\n',
         SequenceOptions(table="", frames_per_second=10),
     )  # fmt: skip
     assert of_rows.digest == in_column.digest
 
 
 def test_columns_of_raven_are_found(tmp_path: Path) -> None:
-    bags = load(
+    bags = load_tabs(
         tmp_path,
         "Selection\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tBegin File\tSpecies\n"
-        "1\t0.5\t1\t100\ta.npy\twren\n2\t1\t2\t100\tb.npy\towl\n",
-    )
-    assert bags.marks == [[(1, (0.5, 1.0))], [(0, (1.0, 2.0))]]
+        "1\t0.5\t1\t100\ta.npy\twren\n"
+        "2\t1\t2\t100\tb.npy\towl\n",
+    )  # fmt: skip
+    owl, wren = 0, 1
+    assert bags.marks == [[(wren, (0.5, 1.0))], [(owl, (1.0, 2.0))]]
 
 
 def test_options_name_other_columns(tmp_path: Path) -> None:
     options = SequenceOptions(
         table="", rows="events", file="clip", labels="what", times="from;to", frames_per_second=10
     )
-    bags = load(tmp_path, "clip,what,from,to\na.npy,owl,1,2\nb.npy,,,\n", "t.csv", options)
+    bags = load(tmp_path, "clip,what,from,to\na.npy,owl,1,2\nb.npy,,,\n", options)
     assert bags.marks == [[(0, (1.0, 2.0))], []]
 
 
 def test_labels_that_mean_nothing_are_no_events(tmp_path: Path) -> None:
     options = SequenceOptions(table="", rows="events", nothing="noise", frames_per_second=10)
     text = "file,label,start,end\na.npy,noise,0,1\na.npy,owl,1,2\nb.npy,noise,0,1\n"
-    bags = load(tmp_path, text, "t.csv", options)
+    bags = load(tmp_path, text, options)
     assert bags.labels.tolist() == [[True], [False]]
     assert bags.marks == [[(0, (1.0, 2.0))], []]
     assert bags.nothing == {"noise": 2}
@@ -114,34 +121,32 @@ HEADER = "file,labels,start,end\n"
 ])  # fmt: skip
 def test_a_wrong_row_is_named(tmp_path: Path, rows: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load(tmp_path, HEADER + rows, "t.csv")
+        load(tmp_path, HEADER + rows)
     assert said in str(caught.value)
     assert "t.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_event_after_its_recording_is_named_with_its_row(tmp_path: Path) -> None:
-    bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,wren,1,2\na.npy,wren,5.5,6\n", "t.csv")
-    (problem,) = fatal(check_bags(bags, EVENTS))
-    assert (
-        problem == "events after the end: 1: a.npy (row 4) lasts 5 seconds and has 'wren' from 5.5"
-    )
+    bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,wren,1,2\na.npy,wren,5.5,6\n")
+    place = "a.npy (row 4) lasts 5 seconds and has 'wren' from 5.5"
+    assert fatal(check_bags(bags, EVENTS)) == [f"events after the end: 1: {place}"]
 
 
 def test_an_event_that_ends_after_its_recording_is_warned_of(tmp_path: Path) -> None:
-    bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,owl,1,2\na.npy,wren,4,6\n", "t.csv")
-    found = {one.what: one for one in check_bags(bags, EVENTS)}
-    assert "a.npy (row 4)" in found["events that end after their recording"].detail
+    bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,owl,1,2\na.npy,wren,4,6\n")
+    details = {one.what: one.detail for one in check_bags(bags, EVENTS)}
+    assert "a.npy (row 4)" in details["events that end after their recording"]
 
 
 def test_a_missing_file_is_named_with_its_first_row(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"t\.csv, row 4: away\.npy: not found"):
-        load(tmp_path, HEADER + "a.npy,owl,1,2\na.npy,owl,3,4\naway.npy,owl,1,2\n", "t.csv")
+        load(tmp_path, HEADER + "a.npy,owl,1,2\na.npy,owl,3,4\naway.npy,owl,1,2\n")
 
 
 def test_columns_that_are_not_found_are_shown_with_the_flag(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        load(tmp_path, "file,labels,from,to\na.npy,owl,1,2\n", "t.csv")
+        load(tmp_path, "file,labels,from,to\na.npy,owl,1,2\n")
     said = str(caught.value)
     assert "no columns start;end or onset;offset" in said
     assert "it has: file, labels, from, to" in said
@@ -151,7 +156,7 @@ def test_columns_that_are_not_found_are_shown_with_the_flag(tmp_path: Path) -> N
 def test_two_known_names_at_once_are_refused(tmp_path: Path) -> None:
     text = "file,label,species,Species,start,end\na.npy,owl,x,owl,1,2\n"
     with pytest.raises(UsageError, match="the columns label and Species, expected one"):
-        load(tmp_path, text, "t.csv")
+        load(tmp_path, text)
 
 
 def test_a_file_in_two_rows_points_to_rows_of_events(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_a_file_in_two_rows_points_to_rows_of_events(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"-p task\.rows=events groups rows, by file, labels, start"
     ):
-        load(tmp_path, text, "t.csv", SequenceOptions(table=""))
+        load(tmp_path, text, SequenceOptions(table=""))
 
 
 def test_new_files_are_each_predicted_once_and_need_no_labels(tmp_path: Path) -> None:
@@ -169,13 +174,23 @@ def test_new_files_are_each_predicted_once_and_need_no_labels(tmp_path: Path) ->
     assert [name for name, _, _ in found] == ["b.npy", "a.npy"]
 
 
-def test_rows_of_a_file_stay_in_one_part(tmp_path: Path) -> None:
-    options = SequenceOptions(table="", rows="events", frames_per_second=10)
-    text = "file,labels,start,end,split\na.npy,owl,1,2,train\na.npy,owl,3,4,train\nb.npy,owl,1,2,test\nc.npy,,,,val\n"
-    split = split_bags(load(tmp_path, text, "t.csv", options), options, 0)
+ROWS_IN_PARTS = """file,labels,start,end,split
+a.npy,owl,1,2,train
+a.npy,owl,3,4,train
+b.npy,owl,1,2,test
+c.npy,,,,val
+"""
+
+
+def test_the_rows_of_a_file_say_its_part(tmp_path: Path) -> None:
+    split = split_bags(load(tmp_path, ROWS_IN_PARTS), EVENTS, 0)
     assert [part.tolist() for part in split] == [[0], [2], [1]]
+
+
+def test_rows_of_a_file_in_two_parts_are_refused(tmp_path: Path) -> None:
+    apart = ROWS_IN_PARTS.replace("3,4,train", "3,4,test")
     with pytest.raises(UsageError, match="expected the same in all rows of a bag"):
-        load(tmp_path, text.replace("3,4,train", "3,4,test"), "t.csv", options)
+        load(tmp_path, apart)
 
 
 VOC = """filename,width,height,class,xmin,ymin,xmax,ymax
@@ -186,6 +201,7 @@ VOC = """filename,width,height,class,xmin,ymin,xmax,ymax
 
 
 def load_images(folder: Path, text: str, **options: Any) -> OwnBags:
+    """Return the bags of a table with this text, beside two images of 40 by 20 pixels."""
     for number in range(2):
         Image.new("L", (40, 20), number).save(folder / f"{number}.png")
     (folder / "t.csv").write_text(text)
@@ -194,8 +210,9 @@ def load_images(folder: Path, text: str, **options: Any) -> OwnBags:
 
 def test_rows_of_boxes_make_label_sets_and_boxes(tmp_path: Path) -> None:
     bags = load_images(tmp_path, VOC)
+    cat, dog = 0, 1
     assert bags.labels.tolist() == [[True, True], [False, False]]
-    assert bags.marks == [[(0, (10.0, 5.0, 30.0, 15.0)), (1, (1.0, 2.0, 8.0, 9.0))], []]
+    assert bags.marks == [[(cat, (10.0, 5.0, 30.0, 15.0)), (dog, (1.0, 2.0, 8.0, 9.0))], []]
     assert list(bags.ignored) == ["width", "height"]
 
 
@@ -227,5 +244,6 @@ def test_the_table_of_a_folder_with_events_reads_back(
     said = milbench("data", "table", "clips").done()
     assert "milbench data check clips.csv -p task.rows=events" in said
     bags = load_bags(tmp_path / "clips.csv", SequenceOptions(table="", rows="events"))
+    cat, dog = 0, 1
     assert bags.labels.tolist() == [[True, True], [False, False]]
-    assert bags.marks == [[(1, (0.0, 1.0)), (0, (1.0, 2.0))], []]
+    assert bags.marks == [[(dog, (0.0, 1.0)), (cat, (1.0, 2.0))], []]

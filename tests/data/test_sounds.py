@@ -59,9 +59,13 @@ def test_white_noise_has_its_variance_as_power() -> None:
 @pytest.mark.parametrize(
     ("samples", "frames"), [(8000, 80), (8001, 81), (1, 1), (100, 1), (101, 2)]
 )
-def test_every_sample_is_in_a_frame_and_silence_is_finite(samples: int, frames: int) -> None:
+def test_every_sample_is_in_a_frame(samples: int, frames: int) -> None:
+    assert MEL(torch.zeros(2, samples)).shape == (2, 20, frames)
+
+
+@pytest.mark.parametrize("samples", [1, 100, 101, 8000, 8001])
+def test_silence_is_finite(samples: int) -> None:
     found = MEL(torch.zeros(2, samples))
-    assert found.shape == (2, 20, frames)
     torch.testing.assert_close(found, torch.full_like(found, math.log(LEAST_POWER)))
 
 

@@ -70,12 +70,12 @@ def test_there_may_be_no_validation_bags() -> None:
 @pytest.mark.parametrize(
     ("bags", "test", "tested"),
     [
-        (120, 0.4, 48),
-        (120, 0.8, 96),
-        (120, 0.3, 36),
-        (120, 0.01, 1),
-        (8, 0.01, 1),
-        (8, 0.97, 7),
+        pytest.param(120, 0.3, 36, id="less than half"),
+        pytest.param(120, 0.4, 48, id="almost half"),
+        pytest.param(120, 0.8, 96, id="more than half"),
+        pytest.param(120, 0.01, 1, id="almost none"),
+        pytest.param(8, 0.01, 1, id="almost none of few"),
+        pytest.param(8, 0.97, 7, id="almost all of few"),
     ],
 )
 def test_about_the_share_that_is_asked_for_is_tested_on(
@@ -87,10 +87,9 @@ def test_about_the_share_that_is_asked_for_is_tested_on(
 
 
 def test_groups_stay_together() -> None:
+    parts = parts_of(drawn(table(groups=20)))
     # Bag i is of group i % 20.
-    train, validation, test = (
-        {bag % 20 for bag in part} for part in parts_of(drawn(table(groups=20)))
-    )
+    train, validation, test = ({bag % 20 for bag in part} for part in parts)
     assert train | validation | test == set(range(20))
     assert len(train) + len(validation) + len(test) == 20
     assert train

@@ -1,5 +1,6 @@
 """Parquet files: every value is what its type says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ def load(folder: Path, options: FeatureOptions | None = None, **columns: Any) ->
     values.setdefault("f", [0.5, 1.5, 2.5, 3.5])
     pq.write_table(pa.table(values), folder / "t.parquet")
     return load_bags(folder / "t.parquet", options or FeatureOptions(table=""))
+
+
+def complaint_of(folder: Path, **columns: Any) -> str:
+    """Return the line that refuses columns."""
+    with pytest.raises(UsageError) as caught:
+        load(folder, **columns)
+    line = str(caught.value)
+    assert "t.parquet" in line
+    assert "\n" not in line
+    return line
 
 
 def label_sets(bags: OwnBags) -> list[list[str]]:
@@ -52,36 +63,70 @@ def test_labels_are_what_their_type_says(
     assert label_sets(load(tmp_path, labels=labels)) == expected
 
 
-def test_lists_are_lists_whatever_the_separator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("separator", [";", ",", "list"])
+def test_lists_are_lists_whatever_the_separator(tmp_path: Path, separator: str) -> None:
     labels = [["a,b"], ["c"], [], []]
-    for separator in (";", ",", "list"):
-        bags = load(tmp_path, FeatureOptions(table="", separator=separator), labels=labels)
-        assert bags.class_names == ["a,b", "c"]
+    bags = load(tmp_path, FeatureOptions(table="", separator=separator), labels=labels)
+    assert bags.class_names == ["a,b", "c"]
 
 
 @pytest.mark.parametrize(
-    ("columns", "complaint"),
+    ("labels", "complaint"),
     [
-        ({"labels": [b"a", b"\xff\xfe", b"", b""]}, r"row 2: column 'labels' .* no text in UTF-8"),
-        ({"e": [True, None, False, True]}, r"row 2: column 'e' is '<NA>', expected a number"),
-        ({"e": [[], [1.0], [1.0], [1.0]]}, r"row 1: column 'e' is \[\], expected a list of numbers"),
-        ({"e": [[1.0]] * BAGS, "e[0]": [1.0] * BAGS}, r"the columns 'e\[0\]' and 'e'"),
-        ({"labels": [{"a": 1}] * BAGS}, r"row 1: column 'labels' is \{'a': 1\}: .* not an object"),
-        ({"labels": [[["a"]], [], [], []]}, r"row 1: column 'labels' .* not a list"),
-        ({"bag": [["a"], ["b"], ["c"], ["d"]]}, r"row 1: column 'bag' is \['a'\]: .* not a list"),
-        ({"f": [1, None, 3, 4]}, r"row 2: column 'f' is '<NA>', expected a number"),
-        ({"e": [[1.0, 2], [1.0], [1.0, 2], [1.0, 2]]}, r"row 2: the list in column 'e' has 1 numbers, expected 2"),
-        ({"e": [[1.0], None, [1.0], [1.0]]}, r"row 2: column 'e' is None, expected a list of numbers"),
-        ({"e": [[1.0], [None], [1.0], [1.0]]}, r"row 2: column 'e' is \[nan\], expected a list of numbers"),
+        pytest.param(
+            [b"a", b"\xff\xfe", b"", b""],
+            r"row 2: column 'labels' .* no text in UTF-8",
+            id="other bytes than text",
+        ),
+        pytest.param(
+            [{"a": 1}] * BAGS,
+            r"row 1: column 'labels' is \{'a': 1\}: .* not an object",
+            id="an object",
+        ),
+        pytest.param(
+            [[["a"]], [], [], []], r"row 1: column 'labels' .* not a list", id="a list in a list"
+        ),
     ],
-)  # fmt: skip
-def test_a_value_that_cannot_be_read_is_one_line(
-    tmp_path: Path, columns: dict[str, Any], complaint: str
+)
+def test_labels_that_cannot_be_read_are_one_line(
+    tmp_path: Path, labels: list[Any], complaint: str
 ) -> None:
-    with pytest.raises(UsageError, match=complaint) as caught:
-        load(tmp_path, **columns)
-    assert "t.parquet" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert re.search(complaint, complaint_of(tmp_path, labels=labels))
+
+
+def test_the_name_of_a_bag_is_no_list(tmp_path: Path) -> None:
+    line = complaint_of(tmp_path, bag=[["a"], ["b"], ["c"], ["d"]])
+    assert re.search(r"row 1: column 'bag' is \['a'\]: .* not a list", line)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        pytest.param([True, None, False, True], "is '<NA>', expected a number", id="truth"),
+        pytest.param([1, None, 3, 4], "is '<NA>', expected a number", id="integer"),
+        pytest.param([[1.0], None, [1.0], [1.0]], "is None, expected a list of numbers", id="list"),
+        pytest.param(
+            [[1.0], [None], [1.0], [1.0]], "is [nan], expected a list of numbers", id="in-a-list"
+        ),
+    ],
+)
+def test_a_missing_feature_is_one_line(tmp_path: Path, values: list[Any], complaint: str) -> None:
+    assert f"row 2: column 'e' {complaint}" in complaint_of(tmp_path, e=values)
+
+
+def test_an_empty_list_of_features_is_one_line(tmp_path: Path) -> None:
+    line = complaint_of(tmp_path, e=[[], [1.0], [1.0], [1.0]])
+    assert "row 1: column 'e' is [], expected a list of numbers" in line
+
+
+def test_a_list_of_another_length_is_one_line(tmp_path: Path) -> None:
+    line = complaint_of(tmp_path, e=[[1.0, 2], [1.0], [1.0, 2], [1.0, 2]])
+    assert "row 2: the list in column 'e' has 1 numbers, expected 2" in line
+
+
+def test_a_column_with_the_name_of_a_number_in_a_list_is_one_line(tmp_path: Path) -> None:
+    columns = {"e": [[1.0]] * BAGS, "e[0]": [1.0] * BAGS}
+    assert "the columns 'e[0]' and 'e'" in complaint_of(tmp_path, **columns)
 
 
 def test_two_equal_names_are_one_line(tmp_path: Path) -> None:
@@ -107,34 +152,52 @@ def test_an_index_without_a_name_is_no_column(tmp_path: Path) -> None:
     assert column_names(tmp_path / "t.parquet") == ["bag", "labels", "f"]
 
 
-def test_text_is_a_feature_only_where_it_is_named(tmp_path: Path) -> None:
-    texts = ["1", "2", "3", "4"]
-    assert load(tmp_path, site=texts).feature_names == ["f"]
-    named = load(tmp_path, FeatureOptions(table="", features="site"), site=texts)
-    assert [named.store.single(bag).item() for bag in range(BAGS)] == [1, 2, 3, 4]
+TEXTS_OF_NUMBERS = ["1", "2", "3", "4"]
+
+
+def test_text_is_no_feature_by_itself(tmp_path: Path) -> None:
+    assert load(tmp_path, site=TEXTS_OF_NUMBERS).feature_names == ["f"]
+
+
+def test_text_is_a_feature_where_it_is_named(tmp_path: Path) -> None:
+    bags = load(tmp_path, FeatureOptions(table="", features="site"), site=TEXTS_OF_NUMBERS)
+    assert [bags.store.single(bag).item() for bag in range(BAGS)] == [1, 2, 3, 4]
 
 
 EMBEDDINGS = [[1.0, 2, 3], [4.0, 5, 6], [7.0, 8, 9], [0.0, 1, 2]]
 
 
-@pytest.mark.parametrize("name", ["embedding", "features"])
-@pytest.mark.parametrize(
-    "kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 3), pa.list_(pa.int8())]
+LISTS = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(pa.list_(pa.float32()), id="single precision"),
+        pytest.param(pa.list_(pa.float64(), 3), id="of a fixed length"),
+        pytest.param(pa.list_(pa.int8()), id="integers"),
+    ],
 )
+NAMES = pytest.mark.parametrize("name", ["embedding", "features"])
+
+
+@NAMES
+@LISTS
 def test_lists_of_numbers_are_features(tmp_path: Path, name: str, kind: Any) -> None:
     bags = load(tmp_path, **{name: pa.array(EMBEDDINGS, kind)})
     assert set(bags.feature_names) == {"f", f"{name}[0]", f"{name}[1]", f"{name}[2]"}
-    chosen = load(
-        tmp_path, FeatureOptions(table="", features=name), **{name: pa.array(EMBEDDINGS, kind)}
-    )
-    assert [chosen.store.single(bag)[0].tolist() for bag in range(BAGS)] == EMBEDDINGS
 
 
-def test_lists_of_other_lengths_can_be_left_out(tmp_path: Path) -> None:
+@NAMES
+@LISTS
+def test_a_column_of_lists_can_be_named(tmp_path: Path, name: str, kind: Any) -> None:
+    options = FeatureOptions(table="", features=name)
+    bags = load(tmp_path, options, **{name: pa.array(EMBEDDINGS, kind)})
+    assert [bags.store.single(bag)[0].tolist() for bag in range(BAGS)] == EMBEDDINGS
+
+
+@pytest.mark.parametrize("features", ["!near", "f"], ids=["left out", "not named"])
+def test_lists_of_other_lengths_need_not_be_features(tmp_path: Path, features: str) -> None:
     near = [[1], [1, 2], [3], []]
-    options = FeatureOptions(table="", features="!near")
-    assert load(tmp_path, options, near=near).feature_names == ["f"]
-    assert load(tmp_path, FeatureOptions(table="", features="f"), near=near).feature_names == ["f"]
+    bags = load(tmp_path, FeatureOptions(table="", features=features), near=near)
+    assert bags.feature_names == ["f"]
 
 
 def test_lists_in_a_text_file_are_features(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from milbench.data.bag_checks import check_bags
+from milbench.data.findings import Finding
 from milbench.data.load_bags import load_bags
 from milbench.data.own_bags import OwnBags
+from milbench.data.splits import split_bags
 from milbench.data.table_options import FeatureOptions, ImageOptions, SequenceOptions
 from milbench.errors import UsageError
 
@@ -36,6 +39,7 @@ def features(path: Path, **options: Any) -> list[float]:
 
 
 def complaint(path: Path, **options: Any) -> str:
+    """Return the line that refuses a table."""
     with pytest.raises(UsageError) as caught:
         load(path, **options)
     text = str(caught.value)
@@ -44,9 +48,22 @@ def complaint(path: Path, **options: Any) -> str:
 
 
 def options_in(text: str) -> dict[str, str]:
-    """Return the options of the task that a message names."""
-    words = shlex.split(" ".join(re.findall(r"task\.[a-z_]+=(?:'[^']*'|\S+)", text)))
-    return dict(word.removeprefix("task.").split("=", 1) for word in words)
+    """Return the options of the task that a message names, as a shell would read them."""
+    options = {}
+    for name, value in re.findall(r"task\.([a-z_]+)=('[^']*'|\S+)", text):
+        # A value with a space or another sign of the shell is quoted.
+        options[name] = "".join(shlex.split(value))
+    return options
+
+
+def findings_in(path: Path) -> list[Finding]:
+    options = FeatureOptions(table=str(path))
+    return check_bags(load_bags(path, options), options)
+
+
+def every_other(number: int) -> str:
+    """Return the label of a bag of this number, for tables of which every other bag has a class."""
+    return "a" if number % 2 else ""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +71,6 @@ def options_in(text: str) -> dict[str, str]:
     [
         pytest.param("bag,labels,f\nr1,a,0.5\nr2,,1e1\n", {}, [0.5, 10], id="usual"),
         pytest.param("bag;labels;f\nr1;a;0,5\nr2;;1,5e1\n", DECIMAL_COMMA, [0.5, 15], id="europe"),
-        pytest.param("bag;labels;f\nr1;a;0.5\nr2;;1,5\n", SEMICOLONS, None, id="two-decimal-marks"),
         pytest.param("bag|labels|f\nr1|a|0.5\nr2||2\n", {"field_separator": "|"}, [0.5, 2], id="bars"),
         pytest.param("bag\tlabels\tf\nr1\ta\t1\nr2\t\t2\n", {"field_separator": "tab"}, [1, 2], id="tabs"),
         pytest.param("bag labels f\nr1 a 1\nr2 b 2\n", {"field_separator": "space"}, [1, 2], id="spaces"),
@@ -65,17 +81,23 @@ def options_in(text: str) -> dict[str, str]:
         pytest.param("bag;labels;f\nr1;a;1.234,5\nr2;;-2\n", {**DECIMAL_COMMA, "thousands": "."}, [1234.5, -2],
                      id="dots-and-comma"),
         pytest.param("bag,labels,f\nr1,a,1 234\nr2,,5\u202f530\n", {"thousands": "space"}, [1234, 5530], id="gaps"),
-        pytest.param('bag,labels,f\nr1,a,"1,5"\nr2,,2\n', {"thousands": ","}, None, id="thousands-of-one-digit"),
     ],
 )  # fmt: skip
 def test_options_say_how_numbers_and_fields_are_written(
-    tmp_path: Path, text: str, options: dict[str, str], expected: list[float] | None
+    tmp_path: Path, text: str, options: dict[str, str], expected: list[float]
 ) -> None:
     path = write(tmp_path, text)
-    if expected is None:
-        assert "expected a number" in complaint(path, **options)
-    else:
-        assert features(path, **options) == pytest.approx(expected)
+    assert features(path, **options) == pytest.approx(expected)
+
+
+def test_two_decimal_marks_in_a_column_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "bag;labels;f\nr1;a;0.5\nr2;;1,5\n")
+    assert "expected a number" in complaint(path, **SEMICOLONS)
+
+
+def test_a_mark_between_thousands_has_three_digits_behind_it(tmp_path: Path) -> None:
+    path = write(tmp_path, 'bag,labels,f\nr1,a,"1,5"\nr2,,2\n')
+    assert "expected a number" in complaint(path, thousands=",")
 
 
 def test_a_file_of_tabs_needs_no_option(tmp_path: Path) -> None:
@@ -83,7 +105,9 @@ def test_a_file_of_tabs_needs_no_option(tmp_path: Path) -> None:
     assert features(path) == [1, 2]
 
 
-@pytest.mark.parametrize("separator", [";", "|", "\t", " "])
+@pytest.mark.parametrize(
+    "separator", [";", "|", "\t", " "], ids=["semicolon", "bar", "tab", "space"]
+)
 def test_a_missing_column_names_the_separator_that_shows_it(tmp_path: Path, separator: str) -> None:
     rows = ["bag,labels,f", "r1,a,1", "r2,b,2"]
     path = write(tmp_path, "\n".join(rows).replace(",", separator))
@@ -113,7 +137,14 @@ def test_a_line_above_the_header_is_to_be_removed(tmp_path: Path) -> None:
     assert features(below, **options_in(text)) == [1, 2]
 
 
-@pytest.mark.parametrize("above", ["# by R\n", "Birds, 2024\n\n", "a,b,c\n1,2,3\n"])
+@pytest.mark.parametrize(
+    "above",
+    [
+        pytest.param("# by R\n", id="a comment"),
+        pytest.param("Birds, 2024\n\n", id="a title and an empty line"),
+        pytest.param("a,b,c\n1,2,3\n", id="another table"),
+    ],
+)
 def test_the_line_of_the_header_is_named(tmp_path: Path, above: str) -> None:
     path = write(tmp_path, f"{above}bag,labels,f\nr1,a,1\nr2,,2\n")
     line = above.count("\n") + 1
@@ -125,7 +156,7 @@ def test_a_row_with_other_fields_is_not_taken_above_the_header(tmp_path: Path) -
     assert complaint(path).endswith("expected 3 as in the header, separated by commas")
 
 
-@pytest.mark.parametrize("text", ["", "\n\n"])
+@pytest.mark.parametrize("text", ["", "\n\n"], ids=["no byte", "empty lines"])
 def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, text: str) -> None:
     assert "is empty, expected a header" in complaint(write(tmp_path, text))
 
@@ -144,11 +175,10 @@ def test_both_options_are_named_where_both_read_a_column(tmp_path: Path) -> None
     assert "-p task.thousands=, (it is then 6096)" in text
 
 
-@pytest.mark.parametrize("fields", [["1,5", "two"], ["1,5", "1.5"], ["1,5", ""]])
-def test_no_option_is_named_that_reads_a_part_of_a_column(
-    tmp_path: Path, fields: list[str]
-) -> None:
-    rows = [f'r{n},a,{n},"{field}"' for n, field in enumerate([fields[0], *fields])]
+@pytest.mark.parametrize("other", ["two", "1.5", ""], ids=["a word", "a point", "nothing"])
+def test_no_option_is_named_that_reads_a_part_of_a_column(tmp_path: Path, other: str) -> None:
+    fields = ["1,5", "1,5", other]
+    rows = [f'r{number},a,{number},"{field}"' for number, field in enumerate(fields)]
     text = complaint(write(tmp_path, "\n".join(["bag,labels,p,f", *rows])))
     assert "decimal" not in text
     assert "thousands" not in text
@@ -156,43 +186,45 @@ def test_no_option_is_named_that_reads_a_part_of_a_column(
 
 def test_points_between_thousands_are_warned_of(tmp_path: Path) -> None:
     path = write(tmp_path, "bag,labels,f\nr1,a,5.050\nr2,,553\nr3,a,1.250\n")
-    options = FeatureOptions(table=str(path))
-    (text,) = [
-        finding.detail
-        for finding in check_bags(load_bags(path, options), options)
-        if finding.what == "numbers that may have marks between thousands"
-    ]
-    assert features(path, thousands=options_in(text)["thousands"]) == [5050, 553, 1250]
+    details = {finding.what: finding.detail for finding in findings_in(path)}
+    named = options_in(details["numbers that may have marks between thousands"])
+    assert features(path, thousands=named["thousands"]) == [5050, 553, 1250]
 
 
-@pytest.mark.parametrize("fields", ["1.250 2.500 3.000", "1.25 2 3", "0.125 2 3", "1250 2 3"])
-def test_usual_fractions_are_not_taken_for_thousands(tmp_path: Path, fields: str) -> None:
-    rows = [f"r{n},{'a' * (n % 2)},{field}" for n, field in enumerate(fields.split())]
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param(["1.250", "2.500", "3.000"], id="three decimals each"),
+        pytest.param(["1.25", "2", "3"], id="two decimals"),
+        pytest.param(["0.125", "2", "3"], id="less than one"),
+        pytest.param(["1250", "2", "3"], id="no point"),
+    ],
+)
+def test_usual_fractions_are_not_taken_for_thousands(tmp_path: Path, fields: list[str]) -> None:
+    rows = [f"r{number},{every_other(number)},{field}" for number, field in enumerate(fields)]
     path = write(tmp_path, "\n".join(["bag,labels,f", *rows]))
-    options = FeatureOptions(table=str(path))
-    found = check_bags(load_bags(path, options), options)
-    assert not [finding for finding in found if "thousands" in finding.what]
+    assert not [finding for finding in findings_in(path) if "thousands" in finding.what]
 
 
-def test_images_and_sequences_are_read_by_the_same_options(tmp_path: Path) -> None:
-    from PIL import Image
+def test_tables_of_images_are_read_by_the_same_options(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        Image.linear_gradient("L").save(tmp_path / name)
+    path = write(tmp_path, "image;labels;size\na.png;wren;0,5\nb.png;;1,5\n")
+    bags = load_bags(path, ImageOptions(table="", **DECIMAL_COMMA))
+    assert bags.bags == ["a.png", "b.png"]
 
-    for name in "ab":
-        Image.linear_gradient("L").save(tmp_path / f"{name}.png")
-        np.save(tmp_path / f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(4, 2)))
-    images = write(tmp_path, "image;labels;size\na.png;wren;0,5\nb.png;;1,5\n", "i.csv")
-    sequences = write(tmp_path, "file;labels;size\na.npy;wren;0,5\nb.npy;;1,5\n", "s.csv")
-    assert load_bags(images, ImageOptions(table="", **DECIMAL_COMMA)).bags == ["a.png", "b.png"]
-    assert load_bags(sequences, SequenceOptions(table="", **DECIMAL_COMMA)).bags == [
-        "a.npy",
-        "b.npy",
-    ]
+
+def test_tables_of_sequences_are_read_by_the_same_options(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, rng.normal(size=(4, 2)))
+    path = write(tmp_path, "file;labels;size\na.npy;wren;0,5\nb.npy;;1,5\n")
+    bags = load_bags(path, SequenceOptions(table="", **DECIMAL_COMMA))
+    assert bags.bags == ["a.npy", "b.npy"]
 
 
 def test_splits_of_others_are_read_by_the_same_options(tmp_path: Path) -> None:
-    from milbench.data.splits import split_bags
-
-    rows = [f"r{n};{'a' * (n % 2)};{n},5" for n in range(4)]
+    rows = [f"r{number};{every_other(number)};{number},5" for number in range(4)]
     path = write(tmp_path, "\n".join(["bag;labels;f", *rows]))
     write(tmp_path, "train;val;test\nr0;r1;r2\nr3;;\n", "split.csv")
     options = FeatureOptions(table=str(path), splits="split.csv", **DECIMAL_COMMA)
@@ -200,17 +232,37 @@ def test_splits_of_others_are_read_by_the_same_options(tmp_path: Path) -> None:
     assert parts == [[0, 3], [1], [2]]
 
 
-@pytest.mark.parametrize("separator", [",", ";"])
-def test_a_header_of_many_characters_is_read(tmp_path: Path, separator: str) -> None:
-    names = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
-    header = separator.join(["bag", "labels", *names])
+@pytest.fixture(params=[",", ";"], ids=["commas", "semicolons"])
+def separator(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+GENES = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
+
+
+@pytest.fixture
+def table_of_genes(tmp_path: Path, separator: str) -> Path:
+    """A table of three bags whose header has more characters than one reads at once."""
+    header = separator.join(["bag", "labels", *GENES])
     assert len(header) > 200_000
-    rows = [separator.join([f"r{n}", "a" * (n % 2), *[str(n)] * len(names)]) for n in range(3)]
-    path = write(tmp_path, "\n".join([header, *rows]))
-    assert load(path, field_separator=separator).store.width == len(names)
-    shown = complaint(path, field_separator="|")
-    assert len(shown) < 1000
-    assert options_in(shown) == {"field_separator": separator}
+    lines = [header]
+    for number in range(3):
+        values = [str(number)] * len(GENES)
+        lines.append(separator.join([f"r{number}", every_other(number), *values]))
+    return write(tmp_path, "\n".join(lines))
+
+
+def test_a_header_of_many_characters_is_read(table_of_genes: Path, separator: str) -> None:
+    assert load(table_of_genes, field_separator=separator).store.width == len(GENES)
+
+
+def test_a_header_of_many_characters_is_cut_in_messages(
+    table_of_genes: Path, separator: str
+) -> None:
+    text = complaint(table_of_genes, field_separator="|")
+    assert len(text) < 1000
+    assert options_in(text) == {"field_separator": separator}
 
 
 def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
@@ -222,32 +274,65 @@ def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"field_separator": "ab"}, "task.field_separator='ab': expected one character"),
-        ({"decimal": ",", "thousands": ","}, "',' is task.decimal and task.thousands"),
-        ({"nothing": "a", "classes": "a;b"}, "'a' is in task.classes and in task.nothing"),
+        pytest.param(
+            {"field_separator": "ab"},
+            "task.field_separator='ab': expected one character",
+            id="a separator of two characters",
+        ),
+        pytest.param(
+            {"decimal": ",", "thousands": ","},
+            "',' is task.decimal and task.thousands",
+            id="one mark for two purposes",
+        ),
+        pytest.param(
+            {"nothing": "a", "classes": "a;b"},
+            "'a' is in task.classes and in task.nothing",
+            id="a class that means nothing",
+        ),
     ],
 )
-def test_options_that_contradict_each_other_are_one_line(
-    options: dict[str, Any], expected: str
-) -> None:
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=re.escape(expected)):
         FeatureOptions(table="", **options)
 
 
-def test_a_column_can_be_left_out_of_the_features(tmp_path: Path) -> None:
-    path = write(tmp_path, "bag,labels,f,g,when\nr1,a,1,2,3\nr2,,4,5,6\n")
-    assert load(path, features="!when").feature_names == ["f", "g"]
-    assert load(path, features="*;!when;!g").feature_names == ["f"]
+THREE_FEATURES = "bag,labels,f,g,when\nr1,a,1,2,3\nr2,,4,5,6\n"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        pytest.param("!when", ["f", "g"], id="one"),
+        pytest.param("*;!when;!g", ["f"], id="two of all"),
+    ],
+)
+def test_a_column_can_be_left_out_of_the_features(
+    tmp_path: Path, chosen: str, left: list[str]
+) -> None:
+    assert load(write(tmp_path, THREE_FEATURES), features=chosen).feature_names == left
+
+
+def test_a_column_that_is_not_there_cannot_be_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, THREE_FEATURES)
     assert "has no column 'wen'" in complaint(path, features="!wen")
 
 
-@pytest.mark.parametrize("factor", [1, 1_000, 10**6, 10**9])
-def test_time_stamps_among_features_are_warned_of(tmp_path: Path, factor: int) -> None:
-    rows = [f"r{n},{'a' * (n % 2)},{n},{(1_600_000_000 + 60 * n) * factor}" for n in range(4)]
+@pytest.mark.parametrize(
+    "per_second",
+    [
+        pytest.param(1, id="seconds"),
+        pytest.param(1_000, id="milliseconds"),
+        pytest.param(10**6, id="microseconds"),
+        pytest.param(10**9, id="nanoseconds"),
+    ],
+)
+def test_time_stamps_among_features_are_warned_of(tmp_path: Path, per_second: int) -> None:
+    rows = []
+    for number in range(4):
+        seconds = 1_600_000_000 + 60 * number
+        rows.append(f"r{number},{every_other(number)},{number},{seconds * per_second}")
     path = write(tmp_path, "\n".join(["bag,labels,f,when", *rows]))
-    options = FeatureOptions(table=str(path))
-    found = check_bags(load_bags(path, options), options)
-    (finding,) = [finding for finding in found if "time stamps" in finding.what]
+    (finding,) = [finding for finding in findings_in(path) if "time stamps" in finding.what]
     assert "2020-09-13" in finding.detail
     assert load(path, **options_in(finding.what)).feature_names == ["f"]
 

@@ -24,7 +24,7 @@ SEEDS = range(32)
 
 @dataclass(frozen=True)
 class Augmented:
-    """Crops after a random change, and what was drawn for it."""
+    """Augmented crops, and how they were changed: their new size, the old corner, the order of channels."""
 
     images: Tensor
     boxes: Tensor
@@ -36,7 +36,7 @@ class Augmented:
 
 
 def augmented(seed: int, protocol: Protocol) -> Augmented:
-    """Return augmented crops; the first pixel tells the corner, and those of its channels their order."""
+    """Return augmented crops. The value of the first pixel tells the corner, and the channels that it came from."""
     boxes = torch.tensor([BOXES] * len(CROPS))
     images, moved = augment(CROPS, boxes, torch.Generator().manual_seed(seed), protocol)
     height, width = images.shape[2:]

@@ -91,7 +91,11 @@ def contents(crops: np.ndarray[Any, Any]) -> list[bytes]:
     return [crop.tobytes() for crop in crops]
 
 
-def numbers_in(problem: Any, root: Path, epoch: int) -> list[list[int]]:
+Batches = list[list[int]]
+"""The numbers of the training pictures in each batch."""
+
+
+def numbers_in(problem: Any, root: Path, epoch: int) -> Batches:
     """Return the numbers of the training pictures in the batches of an epoch; those of extra are the same pictures."""
     crops = load(root / "svhn/train", "paper", problem.protocol).crops
     number_of = {content: number for number, content in enumerate(contents(crops))}
@@ -110,55 +114,55 @@ POOLS = {
 
 
 def pool_of(batch: list[int]) -> str:
-    """Return where a batch comes from: only batches of train have even and odd numbers."""
+    """Return the pool that a batch comes from: only batches of train have even and odd numbers."""
     parities = {number % 2 for number in batch}
-    if parities == {0, 1}:
-        return "train"
-    return "even extra" if parities == {0} else "odd extra"
+    if parities == {0}:
+        return "even extra"
+    if parities == {1}:
+        return "odd extra"
+    return "train"
 
 
 @pytest.fixture(scope="module")
-def epochs_with_extra(root: Path) -> list[list[list[int]]]:
-    """The numbers of the pictures in the batches of 40 epochs."""
+def epochs_with_extra(root: Path) -> list[Batches]:
+    """The batches of 40 epochs on train and extra."""
     problem = make(root, parts="train+extra", validation=0, augmentation=False)
     # Full batches of the 60 crops of train and the 60 of extra.
     assert problem.steps_per_epoch == (TRAIN_PICTURES + TRAIN_PICTURES) // BATCH
     return [numbers_in(problem, root, epoch) for epoch in range(40)]
 
 
-def test_with_extra_all_batches_are_full(epochs_with_extra: list[list[list[int]]]) -> None:
+def test_with_extra_all_batches_are_full(epochs_with_extra: list[Batches]) -> None:
     for batches in epochs_with_extra:
         assert [len(batch) for batch in batches] == [BATCH] * 3
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_third_of_the_batches_is_of_each_pool(
-    epochs_with_extra: list[list[list[int]]], pool: str
+    epochs_with_extra: list[Batches], pool: str
 ) -> None:
-    sources = [pool_of(batch) for batches in epochs_with_extra for batch in batches]
-    count = len(sources)
+    pools = [pool_of(batch) for batches in epochs_with_extra for batch in batches]
+    count = len(pools)
     standard_deviation = (count * 1 / 3 * 2 / 3) ** 0.5
-    assert sources.count(pool) == pytest.approx(count / 3, abs=4 * standard_deviation)
+    assert pools.count(pool) == pytest.approx(count / 3, abs=4 * standard_deviation)
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_pool_is_used_up_before_any_of_it_returns(
-    epochs_with_extra: list[list[list[int]]], pool: str
+    epochs_with_extra: list[Batches], pool: str
 ) -> None:
-    in_pool = POOLS[pool]
+    numbers = POOLS[pool]
     for batches in epochs_with_extra:
-        drawn: list[int] = []
-        for batch in batches:
-            if pool_of(batch) == pool:
-                drawn += batch
-        for start in range(0, len(drawn), len(in_pool)):
-            in_round = drawn[start : start + len(in_pool)]
+        of_pool = [batch for batch in batches if pool_of(batch) == pool]
+        drawn = list(itertools.chain.from_iterable(of_pool))
+        for start in range(0, len(drawn), len(numbers)):
+            in_round = drawn[start : start + len(numbers)]
             assert len(set(in_round)) == len(in_round)
-            assert set(in_round) <= in_pool
+            assert set(in_round) <= numbers
 
 
-def published_batches(root: Path, seed: int) -> list[list[int]]:
-    """Return the numbers of the pictures in the batches of 40 epochs by the published protocol."""
+def published_batches(root: Path, seed: int) -> Batches:
+    """Return the batches of 40 epochs by the published protocol."""
     problem = make(
         root,
         seed,
@@ -170,7 +174,7 @@ def published_batches(root: Path, seed: int) -> list[list[int]]:
     return [batch for epoch in range(40) for batch in numbers_in(problem, root, epoch)]
 
 
-def order_of(batches: list[list[int]]) -> list[int]:
+def order_of(batches: Batches) -> list[int]:
     """Return the order of which all batches are blocks."""
     pairs = {pair for batch in batches for pair in itertools.pairwise(batch)}
     after = dict(pairs)
@@ -183,27 +187,27 @@ def order_of(batches: list[list[int]]) -> list[int]:
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["seed 0", "seed 1"])
-def batches_as_published(root: Path, request: pytest.FixtureRequest) -> list[list[int]]:
+def batches_as_published(root: Path, request: pytest.FixtureRequest) -> Batches:
     return published_batches(root, seed=request.param)
 
 
-def test_published_batches_are_whole_blocks(batches_as_published: list[list[int]]) -> None:
+def test_published_batches_are_whole_blocks(batches_as_published: Batches) -> None:
     assert len(batches_as_published) == 40 * (TRAIN_PICTURES // PUBLISHED_BATCH)
     assert {len(batch) for batch in batches_as_published} == {PUBLISHED_BATCH}
 
 
-def test_published_batches_are_blocks_of_one_order(batches_as_published: list[list[int]]) -> None:
+def test_published_batches_are_blocks_of_one_order(batches_as_published: Batches) -> None:
     assert sorted(order_of(batches_as_published)) == list(range(TRAIN_PICTURES))
 
 
-def test_published_blocks_lie_anywhere_in_the_order(batches_as_published: list[list[int]]) -> None:
+def test_published_blocks_lie_anywhere_in_the_order(batches_as_published: Batches) -> None:
     order = order_of(batches_as_published)
     starts = [order.index(batch[0]) for batch in batches_as_published]
     assert min(starts) == 0
     assert max(starts) == TRAIN_PICTURES - PUBLISHED_BATCH
 
 
-def test_published_blocks_of_an_epoch_may_overlap(batches_as_published: list[list[int]]) -> None:
+def test_published_blocks_of_an_epoch_may_overlap(batches_as_published: Batches) -> None:
     order = order_of(batches_as_published)
     first_epoch = batches_as_published[: TRAIN_PICTURES // PUBLISHED_BATCH]
     starts = [order.index(batch[0]) for batch in first_epoch]

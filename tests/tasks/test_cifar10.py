@@ -1,3 +1,5 @@
+"""CIFAR-10: its files, the published network, the windows of augmentation, and files that would do harm."""
+
 import itertools
 import os
 from pathlib import Path
@@ -43,6 +45,7 @@ def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
 
 def test_classes_are_in_the_order_of_the_files(root: Path) -> None:
     train, _ = make().images(root)
+    # The image n of 24 has the class (n + 24) % 10: the last of the second batch, the third, the first of the fourth.
     assert train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
@@ -100,18 +103,19 @@ Window = tuple[int, int, bool]
 
 
 def drawn_windows(count: int) -> list[Window]:
-    """Return which windows of the padded image some training images are: of all there are, the one that is equal."""
+    """Return which window of the padded image each of some training images is."""
+    # No two windows of this image are equal.
     image = torch.arange(1, 3073).view(3, 32, 32).fmod(251).byte()
     padded = torch.from_numpy(np.pad(image, ((0, 0), (4, 4), (4, 4))))
-    windows: dict[bytes, Window] = {}
+    window_of: dict[bytes, Window] = {}
     for top, left in itertools.product(range(9), range(9)):
         window = padded[:, top : top + 32, left : left + 32]
-        windows[as_bytes(window)] = (top, left, False)
-        windows[as_bytes(window.flip(2))] = (top, left, True)
+        window_of[as_bytes(window)] = (top, left, False)
+        window_of[as_bytes(window.flip(2))] = (top, left, True)
     images = image.expand(count, -1, -1, -1)
     shown = make().augmented(images, torch.Generator().manual_seed(0))
     assert shown.shape == images.shape
-    return [windows[as_bytes(one)] for one in shown]
+    return [window_of[as_bytes(one)] for one in shown]
 
 
 def as_bytes(image: Tensor) -> bytes:
@@ -126,8 +130,9 @@ def test_training_images_are_all_windows_mirrored_or_not() -> None:
 def test_windows_are_drawn_uniformly(axis: int, count: int) -> None:
     values = [window[axis] for window in drawn_windows(4000)]
     expected = 4000 / count
-    chi_square = sum((values.count(value) - expected) ** 2 / expected for value in range(count))
-    # At most 8 degrees of freedom.
+    squares = [(values.count(value) - expected) ** 2 for value in range(count)]
+    chi_square = sum(squares) / expected
+    # Of at most 8 degrees of freedom: by chance it is larger in two of 10,000 tests.
     assert chi_square < 30
 
 

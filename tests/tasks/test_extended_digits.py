@@ -1,5 +1,7 @@
 """Extended digits: splits, items and canvases against scikit-learn's images."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -68,15 +70,20 @@ def test_every_split_has_every_class_alike(parts: list[LabelledImages]) -> None:
 def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
     """By scikit-learn's images: where a digit is, the canvas is at least as bright as the digit."""
     images = torch.from_numpy(load_digits().images).float() / 16
+    for item, shown in digits_on_canvases(problem):
+        assert (shown >= images[item] - 1e-6).all()
+
+
+def digits_on_canvases(problem: Any) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the item of each evaluated digit, and the part of the canvas (8, 8) where it is."""
     for split in problem.splits.values():
         for bags in split.bags:
-            corners = bags.truth.boxes[..., :2].int().tolist()
-            items = bags.origin.items.tolist()
-            canvases = bags.instances[:, 0]
-            for canvas, own_items, places in zip(canvases, items, corners, strict=True):
-                for item, (left, top) in zip(own_items, places, strict=True):
-                    shown = canvas[top : top + 8, left : left + 8]
-                    assert (shown >= images[item] - 1e-6).all()
+            corners = bags.truth.boxes[..., :2].int()
+            count, per_bag = bags.origin.items.shape
+            for bag, place in itertools.product(range(count), range(per_bag)):
+                left, top = corners[bag, place].tolist()
+                canvas = bags.instances[bag, 0]
+                yield int(bags.origin.items[bag, place]), canvas[top : top + 8, left : left + 8]
 
 
 def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -39,8 +39,15 @@ def make(root: Path, seed: int = 0, **params: Any) -> Any:
     return loaded("handwritten-words", root, seed, any_data=True, **params)
 
 
-def read(batches: Any) -> list[tuple[str, set[int]]]:
-    """Return what the pixels of each bag spell, and the folds that they come from; the truth must agree."""
+class Spelt(NamedTuple):
+    """What the pixels of a bag say of themselves."""
+
+    word: str
+    folds: set[int]
+
+
+def read(batches: Any) -> list[Spelt]:
+    """Return what the pixels of each bag say; the truth must agree."""
     found = []
     for bags in batches:
         mask = mask_of(bags)
@@ -50,7 +57,7 @@ def read(batches: Any) -> list[tuple[str, set[int]]]:
         assert torch.equal(bags.truth.classes, numbers.masked_fill(~mask, -1))
         for number, fold, is_letter in zip(numbers, folds, mask, strict=True):
             word = "".join(ascii_lowercase[n] for n in number[is_letter].tolist())
-            found.append((word, set(fold[is_letter].tolist())))
+            found.append(Spelt(word, set(fold[is_letter].tolist())))
     return found
 
 
@@ -60,7 +67,8 @@ def number_of_bits(bits: Tensor) -> Tensor:
     return (bits * values).sum(dim=-1).long()
 
 
-def parts(problem: Any) -> dict[str, list[tuple[str, set[int]]]]:
+def parts(problem: Any) -> dict[str, list[Spelt]]:
+    """Return the bags to train, validate and test on."""
     evaluated = {part: read(split.bags) for part, split in problem.splits.items()}
     return {"train": read(problem.train_batches(0, generator("t"))), **evaluated}
 
@@ -69,7 +77,7 @@ def parts(problem: Any) -> dict[str, list[tuple[str, set[int]]]]:
 def test_the_folds_of_a_seed_are_the_official_ones(root: Path, validated: int, tested: int) -> None:
     found = {}
     for part, bags in parts(make(root, seed=tested)).items():
-        found[part] = set[int]().union(*(folds for _, folds in bags))
+        found[part] = set[int]().union(*(bag.folds for bag in bags))
     trained = set(range(10)) - {validated, tested}
     assert found == {"train": trained, "validation": {validated}, "test": {tested}}
 
@@ -77,15 +85,17 @@ def test_the_folds_of_a_seed_are_the_official_ones(root: Path, validated: int, t
 def test_bags_are_the_words_of_the_file(root: Path) -> None:
     for part, bags in parts(make(root)).items():
         number_of_folds = 8 if part == "train" else 1
-        assert Counter(word for word, _ in bags) == Counter(WORDS * number_of_folds)
+        assert Counter(bag.word for bag in bags) == Counter(WORDS * number_of_folds)
 
 
 def drawn_words(root: Path) -> dict[int, list[str]]:
     """Return what the drawn bags of each fold spell."""
     words: dict[int, list[str]] = {}
     for bags in parts(make(root, 3, bags="drawn")).values():
-        for word, (fold,) in bags:
-            words.setdefault(fold, []).append(word)
+        for bag in bags:
+            # No bag is made of two folds.
+            (fold,) = bag.folds
+            words.setdefault(fold, []).append(bag.word)
     return words
 
 
@@ -120,7 +130,7 @@ def test_drawn_bags_of_a_fold_are_those_of_any_seed(root: Path) -> None:
 
 def test_single_letters_are_those_of_the_bags(root: Path) -> None:
     split = make(root).splits["test"]
-    assert Counter(letter for letter, _ in read(split.single_instance)) == Counter(LETTERS)
+    assert Counter(bag.word for bag in read(split.single_instance)) == Counter(LETTERS)
 
 
 def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
@@ -134,43 +144,50 @@ def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     assert load_loss("ctc")(logits, [[0]], target=three_times_a).isfinite()
 
 
-def number_of_each(problem: Any) -> dict[str, list[tuple[str, int, int]]]:
-    """Return what each evaluated word spells, with its number and its group."""
-    found = {}
-    for part, split in problem.splits.items():
-        words = [word for word, _ in read(split.bags)]
-        bag = torch.cat([bags.origin.bag for bags in split.bags]).tolist()
-        group = torch.cat([bags.origin.group for bags in split.bags]).tolist()
-        found[part] = list(zip(words, bag, group, strict=True))
+class Numbered(NamedTuple):
+    """An evaluated word, with its number and its group."""
+
+    word: str
+    number: int
+    group: int
+
+
+def numbered_words(problem: Any) -> list[Numbered]:
+    found = []
+    for split in problem.splits.values():
+        words = [bag.word for bag in read(split.bags)]
+        numbers = torch.cat([bags.origin.bag for bags in split.bags]).tolist()
+        groups = torch.cat([bags.origin.group for bags in split.bags]).tolist()
+        found += [Numbered(*one) for one in zip(words, numbers, groups, strict=True)]
     return found
 
 
 def test_a_word_is_numbered_by_its_place_in_the_file(root: Path) -> None:
     in_file = WORDS * 10
-    for words in number_of_each(make(root, 2)).values():
-        assert all(in_file[number] == word for word, number, _ in words)
+    words = numbered_words(make(root, 2))
+    assert [in_file[one.number] for one in words] == [one.word for one in words]
 
 
 def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
-    groups: dict[str, set[int]] = {}
+    groups_of: dict[str, set[int]] = {}
     for seed in range(10):
-        for words in number_of_each(make(root, seed)).values():
-            for word, _, group in words:
-                groups.setdefault(word, set()).add(group)
-    assert set(groups) == set(WORDS)
-    assert all(len(numbers) == 1 for numbers in groups.values())
-    assert len(set.union(*groups.values())) == len(WORDS)
+        for one in numbered_words(make(root, seed)):
+            groups_of.setdefault(one.word, set()).add(one.group)
+    assert set(groups_of) == set(WORDS)
+    assert all(len(groups) == 1 for groups in groups_of.values())
+    assert len(set.union(*groups_of.values())) == len(WORDS)
 
 
 def test_items_of_drawn_bags_are_letters_of_the_file(root: Path) -> None:
     in_file = LETTERS * 10
     for split in make(root, 1, bags="drawn").splits.values():
         for batches in (split.bags, split.single_instance):
-            items = torch.cat([pad(bags.origin.items) for bags in batches]).tolist()
-            for (word, (fold,)), row in zip(read(batches), items, strict=True):
-                numbers = [item for item in row if item >= 0]
-                assert "".join(in_file[number] for number in numbers) == word
-                assert {number // len(LETTERS) for number in numbers} == {fold}
+            rows = torch.cat([pad(bags.origin.items) for bags in batches]).tolist()
+            for bag, row in zip(read(batches), rows, strict=True):
+                items = [item for item in row if item >= 0]
+                assert "".join(in_file[item] for item in items) == bag.word
+                assert {item // len(LETTERS) for item in items} == bag.folds
+                assert len(bag.folds) == 1
 
 
 def pad(items: torch.Tensor) -> torch.Tensor:
@@ -196,8 +213,9 @@ def root_of_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unseen_parts(root: Path, seed: int) -> dict[str, list[str]]:
+    """Return the words to train, validate and test on where test words are unseen in training."""
     bags_of = parts(make(root, seed, bags="unseen"))
-    return {part: [word for word, _ in bags] for part, bags in bags_of.items()}
+    return {part: [bag.word for bag in bags] for part, bags in bags_of.items()}
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -93,28 +93,43 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
     assert new_network(problem, "gru", stride=2)(bags.instances).shape == (len(bags), 3, 5)
 
 
-@pytest.mark.drawn
-def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milbench) -> None:
-    """Two pitches and silence are told apart, and found at their time, by the command line."""
-    table = small_table(tmp_path / "audio", count=80, suffix=".wav")
-    frames = assignments({"task.bands": 12, "task.frames_per_second": 50})
-    shown = milbench("data", "check", str(table), *frames)
-    assert shown.code == 0, shown.err
-    assert "80, of 50 to 60 frames, median 55" in shown.out
-    assert "in 40 of 80 bags" in shown.out
-    training = assignments({"task.table": table, "task.batch_bags": 8, "recipe.epochs": 12})
-    asked = ["--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
-    ran = milbench("run", *asked, *frames, *training)
-    assert ran.code == 0, ran.err
-    report = milbench("report", "tones")
-    assert report.code == 0, report.err
-    folder = next((tmp_path / "root" / "reports").iterdir())
-    assert list(folder.rglob("gallery-*.png"))
-    galleries = [load(path).frames_per_second for path in (tmp_path / "root").rglob("gallery.npz")]
-    assert galleries == [50]
+FRAMES = assignments({"task.bands": 12, "task.frames_per_second": 50})
+
+
+@pytest.fixture
+def audio(tmp_path: Path) -> Path:
+    """A table of 80 audio files."""
+    return small_table(tmp_path / "audio", count=80, suffix=".wav")
+
+
+def test_a_check_counts_the_frames_and_classes_of_audio_files(
+    audio: Path, milbench: Milbench
+) -> None:
+    said = milbench("data", "check", str(audio), *FRAMES).done()
+    assert "80, of 50 to 60 frames, median 55" in said
+    assert "in 40 of 80 bags" in said
+
+
+def test_audio_files_that_cannot_be_read_are_named_with_their_rows(
+    audio: Path, milbench: Milbench
+) -> None:
     for name in ("003.wav", "007.wav"):
-        (table.parent / name).write_bytes(b"RIFFno sound")
-    said = milbench("data", "check", str(table)).complaint()
+        (audio.parent / name).write_bytes(b"RIFFno sound")
+    said = milbench("data", "check", str(audio)).complaint()
     assert "2 of 80 files cannot be read" in said
     assert "row 5: 003.wav: " in said
     assert "row 9: 007.wav: " in said
+
+
+@pytest.mark.drawn
+def test_audio_files_are_trained_on_and_drawn_by_the_command_line(
+    audio: Path, root: Path, milbench: Milbench
+) -> None:
+    training = assignments({"task.table": audio, "task.batch_bags": 8, "recipe.epochs": 12})
+    asked = ["--loss", "noisy-or", "--task", "sequence-bags", "--seeds", "0", "--name", "tones"]
+    milbench("run", *asked, *FRAMES, *training).done()
+    milbench("report", "tones").done()
+    (report,) = (root / "reports").iterdir()
+    assert list(report.rglob("gallery-*.png"))
+    (gallery,) = root.rglob("gallery.npz")
+    assert load(gallery).frames_per_second == 50

@@ -1,5 +1,6 @@
 """Sound events: the bags against their truth, the same bags for every loss, and the hit rate in time."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,10 +78,7 @@ def test_training_frames_are_standardised(problem: Any) -> None:
 def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, high: float) -> None:
     """Events last 12 to 32 frames. Where an event has ended, another one of its class may be heard."""
 
-    def heard_late(bags: Any) -> Scores:
-        return heard_after_beginning(bags, frames=late)
-
-    found = problem.evaluate(heard_late)
+    found = problem.evaluate(partial(heard_after_beginning, frames=late))
     assert low <= found.metrics["test/hit_rate"] <= high
     assert found.metrics["test/set_error"] == 0
     assert found.metrics["test/instance_error"] == 0
@@ -88,9 +86,10 @@ def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, hig
 
 
 def heard_after_beginning(bags: Any, frames: float) -> Scores:
-    """Return scores that find every event so many frames after its beginning; a position has four frames."""
+    """Return scores that find every event so many frames after its beginning, at 32 positions of four frames."""
     strength = torch.zeros(len(bags), 8, 32)
-    for bag, number in (bags.truth.classes >= 0).nonzero().tolist():
+    is_event = bags.truth.classes >= 0
+    for bag, number in is_event.nonzero().tolist():
         start = float(bags.truth.boxes[bag, number, 0])
         position = min(31, int((start + frames) / 4))
         strength[bag, bags.truth.classes[bag, number], position] = 1

@@ -119,17 +119,20 @@ def test_splits_share_no_clip_and_use_all_of_them(
 ) -> None:
     """Seed 3 tests on the fourth fold and validates on the last one."""
     make_scenes = module()._scenes
-    used: dict[tuple[str, int], list[int]] = {}
+    # The clips of scenes, by their part and their largest number of sounds.
+    used: dict[tuple[str, int], tuple[int, ...]] = {}
 
-    def spy(root: Path, digest: str, clips: tuple[int, ...], sampling: Any) -> Any:
+    def make_and_note(root: Path, digest: str, clips: tuple[int, ...], sampling: Any) -> Any:
         _, part, _ = sampling.axes
-        used[part, sampling.most] = list(clips)
+        most_sounds = sampling.most
+        used[part, most_sounds] = clips
         return make_scenes(root, digest, clips, sampling)
 
-    monkeypatch.setattr(module(), "_scenes", spy)
+    monkeypatch.setattr(module(), "_scenes", make_and_note)
     make(root, seed=3)
     fold_of_clip = esc10.read_all(root, "any").folds.tolist()
     folds = {scenes: {fold_of_clip[clip] for clip in clips} for scenes, clips in used.items()}
+    # Bags have up to four sounds, and single instances one.
     assert folds == {
         ("train", 4): {0, 1, 2},
         ("validation", 4): {4},
@@ -137,9 +140,15 @@ def test_splits_share_no_clip_and_use_all_of_them(
         ("test", 4): {3},
         ("test", 1): {3},
     }
+    # Ten clips of each fold.
     number_of_clips = {scenes: len(set(clips)) for scenes, clips in used.items()}
-    assert number_of_clips.pop(("train", 4)) == 30
-    assert set(number_of_clips.values()) == {10}
+    assert number_of_clips == {
+        ("train", 4): 30,
+        ("validation", 4): 10,
+        ("validation", 1): 10,
+        ("test", 4): 10,
+        ("test", 1): 10,
+    }
 
 
 def test_items_are_the_clips_that_are_heard(root: Path) -> None:
