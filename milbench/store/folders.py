@@ -89,9 +89,9 @@ class Root:
         """Return everything with the name of a plan. Raises UsageError where the folder cannot be read."""
         places = []
         for name in sorted(_names_in(self.runs)):
-            # A name that begins with a point is that of a file that is being written.
-            is_hidden = name.startswith(".")
-            if name.endswith(".json") and not is_hidden:
+            # A file that is being written has a name that begins with a dot.
+            is_being_written = name.startswith(".")
+            if name.endswith(".json") and not is_being_written:
                 places.append(self.runs / name)
         return places
 
@@ -286,6 +286,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     history: list[Row] = []
     if state.status not in ("missing", "unreadable"):
         history = folder.history()
+    # Where nothing was computed, there is no run, machine or code to name. A failed cell may be without any epoch.
     provenance: Mapping[str, Any] = {}
     if history or state.status == "failed":
         provenance = folder.about()["provenance"]

@@ -43,6 +43,11 @@ def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tens
     return logits, mask
 
 
+def of_instances(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return (N, C+1), the logits (B, C+1, *positions) at the positions of all bags that show an instance."""
+    return logits.movedim(1, -1)[mask]
+
+
 @torch.no_grad()
 def assert_padding_has_no_part(
     network: Network, bags: Bags, kind: BagKind, num_classes: int
