@@ -10,7 +10,7 @@ import typer
 
 from milbench._utils.words import counted, readable
 from milbench.cli import options
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +58,7 @@ def status(
         step = ["milbench", "run", plan.name]
         if failed:
             step += ["--rerun", "failed"]
-    problems = [*store.not_plans(), *damaged(plan, states)]
+    problems = [*store.not_plans(), *cell_problems(plan, states)]
     options.say(*problems, *plan.for_use, _summary(states, interrupted), then=step, root=root)
     return 0 if is_done else 1
 

@@ -210,7 +210,7 @@ def _named(folder: CellFolder) -> str:
     return f"{folder.id} ({folder.about()['label']})"
 
 
-def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:
+def cell_problems(plan: Plan, states: Mapping[str, State]) -> list[str]:
     """Return a line for every cell of a plan that is damaged, or that the system does not let us read."""
     lines = []
     for cell in plan.cells:

@@ -28,7 +28,7 @@ from milbench._utils.words import counted
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 
 # MLflow reads some of these only when it is imported, which is after this.
 for key, value in {
@@ -306,4 +306,4 @@ def _synchronise_one(root: Root, plan: Plan, *, log_models: bool) -> list[str]:
         # The folders remember that all was copied, but MLflow may have lost it.
         problem = f"not known whether MLflow has everything ({why_unknown})"
     problems = [problem] if problem else []
-    return problems + damaged(plan, root.states(plan.cells))
+    return problems + cell_problems(plan, root.states(plan.cells))
