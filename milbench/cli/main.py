@@ -99,6 +99,7 @@ def main() -> NoReturn:
     except UsageError as error:
         code = _refuse(str(error))
     except ParserError as error:
+        # A group of commands alone, such as milbench data. This class has no public name either.
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())
             code = 2

@@ -23,6 +23,7 @@ from milbench.plugins.record import (
 )
 
 CONSTANTS = (type(None), type(...), bool, int, float, complex, str, bytes, PurePath)
+"""Types whose values have the same `repr` in every process."""
 HOUSEKEEPING = {
     "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__",
     "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__", "__module__",

@@ -271,8 +271,8 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     # Unlike int64, this type can hold missing values.
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
     # The same texts stand in many rows; as categories, each is kept once.
-    text = frame.columns.difference(["seed", "epoch", "value", "draw"])
-    frame[text] = frame[text].astype("category")
+    text_columns = frame.columns.difference(["seed", "epoch", "value", "draw"])
+    frame[text_columns] = frame[text_columns].astype("category")
     return Results(plan, frame, folders, place.imported_later(plan.cells))
 
 

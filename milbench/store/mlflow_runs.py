@@ -120,6 +120,7 @@ class Runs:
         history = folder.history()
         self._log_metrics(record, history)
         record = record | {"rows": len(history)}
+        # Kept before the end is logged: if that is interrupted, no row is sent twice.
         folder.keep_mirrored(record)
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)

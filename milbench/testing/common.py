@@ -16,7 +16,7 @@ from milbench.contracts.network import BagKind
 
 
 def reference_to(test: type, name: str) -> str:
-    """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
+    """Return a name as it is, and a file, FILE.py or FILE.py:NAME, as a path beside the test file."""
     file, _, _ = name.partition(":")
     if not file.endswith(".py"):
         return name

@@ -39,7 +39,7 @@ class NetworkContract:
     """The channels of an image, or the features of a frame or an instance."""
     num_classes: ClassVar[int] = 4
     size: ClassVar[tuple[int, ...]] = ()
-    """Of bags that are not too small: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
+    """Of bags that the network can read: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
 
     @classmethod
     def make(cls, seed: int = 0) -> Network:
