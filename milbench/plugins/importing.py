@@ -157,8 +157,7 @@ def _importable_names(folder: Path) -> set[str]:
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of these top-level packages out of `sys.modules` and return them by name.
 
-    A package goes with all its modules, whatever their files: some modules of torch, for example, have a __file__
-    elsewhere.
+    A package goes with all its modules, whatever their files: torch.ops, for example, has the __file__ _ops.py.
     """
     modules = _modules_named(tops)
     for name in modules:

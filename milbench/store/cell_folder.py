@@ -60,7 +60,7 @@ LISTED = (
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that may belong to a finished cell; `result.json` lists those that do."""
-SMALL = 65_536
+SMALL_WEIGHTS = 65_536
 """Bytes. The digest of larger weights takes long, and is computed only on request; their size is always checked."""
 MOST_EPOCHS = 1 << 62
 """A line of a history with a later epoch is damaged."""
@@ -179,7 +179,7 @@ class CellFolder:
             if not damage:
                 return State("done")
         else:
-            # Training would go on from these files. One that the system hides must not be taken for a missing one.
+            # Training would go on from these files. One that cannot be read must not be taken for missing.
             for path in (self._cell, self._history, self.checkpoint):
                 if path.name in names:
                     check_readable(path)
@@ -257,7 +257,8 @@ class CellFolder:
             # The size comes first: a file of another one, however large, is not read.
             if os.fstat(file.fileno()).st_size != size:
                 return False
-            if name == WEIGHTS and size > SMALL and not weights:
+            is_large = name == WEIGHTS and size > SMALL_WEIGHTS
+            if is_large and not weights:
                 return True
             return _digest(file.read()) == digest
 
@@ -359,6 +360,7 @@ class CellFolder:
 
     def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
         """Make the folder; what a damaged result, an earlier failure or a killed process has left is removed."""
+        # Nothing of an earlier result stays, nor a file in the place of the folder.
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)

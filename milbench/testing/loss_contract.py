@@ -491,9 +491,9 @@ def _of_masked(values: Tensor) -> Tensor:
 
 
 def labels_that_fit(labels: Tensor) -> Tensor:
-    """Return the label sets that the bags of a padded batch have room for: at most a class for each position.
+    """Return label sets that the bags of a padded batch have room for: at most as many classes as positions.
 
-    A bag has its positions first, so that its row of MASK, read as one of classes, is True for as many of them.
+    Of the classes of a bag, those stay whose number is that of a position which it has, by its row of MASK.
     """
     return labels & MASK[:, :C]
 
