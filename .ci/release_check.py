@@ -2,9 +2,9 @@
 
     make release-check
 
-Of each file it checks the metadata, installs it with the versions of constraints.txt, and there runs the demo's first
-cell, its report and the examples in the docstrings. All it then uses of the checkout is constraints.txt, and from
-pyproject.toml how examples are compared.
+It checks the metadata of each file, installs it with the versions of constraints.txt, and runs in that environment the
+demo's first cell, its report and the examples in the docstrings. From the checkout it then needs only constraints.txt,
+and from pyproject.toml how examples are compared.
 """
 
 import os
@@ -20,8 +20,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 CELL = shlex.split("run demo --loss exact --seeds 0 --name first-cell -p run.threads=1")
 """The demo's first cell: one of its losses, with one of its seeds."""
-NOT_THEIRS = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
-"""Beginnings of the variables by which the caller's environment would reach into an empty one."""
+LEFT_OUT = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
+"""The beginnings of environment variables that would change what the commands in an empty environment do."""
 
 
 Command = list[str | Path]
@@ -46,8 +46,7 @@ def step(purpose: str, command: Command, folder: Path) -> str:
     Raises:
         Failed: its exit code is not 0.
     """
-    theirs = {name for name in os.environ if not name.startswith(NOT_THEIRS)}
-    environment = {name: os.environ[name] for name in theirs}
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith(LEFT_OUT)}
     print(f"{purpose} ...", end=" ", flush=True)
     begun = time.monotonic()
     done = subprocess.run(

@@ -121,13 +121,13 @@ def keep_whole_bags(folder: CellFolder) -> None:
     """Remove the predictions for bags of one instance from those of a cell."""
     if not folder.predictions.exists():
         return
-    slim = {}
-    for name, (epoch, predictions) in load_predictions(folder.predictions).items():
+    smaller = {}
+    for epoch, (number, predictions) in load_predictions(folder.predictions).items():
         splits = predictions.splits
-        of_bags = [split for split in splits if not split.endswith(SINGLE)]
-        kept = {split: splits[split] for split in of_bags}
-        slim[name] = epoch, replace(predictions, splits=kept)
-    save_predictions(folder.predictions, slim)
+        of_whole_bags = [name for name in splits if not name.endswith(SINGLE)]
+        kept = {name: splits[name] for name in of_whole_bags}
+        smaller[epoch] = (number, replace(predictions, splits=kept))
+    save_predictions(folder.predictions, smaller)
 
 
 def is_draw(plan: Plan, cell: str) -> bool:

@@ -50,7 +50,8 @@ def has_secrets(address: str) -> bool:
 def page_of(address: str) -> str:
     """Return an address that a browser can open, without what may be secret."""
     scheme, rest = _scheme_and_rest(address)
-    return scheme + _parts(rest)[1]
+    _, place, _ = _parts(rest)
+    return scheme + place
 
 
 def _parts(rest: str) -> tuple[str, str, str]:

@@ -46,7 +46,8 @@ def list_(data_dir: options.DataDirOption = None) -> int:
     ]
     console.print(table_of("", ("data", "state", "path", "digest", "note"), rows), markup=False)
     options.say(then=("milbench", "data", "fetch", "NAME"), data=data_dir)
-    return int(any(status.state == "damaged" for status in states))
+    has_damage = any(status.state == "damaged" for status in states)
+    return 1 if has_damage else 0
 
 
 @app.command()
@@ -190,18 +191,19 @@ def check(
     from milbench.data.split_checks import checked_splits
     from milbench.data.table_files import USUAL
 
-    reading = _options(table, setting or ())
-    path = Path(reading.table)
-    bags = load_bags(path, reading)
-    findings = check_bags(bags, reading, splits=checked_splits(bags, reading))
-    if reading.form != USUAL:
-        findings.insert(0, _finding_about_form(reading.form, path))
+    task_options = _task_options(table, setting or ())
+    path = Path(task_options.table)
+    bags = load_bags(path, task_options)
+    splits = checked_splits(bags, task_options)
+    findings = check_bags(bags, task_options, splits=splits)
+    if task_options.form != USUAL:
+        findings.insert(0, _finding_about_form(task_options.form, path))
     console.print(_report_of(findings, path), markup=False)
     problems = fatal(findings)
     if problems:
         raise UsageError(f"{path}: {'; '.join(problems)}")
 
-    task = f"{reading.kind.removesuffix('s')}-bags"
+    task = f"{task_options.kind.removesuffix('s')}-bags"
     step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", task]
     step += ["-p", "loss.noisy-or.head=softmax,sigmoid"]
     # Without the argument, the table is among the settings.
@@ -268,7 +270,7 @@ def _first_value(text: str) -> str:
     return first
 
 
-def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
+def _task_options(table: Path | None, settings: Sequence[str]) -> TableOptions:
     """Return the options of the task that reads a table, given by the settings of a run."""
     from milbench.contracts.parameters import check_params, constructor_parameters, parsed, type_of
 
@@ -276,17 +278,18 @@ def _options(table: Path | None, settings: Sequence[str]) -> TableOptions:
     path = table or Path(texts.get("table", ""))
     if path == Path():
         raise UsageError("no table given: milbench data check TABLE, such as birds.csv")
-    options = _kind_of_task(path, texts)
-    parameters = constructor_parameters(options)
+    options_type = _options_type(path, texts)
+    parameters = constructor_parameters(options_type)
     values: dict[str, Any] = {"table": str(path)}
     for name, text in texts.items():
         is_known = name in parameters
         values[name] = parsed(text, type_of(parameters[name])) if is_known else text
-    return options(**check_params(f"{options.kind} of {path}", options, values))
+    subject = f"{options_type.kind} of {path}"
+    return options_type(**check_params(subject, options_type, values))
 
 
-def _kind_of_task(path: Path, texts: dict[str, str]) -> type[TableOptions]:
-    """Return the options of the task that reads a table.
+def _options_type(path: Path, texts: dict[str, str]) -> type[TableOptions]:
+    """Return the class of the options of the task that reads a table.
 
     What decides is the setting `rows`, then a column that the settings name, then a column of the table. A table
     without any of these is taken for one of feature bags. Raises UsageError if a setting would make it readable.

@@ -12,7 +12,7 @@ from milbench._utils.files import expanded, write_atomically
 from milbench._utils.words import counted
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def export(
 
     place = Root(root)
     options.say(*place.not_plans())
-    problems = damaged(plan, place.states(plan.cells))
+    problems = cell_problems(plan, place.states(plan.cells))
     cells = counted(frame["cell"].nunique(), "cell")
     summary = f"wrote {len(frame):,} rows of {cells} to {out}"
     options.say(*problems, summary, then=("open", str(out)))

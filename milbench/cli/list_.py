@@ -53,10 +53,11 @@ def list_(
 
     listing = _listings(Root(root))[kind]
     table = Table(*listing.headings)
-    for *cells, origin in listing.rows():
+    for *texts, origin in listing.rows():
         # A broken entry has no details, and its origin still belongs into the last column.
-        empty = len(listing.headings) - len(cells) - 1
-        table.add_row(*cells, *[""] * empty, origin)
+        missing = len(listing.headings) - len(texts) - 1
+        details = [""] * missing
+        table.add_row(*texts, *details, origin)
     step = listing.step if table.rows else "run demo"
     console.print(table, markup=False)
     options.say(then=("milbench", *step.split()), root=root)

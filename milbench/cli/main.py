@@ -99,6 +99,7 @@ def main() -> NoReturn:
     except UsageError as error:
         code = _refuse(str(error))
     except ParserError as error:
+        # A group of commands alone, such as milbench data. This class has no public name either.
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())
             code = 2
@@ -177,6 +178,7 @@ def _interruptible(signals: list[int]) -> Iterator[None]:
     Among them are Ctrl-C, SIGTERM and the end of the terminal. Signals that came are added to `signals`. Commands that
     compute cells have handlers of their own while they do so.
     """
+    handlers: dict[signal.Signals, Any] = {}
 
     def interrupt(number: int, _: Any) -> NoReturn:
         signals.append(number)
@@ -189,7 +191,6 @@ def _interruptible(signals: list[int]) -> Iterator[None]:
                 os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")
         raise KeyboardInterrupt
 
-    handlers = {}
     for number in STOPPING:
         # The command may have been started to ignore a signal, as by nohup.
         if signal.getsignal(number) != signal.SIG_IGN:

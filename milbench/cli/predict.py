@@ -217,17 +217,17 @@ def _write_predicted_bags(
     maps = table.with_name(f"{table.stem}-maps")
     _refuse_overwriting(paths, out, [table, position_file])
     tables = []
-    places = []
+    position_tables = []
     for batch in _predictions(models, paths):
         tables.append(bag_table(batch))
         if positions:
-            places.append(position_table(batch))
+            position_tables.append(position_table(batch))
     predictions = pd.concat(tables, ignore_index=True)
     written = f"wrote {len(predictions):,} bags to {table}"
     with as_usage():
         write_table(predictions, table)
-        if places:
-            write_table(pd.concat(places, ignore_index=True), position_file)
+        if position_tables:
+            write_table(pd.concat(position_tables, ignore_index=True), position_file)
             written += f", their positions to {position_file}"
     console.print(_summary(models, predictions), markup=False)
     lines = []

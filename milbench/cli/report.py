@@ -62,7 +62,7 @@ def write_report(
     """
     from milbench.report.combine import combine
     from milbench.report.published_reports import save
-    from milbench.store.folders import Root, damaged
+    from milbench.store.folders import Root, cell_problems
     from milbench.store.folders import results as results_of
 
     place = Root(root)
@@ -70,7 +70,7 @@ def write_report(
     parts = [results_of(root, name) for name in chosen]
     options.say(*place.not_plans())
     for part in parts:
-        options.say(*damaged(part.plan, place.states(part.plan.cells)))
+        options.say(*cell_problems(part.plan, place.states(part.plan.cells)))
     results = combine(parts) if len(parts) > 1 else parts[0]
     out = place.reports / results.plan.name
     page = _write_page(results, out, gallery=gallery)

@@ -76,6 +76,7 @@ def run(
             "rerun": rerun,
             "cluster": cluster,
             "shard": shard,
+            # None: the flag is not given, and the spec decides.
             "log_models": log_models or None,
         },
     )

@@ -10,7 +10,7 @@ import typer
 
 from milbench._utils.words import counted, readable
 from milbench.cli import options
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +43,8 @@ def status(
     plan = store.plan(name)
     states = store.states(plan.cells)
     interrupted = _interruptions(states, store)
-    console.print(_table(plan, states, interrupted, store if scores else None), markup=False)
+    latest_values = _latest_values(states, store) if scores else {}
+    console.print(_table(plan, states, interrupted, latest_values), markup=False)
     failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
     if failed:
         more = ""
@@ -57,7 +58,7 @@ def status(
         step = ["milbench", "run", plan.name]
         if failed:
             step += ["--rerun", "failed"]
-    problems = [*store.not_plans(), *damaged(plan, states)]
+    problems = [*store.not_plans(), *cell_problems(plan, states)]
     options.say(*problems, *plan.for_use, _summary(states, interrupted), then=step, root=root)
     return 0 if is_done else 1
 
@@ -84,10 +85,25 @@ def _interruptions(states: Mapping[str, State], root: Root) -> dict[str, str]:
     return interrupted
 
 
+def _latest_values(states: Mapping[str, State], root: Root) -> dict[str, dict[str, float]]:
+    """Return the last value so far of each metric, by the ids of cells."""
+    latest_values: dict[str, dict[str, float]] = {}
+    for cell_id, state in states.items():
+        if state.status == "unreadable":
+            continue
+        history = root.cell(cell_id).history()
+        # In the order of epochs, so that the last value of each metric stays.
+        latest_values[cell_id] = {name: value for _, name, value in history}
+    return latest_values
+
+
 def _table(
-    plan: Plan, states: Mapping[str, State], interrupted: Mapping[str, str], root: Root | None
+    plan: Plan,
+    states: Mapping[str, State],
+    interrupted: Mapping[str, str],
+    latest_values: Mapping[str, Mapping[str, float]],
 ) -> Table:
-    """Return a table with a row for each cell, and its progress or error. Given a root, it has test errors as well."""
+    """Return a table with a row for each cell: its state, its test errors, its progress or error."""
     from milbench._utils.console import table_of
     from milbench.running.display import describe_progress, errors
 
@@ -105,17 +121,13 @@ def _table(
     rows = []
     for cell in plan.cells:
         state = states[cell.id]
-        last_metrics: dict[str, float] = {}
-        if root and state.status != "unreadable":
-            history = root.cell(cell.id).history()
-            # In the order of epochs, so that the last value of each metric stays.
-            last_metrics = {name: value for _, name, value in history}
         status: str = state.status
         detail = describe_progress(state.progress) if state.progress else state.reason
         if cell.id in interrupted:
             status = INTERRUPTED
             detail = f"at {interrupted[cell.id]}"
-        test_errors = errors(plan, cell, last_metrics) if last_metrics else ""
+        metrics = latest_values.get(cell.id)
+        test_errors = errors(plan, cell, metrics) if metrics else ""
         labels = [readable(name) for name in plan.labels[cell.id]]
         rows.append((*labels, str(cell.seed), cell.id, status, test_errors, detail))
     return table_of(f"{plan.name}, launched {plan.launched}", headings, rows)

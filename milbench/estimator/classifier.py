@@ -49,16 +49,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     """Learn from bags which classes are in a bag, by one loss; with scikit-learn's conventions.
 
     It is trained as a cell of a comparison on the task feature-bags: by the same steps, network and
-    recipe, on features that are standardised by the training instances. Without a network of one's
-    own it takes one thread, since more only wait for each other.
+    recipe, on features that are standardised by the training instances. Unless `network` is a class
+    or a function it takes one thread: the networks of the task are small, and more threads would
+    only wait for each other.
 
     Bags are a list of arrays (K_i, D), a row an instance; an array (B, D) is B bags of one
     instance. Where they are data frames, features go by the names of columns.
 
-    Labels are y (B,), where the smaller of two values is a bag without the class; or label sets, as
-    zeros and ones (B, C) or a list of collections. Predictions have their form. In y (B,) a string
-    is one class and must not contain a semicolon, which separates the classes of a bag in tables:
-    give several classes as a list for each bag. In such a list any string is a class.
+    Labels are y (B,) of two values, of which the smaller one is that of a bag without the class; or
+    label sets, as zeros and ones (B, C) or a list of collections. Predictions have the same form.
+    In y (B,) a string is one class and must not contain a semicolon, which separates the classes of
+    a bag in tables: give several classes as a list for each bag. In such a list any string is a
+    class.
 
     Args:
         loss: a name, the path of a file, or a `Loss`; `loss__KEY` in `set_params` and searches is a
@@ -66,16 +68,17 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         network: a network of the task feature-bags (`default`: a perceptron with a hidden layer of
             64 units for every instance), a file, a class, or a function (features, classes, seed)
             -> `Network`.
-        epochs: how many epochs are trained, at most; None: as `recipe` says, which is 40.
-        lr: the learning rate; None: as `recipe` says, which is 1e-3.
+        epochs: how many epochs are trained, at most; None: as `recipe` says, by default 40.
+        lr: the learning rate; None: as `recipe` says, by default 1e-3.
         batch_bags: the number of bags in a training batch.
         recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as
             {"optimizer": "sgd"}.
-        threshold: of presence scores, from which on a class is predicted. None: the best one for
-            the training bags, each by its weight, of several the nearest to even odds, as in a
-            comparison. 0: even odds, as in `predict_proba`.
-        random_state: a seed, of the initial weights, the order of bags, and the bags that early
-            stopping sets aside.
+        threshold: a class is predicted where its presence score is at or above it. None: the
+            best one for the label sets of the training bags, where each bag counts by its weight;
+            of several that are as good, the nearest to even odds. 0: even odds, as in
+            `predict_proba`.
+        random_state: the seed of the initial weights, of the order of bags, and of the choice of
+            bags that early stopping sets aside.
         device: cpu, cuda, cuda:N, or auto, which is cuda where there is one.
         class_weight: how much a bag counts by its classes; its `sample_weight` is multiplied with
             this. None: all bags alike. A dict from classes to weights: a bag has the product of the
@@ -85,28 +88,28 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             products become extreme.
         early_stopping: whether some bags are set aside, and training ends when the share of them
             whose labels are predicted no longer improves. The weights of the best epoch are kept.
-        validation_fraction: the share of the bags that early stopping sets aside, of y (B,) the
-            same share of both values.
-        n_iter_no_change: after more epochs in a row without improvement training ends. None: 10
-            with early stopping, and no end without it. A number without early stopping: the mean
-            loss of an epoch has to improve.
-        tol: an epoch improves where it is better than the best one by `tol`.
+        validation_fraction: the share of the bags that early stopping sets aside. Where labels are
+            y (B,), it is the share of the bags of each value.
+        n_iter_no_change: training ends after more than so many epochs in a row without
+            improvement. None: 10 with early stopping, and no early end without it. Where it is a
+            number without early stopping, what has to improve is the mean loss of an epoch.
+        tol: an epoch is an improvement if it is better than the best one by at least `tol`.
         warm_start: whether another `fit` goes on with the weights of the last one, and with its
             standardisation of features. Classes, loss and network must be the same. Optimiser,
             learning rate and the count of epochs without improvement begin anew.
         verbose: whether each epoch prints a line.
 
-    The default schedule lowers the learning rate until the last of all `epochs`, also where
-    training ends earlier: recipe={"schedule": "constant"} suits early stopping better. The default
-    recipe scales the gradient of every batch to length 1, so that a weight counts against the other
-    bags of its batch alone: with larger batches, or recipe={"gradient_norm": "none"}, it counts
-    against more.
+    The default schedule lowers the learning rate up to the last of all `epochs`, which early
+    stopping may not reach: recipe={"schedule": "constant"} suits it better. The default recipe
+    scales the gradient of every batch to length 1, so that the weight of a bag is compared only with
+    those of the same batch: with larger batches, or recipe={"gradient_norm": "none"}, it is compared
+    with more.
 
     After `fit`, `classes_` are the C classes, `network_` and `loss_` the trained network and loss,
-    and `threshold_` is the one that is used. `loss_curve_` has the mean loss of the bags in each
-    epoch, each by its weight, `best_loss_` is the smallest of these, and `n_iter_` the number of
-    epochs of the last fit. With early stopping `validation_scores_` has the share of right label
-    sets after each epoch, `best_validation_score_` is the largest, and `best_loss_` is None.
+    and `threshold_` is the one that is used. `loss_curve_` has the weighted mean loss of the bags in
+    each epoch, `best_loss_` is the smallest of these, and `n_iter_` the number of epochs of the last
+    fit. With early stopping `validation_scores_` has the share of right label sets after each epoch,
+    `best_validation_score_` is the largest, and `best_loss_` is None.
 
     Examples:
         >>> import numpy as np
@@ -189,13 +192,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         Args:
             X: the bags.
             y: their labels.
-            sample_weight: (B,), 0 or more, how much each bag counts: one of weight 2 as two such
-                bags in the mean loss of a batch, one of weight 0 as none. Features are standardised
-                and the threshold is chosen by them too. None: all bags alike.
+            sample_weight: (B,), 0 or more, how much each bag counts. In the mean loss of a batch a
+                bag of weight 2 counts as two such bags, and one of weight 0 as none. The weights
+                count in the standardisation of features and the choice of the threshold too.
+                None: all bags alike.
 
         Raises:
             UsageError: an argument is wrong, or bags have weights and the loss of a bag depends on
-                its batch.
+                the other bags of its batch.
             FloatingPointError: logits or loss are not finite.
         """
         self._check_settings()
@@ -237,15 +241,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return self._form.decode(predicted_sets(presence, self.threshold_))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return (B, C), how far presence is above the threshold.
-
-        Where y has two values it is (B,), of the class.
-        """
+        """Return how far presence is above the threshold: (B, C), or (B,) where y has two values."""
         above: NDArray[np.float64] = self._presence(X) - self.threshold_
         return above[:, 0] if self._form.is_binary else above
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return (B, C), the probability that each class is in a bag; of two values, that of each.
+        """Return (B, C), the probability that each class is in a bag.
+
+        Where y has two values it is (B, 2), the probabilities of the smaller and of the larger one.
 
         Raises UsageError where the loss has no probabilities.
         """
@@ -261,9 +264,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     def predict_instances(self, X: Any) -> list[Any]:
         """Return the label of each instance, its most probable class or background.
 
-        They have the form of the labels of bags. Every bag has labels (K_i,), of two values that of
-        the class or the other one; or (K_i, C), zeros and at most a one; or K_i tuples, of one
-        class or none.
+        They have the form of the labels of bags. A bag of K_i instances has
+
+        - (K_i,) values, if each bag has one of two values: the larger one for the class;
+        - (K_i, C) zeros and ones, if label sets are zeros and ones: at most a one in each row;
+        - K_i tuples, if label sets are collections: of one class, or empty for background.
         """
         found = []
         for probs in self._instance_probs(X):
@@ -274,10 +279,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return found
 
     def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
-        """Return the probability by the loss that an instance is of each class, for every instance.
+        """Return the probability, by the loss, that each instance of each bag is of each class.
 
-        Every bag has (K_i, C), or (K_i,) of the class where y has two values. Raises UsageError
-        where the network has another number of positions than there are instances.
+        That is (K_i, C) for a bag, or (K_i,) where y has two values. Raises UsageError where the network has another
+        number of positions than there are instances.
         """
         bags = self._instance_probs(X)
         if self._form.is_binary:
@@ -494,7 +499,7 @@ def _fit_scaler(
     is_training[training_bags] = True
     rows_are_training = np.repeat(is_training, sizes)
     row_weights = None if weights is None else np.repeat(weights, sizes)[rows_are_training]
-    # Without a selection there is no copy of the rows.
+    # A selection copies the rows, which may be large; all of them need no copy.
     if not rows_are_training.all():
         rows = rows[rows_are_training]
     return StandardScaler().fit(rows, sample_weight=row_weights)

@@ -26,7 +26,7 @@ class History:
     """The share of validation bags whose label sets are right after each epoch; None: there are no such bags."""
     best_score: float | None = None
     epochs: int = 0
-    """Of the last fit alone."""
+    """The number of epochs of the last fit alone."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Fit:
     def train(self) -> Model:
         """Train, and return the model after the last epoch. Training ends where the loss no longer improves."""
         history = self._history
+        # Patience waits for larger values, and a loss is better if it is smaller.
         best = None if history.best_loss is None else -history.best_loss
         patience = Patience(best, self._rules.tol, self._rules.n_iter_no_change)
         for line, loss in self._epochs():

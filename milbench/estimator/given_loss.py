@@ -50,7 +50,7 @@ def arguments_of(loss: Loss, changes: dict[str, Any] | None = None) -> dict[str,
                 "BagClassifier can make the loss again"
             )
         arguments[name] = changes.get(name, kept.get(name))
-    # A change of no argument is still in `changes`: the check names it.
+    # A change may have the name of no argument: it is added, so that the check reports it.
     return check_params(f"loss {loss.name}", type(loss), arguments | changes)
 
 

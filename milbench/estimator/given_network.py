@@ -41,6 +41,7 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
         raise UsageError(
             f"network must be a name, a file, a class or a function, got {type(given).__name__}"
         )
+    # Such a class is given an encoder of the task, as only networks with a name are.
     if takes_encoder(given):
         return _known_network(add_object(networks(), given), bag_format, loss, seed)
     network = given(bag_format.inputs, bag_format.num_classes, seed)

@@ -63,8 +63,8 @@ class LabelForm:
 def learn_labels(y: Any) -> tuple[LabelForm, Bools]:
     """Return the form of labels, and the label sets (B, C).
 
-    Raises UsageError where something in y is no label, or where bags have one label each and there
-    are other than two.
+    Raises UsageError where something in y is no label, or where y has one label for each bag and
+    these have more or fewer than two values.
     """
     if y is None:
         raise UsageError("BagClassifier requires y to be passed, but the target y is None")
@@ -204,7 +204,7 @@ def _check_single_labels(labels: NDArray[Any]) -> None:
     """Raise UsageError where a label of (B,) seems to be several in one string.
 
     In a column of a table a string with a semicolon is a label set, and elsewhere it may be the name
-    of a class. Which of both is meant cannot be known here. In a list of classes it can.
+    of a class. Which of the two is meant cannot be known here, but it can in a list of classes.
     """
     for number, label in enumerate(labels):
         if isinstance(label, str) and SEPARATOR in label:

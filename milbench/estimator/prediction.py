@@ -57,7 +57,7 @@ def _scores(
         unknown_labels = torch.zeros(len(instances), 0, dtype=torch.bool)
         batch = Bags(instances, unknown_labels, mask).to(device)
         logits = network.logits_of(batch).float()
-        # A GPU would have to be waited for.
+        # To check values on a GPU would mean to wait for it.
         on_cpu = device.type == "cpu"
         scores = score(loss, logits, network.mask_of(batch), check_values=on_cpu)
         yield scores, mask

@@ -9,19 +9,20 @@ from milbench.estimator.label_forms import Bools
 
 Numbers = NDArray[np.intp]
 FEWEST = 2
-"""So many bags at least are set aside: by one alone every epoch is either right or wrong."""
+"""The least number of bags that are set aside. By a single one an epoch would be all right or all wrong."""
 
 
 def set_bags_aside(
     numbers: Numbers, fraction: float, seed: int, classes: Bools | None
 ) -> tuple[Numbers, Numbers]:
-    """Return the numbers of the bags to train on, and of those for validation, each in rising order.
+    """Return the numbers of the bags to train on, and of those for validation, each in ascending order.
 
     Args:
         numbers: the numbers of all bags.
         fraction: the share of them that is set aside.
         seed: of the choice.
-        classes: a class for each bag, of which both parts get the same share; None: by chance.
+        classes: a class for each bag; both parts get the same share of each class. None: whatever
+            share chance gives them.
 
     Raises:
         UsageError: there are too few bags for it.

@@ -103,7 +103,10 @@ class Patience:
         return self._epochs is not None and self.without_improvement > self._epochs
 
     def look_at(self, value: float) -> bool:
-        """Count an epoch, and return whether its value is the best so far; larger is better."""
+        """Count an epoch, and return whether its value is the best so far; larger is better.
+
+        As in scikit-learn, a value that is the best one by less than `tol` is kept, and is no improvement.
+        """
         if value < self.best + self._tol:
             self.without_improvement += 1
         else:
@@ -125,16 +128,16 @@ def check_weighable(loss: Loss, num_classes: int) -> None:
     The weight of a bag would then change what other bags cost. Two bags of different sizes are
     tried, with the loss that was built for the classes.
     """
-    alone = copy.deepcopy(loss).eval()
+    loss = copy.deepcopy(loss).eval()
     rng = generator("is a bag's loss its own")
     logits = torch.randn(2, num_classes + 1, 3, generator=rng)
     mask = torch.tensor([[True, True, False], [True, True, True]])
     labels = torch.zeros(2, num_classes, dtype=torch.bool)
     labels[:, 0] = True
     with torch.no_grad():
-        in_batch = bag_losses(alone, logits, labels, mask, check_values=True)[:1]
-        by_itself = bag_losses(alone, logits[:1], labels[:1], mask[:1], check_values=True)
-    if not torch.allclose(in_batch, by_itself, rtol=1e-3):
+        in_batch = bag_losses(loss, logits, labels, mask, check_values=True)[:1]
+        alone = bag_losses(loss, logits[:1], labels[:1], mask[:1], check_values=True)
+    if not torch.allclose(in_batch, alone, rtol=1e-3):
         arguments = ", ".join(f"{name}={value}" for name, value in loss.arguments.items())
         raise UsageError(
             f"bags have no weights with {loss.name} ({arguments}): there the loss of a bag "

@@ -98,7 +98,7 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
 
 
 def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -> Floats:
-    """Return (B,), the product of the weights of the classes in each bag, 1 where one has none."""
+    """Return (B,), the product of the weights of the classes in each bag, 1 for a bag without classes."""
     classes = [_plain(name) for name in form.classes]
     named = {_plain(name): weight for name, weight in class_weight.items()}
     for name, weight in named.items():

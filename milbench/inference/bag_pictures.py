@@ -25,6 +25,8 @@ PANEL = 4.2
 """Inches, the side of a panel."""
 LETTERS = 11
 """How many letters of a title fit into an inch."""
+MANY_DOTS = 20_000
+"""How many dots a panel holds at their smallest size."""
 LEAST = 1e-6
 """The least span of a scale: probabilities that differ by less are the same."""
 STRENGTH = 0.9
@@ -96,9 +98,10 @@ def _in_plane(axes: Axes, predictions: BagPredictions, bag: int, cls: int) -> Sc
     values = predictions.probs[bag, cls].numpy()[is_instance]
     # What is drawn last is on top: the largest.
     order = values.argsort()
-    # The more dots there are the smaller they are.
-    size = max(1.0, 20_000 / len(values)) ** 0.5 * 2
-    dots = axes.scatter(x[order], y[order], c=values[order], s=size, cmap="viridis", lw=0)
+    # The more dots there are the smaller they are. Matplotlib wants their area, in square points.
+    room = max(1.0, MANY_DOTS / len(values))
+    area = 2 * room**0.5
+    dots = axes.scatter(x[order], y[order], c=values[order], s=area, cmap="viridis", lw=0)
     axes.set_aspect("equal")
     # As in pictures, y grows downwards.
     axes.invert_yaxis()

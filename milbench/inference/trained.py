@@ -43,7 +43,7 @@ class Trained:
     reader: Reader | None = None
     """What was learnt and chosen on validation bags in order to read strings; None: the cell reads none."""
     threshold: float | None = None
-    """The presence score from which on a class is in the label set; None: none was recorded."""
+    """A class is in the label set where its presence score is at or above this; None: none was recorded."""
     set_error: float | None = None
     """The set error on the test bags of the cell; None: none was recorded."""
     chosen_by: int | None = None

@@ -81,7 +81,9 @@ def import_failure(subject: str, module: str, error: BaseException) -> UsageErro
             places = [(error.filename, error.lineno or 0)]
     reason = f"{type(error).__name__}: {text}".removesuffix(": ")
     if "no known parent package" in reason:
-        reason = "a module of a package, which imports relatively, is named PACKAGE.MODULE:CLASS"
+        reason = (
+            "it imports relatively, so name it as a module of its package: PACKAGE.MODULE:CLASS"
+        )
     if places:
         file, line = places[-1]
         reason += f" ({file}, line {line})"
@@ -123,14 +125,13 @@ def forget_modules(files: Iterable[str]) -> None:
 def _folder_first(folder: Path) -> Iterator[None]:
     """Import from a folder first in a block, with its modules that are imported already.
 
-    Two folders may both have a helper.py. So for the block each module gives way for which the folder
-    has a file, and which comes from another place. The folder stays on `sys.path`: a plug-in may
-    import from there later.
+    Two folders may both have a helper.py. So a module from elsewhere is taken out for the block if the
+    folder has a file of its name. The folder stays on `sys.path`: a plug-in may import from there later.
     """
     folder_modules = _modules_of_folders.setdefault(folder, {})
     names = _importable_names(folder)
-    names_put_aside = {name for name in names if _is_own_of_another_place(folder, name)}
-    put_aside = _taken_out(names_put_aside)
+    names_put_aside = {name for name in names if _is_own_from_elsewhere(name, folder)}
+    put_aside = _take_out(names_put_aside)
     sys.modules.update(folder_modules)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
@@ -140,8 +141,8 @@ def _folder_first(folder: Path) -> Iterator[None]:
         for name, module in _modules_named(names).items():
             if _lies_in(folder, module):
                 folder_modules[name] = module
-        # Other modules come back, and nothing of the folder is left under their names.
-        _taken_out(names_put_aside)
+        # The modules from elsewhere come back, and nothing of the folder is left under their names.
+        _take_out(names_put_aside)
         sys.modules.update(put_aside)
 
 
@@ -153,10 +154,10 @@ def _importable_names(folder: Path) -> set[str]:
     return modules | packages
 
 
-def _taken_out(tops: set[str]) -> dict[str, ModuleType]:
+def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of these top-level packages out of `sys.modules` and return them by name.
 
-    They are taken as a whole: parts of torch, for one, have a __file__ that does not say whose they are.
+    A package goes with all its modules, whatever their files: torch.ops, for example, has the __file__ _ops.py.
     """
     modules = _modules_named(tops)
     for name in modules:
@@ -164,13 +165,15 @@ def _taken_out(tops: set[str]) -> dict[str, ModuleType]:
     return modules
 
 
-def _is_own_of_another_place(folder: Path, name: str) -> bool:
-    """Return whether a module has been imported that is the user's own, and does not lie in a folder."""
+def _is_own_from_elsewhere(name: str, folder: Path) -> bool:
+    """Return whether a module of this name was imported that is the user's own and lies outside a folder."""
     module = sys.modules.get(name)
-    file = _file(module) if module is not None else ""
-    if module is None or not file:
+    if module is None:
         return False
-    return not _lies_in(folder, module) and is_own_module(name, file)
+    file = _file(module)
+    if not file or _lies_in(folder, module):
+        return False
+    return is_own_module(name, file)
 
 
 def _modules_named(tops: set[str]) -> dict[str, ModuleType]:

@@ -1,6 +1,7 @@
 """What plug-ins import after their own import, such as inside a training step.
 
-It is in no record of an import, so that an edit of it makes no new cell. The cell lists it, and plans and reports tell.
+No record of an import has it, so an edit of it does not make a new cell. The cell lists it instead, and plans and
+reports say so.
 """
 
 import sys

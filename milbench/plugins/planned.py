@@ -4,7 +4,7 @@ from milbench.errors import UsageError
 from milbench.plugins.record import ImportRecord, Target, record_import
 
 _records: dict[tuple[str, str], ImportRecord] = {}
-"""Kind, and file, module or name of a plug-in -> the record that its cells were planned with."""
+"""(kind, reference) of a plug-in -> the record that its cells were planned with."""
 
 
 def keep_planned(kind: str, reference: str, record: ImportRecord) -> None:

@@ -56,7 +56,8 @@ class ImportRecord:
     """The user's own files and the installed packages that the import of a plug-in brought in."""
 
     digest: str = ""
-    """Another one where files or versions are others, wherever the files lie; "" for milbench's own code."""
+    """Of the contents of the files and the versions of the packages. It stays the same when the files are moved
+    together, and is "" for milbench's own code."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Path -> SHA-256 of modules of the user's own, and of files that they read during the import."""
     distributions: Mapping[str, str] = field(default_factory=dict)
@@ -339,7 +340,8 @@ def _is_for_writing(mode: str | None, flags: int) -> bool:
     """Return whether a file is opened for writing: by `open` with a mode, or by `os.open` with flags."""
     if mode is not None:
         return not {"w", "a", "x", "+"}.isdisjoint(mode)
-    return flags & os.O_ACCMODE != os.O_RDONLY
+    access = flags & os.O_ACCMODE
+    return access != os.O_RDONLY
 
 
 def _is_data_of_user(path: str) -> bool:

@@ -23,6 +23,7 @@ from milbench.plugins.record import (
 )
 
 CONSTANTS = (type(None), type(...), bool, int, float, complex, str, bytes, PurePath)
+"""Types whose values have the same `repr` in every process."""
 HOUSEKEEPING = {
     "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__",
     "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__", "__module__",
@@ -38,7 +39,7 @@ def record_session_object(value: type | FunctionType) -> ImportRecord:
     """
     reader = _Reader()
     description = reader.describe(value)
-    modules = tuple(sorted(filter(_counts, reader.modules)))
+    modules = tuple(sorted(filter(_tells_versions_apart, reader.modules)))
     record = ImportRecord()
     if modules:
         record = record_import(Target(f"the modules of {value.__name__}", modules=modules))
@@ -54,12 +55,12 @@ def holder(value: Any) -> str:
     held: Any = sys.modules.get(name)
     for part in getattr(value, "__qualname__", "").split("."):
         held = getattr(held, part, None)
-    # A class of a module that was imported anew is the one that the module holds now.
+    # By name: a module that was imported anew holds another object, which is the same class.
     is_held = getattr(held, "__qualname__", None) == value.__qualname__
     return name if is_held else ""
 
 
-def _counts(module: str) -> bool:
+def _tells_versions_apart(module: str) -> bool:
     """Return whether a module is the user's own, or of a package that not all cells have."""
     file = module_file(module)
     if not file or is_milbench(module) or module.partition(".")[0] in sys.stdlib_module_names:
@@ -157,7 +158,7 @@ class _Reader:
         """Describe the code of a function by what decides what it does, not by lines or names of files."""
         instructions = code.co_code.hex()
         handlers = code.co_exceptiontable.hex()
-        # They number their names and constants, so that these belong to them.
+        # Instructions refer to names and constants by their numbers, so the lists of both count too.
         names = [code.co_names, code.co_varnames, code.co_freevars]
         constants = [self.describe(constant) for constant in code.co_consts]
         return [instructions, *names, handlers, constants]

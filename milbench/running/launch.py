@@ -20,7 +20,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.launch_settings import Execution, Launch
 from milbench.experiment.plan import Plan
 from milbench.plugins.record import ImportRecord
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 from milbench.store.late_notes import late_import_notes
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class _Runner:
             for cell_id, state in schedule.states.items()
             if cell_id in ids and state.status == "unreadable"
         }
-        for line in damaged(schedule.stage.plan, states):
+        for line in cell_problems(schedule.stage.plan, states):
             write_line(sys.stderr, plain(line))
 
     def _make_schedule(self, stage: Stage) -> _Schedule:
@@ -250,7 +250,7 @@ class _Runner:
         for cell in schedule.cells:
             if schedule.states[cell.id].status == "unreadable":
                 states[cell.id] = schedule.states[cell.id]
-        return warnings + damaged(schedule.stage.plan, states)
+        return warnings + cell_problems(schedule.stage.plan, states)
 
     def _show_outlook(self, schedule: _Schedule) -> int:
         """Print the plan of a stage, an estimate of its time and what follows it. Start nothing."""

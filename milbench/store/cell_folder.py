@@ -60,7 +60,7 @@ LISTED = (
     "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that may belong to a finished cell; `result.json` lists those that do."""
-SMALL = 65_536
+SMALL_WEIGHTS = 65_536
 """Bytes. The digest of larger weights takes long, and is computed only on request; their size is always checked."""
 MOST_EPOCHS = 1 << 62
 """A line of a history with a later epoch is damaged."""
@@ -123,7 +123,7 @@ class CellFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        # The id of the cell that this process began here.
+        # The id of the cell that `begin` was called for. A folder within a saved model is not named for its cell.
         self._begun_id = path.name
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
@@ -146,7 +146,7 @@ class CellFolder:
         return self.path / f"best-{epoch}.npz"
 
     def keep_best(self, epoch: int) -> None:
-        """Remove the predictions of epochs that were the best so far, but for those of one epoch."""
+        """Keep the predictions of this epoch alone, of all epochs that were the best so far."""
         for path in self.path.glob("best-*.npz"):
             if path != self.best(epoch):
                 path.unlink(missing_ok=True)
@@ -179,7 +179,7 @@ class CellFolder:
             if not damage:
                 return State("done")
         else:
-            # Training goes on from these files.
+            # Training would go on from these files. One that cannot be read must not be taken for missing.
             for path in (self._cell, self._history, self.checkpoint):
                 if path.name in names:
                     check_readable(path)
@@ -238,6 +238,7 @@ class CellFolder:
         result = json.loads(content)
         files = result.pop("files", {})
         result.pop("digest", None)
+        # Writing it again computes its digest anew, so that this comparison checks the digest too.
         if content != self._result_content(result, files):
             return "result.json is not as it was written"
         for name in LISTED:
@@ -256,7 +257,8 @@ class CellFolder:
             # The size comes first: a file of another one, however large, is not read.
             if os.fstat(file.fileno()).st_size != size:
                 return False
-            if name == WEIGHTS and size > SMALL and not weights:
+            is_large = name == WEIGHTS and size > SMALL_WEIGHTS
+            if is_large and not weights:
                 return True
             return _digest(file.read()) == digest
 
@@ -300,18 +302,25 @@ class CellFolder:
 
     def _leftovers(self) -> list[Path]:
         """Return what a process that has ended left; only names that milbench gives are among them."""
-        passing = {self._progress.name, self.error.name, self.hang.name}
+        unneeded = {self._progress.name, self.error.name, self.hang.name}
+        own = {
+            *LISTED,
+            *unneeded,
+            self._result.name,
+            self.checkpoint.name,
+            self.output.name,
+            self._mirrored.name,
+        }
+        # A finished cell needs no checkpoint; any other one goes on from it.
         if self._result.exists():
-            passing.add(self.checkpoint.name)
-        lasting = {*LISTED, self._result.name, self.checkpoint.name, self.output.name}
-        own = {*lasting, *passing, self._mirrored.name}
+            unneeded.add(self.checkpoint.name)
         leftovers = []
         for path in self.path.glob("*"):
             is_own = path.name in own or path.name.startswith("best-")
             is_in_place_of_file = is_own and _is_no_file(path)
-            # The temporary file of a process that was killed while it wrote.
+            # A process that is killed while it writes leaves a temporary file.
             is_temporary = path.name.startswith(".") and path.name[1:].startswith((*own, "best-"))
-            if path.name in passing or is_in_place_of_file or is_temporary:
+            if path.name in unneeded or is_in_place_of_file or is_temporary:
                 leftovers.append(path)
         return leftovers
 
@@ -351,6 +360,7 @@ class CellFolder:
 
     def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
         """Make the folder; what a damaged result, an earlier failure or a killed process has left is removed."""
+        # Nothing of an earlier result stays, nor a file in the place of the folder.
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -418,7 +428,7 @@ class CellFolder:
     def finish(self, result: CellResult) -> None:
         """Mark the cell as done.
 
-        Raises Incomplete where the description or an epoch is gone, for example since somebody has deleted the folder.
+        Raises Incomplete where the description or an epoch is gone, as after somebody has deleted the folder.
         """
         self.check_complete()
         self.write_result(result)
@@ -483,7 +493,7 @@ class CellFolder:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
     def is_described(self) -> bool:
-        """Return whether `cell` is the cell of this folder."""
+        """Return whether cell.json can be read and describes the cell whose id is the name of this folder."""
         return self._described_id() == self.id
 
     def _described_id(self) -> str:
@@ -541,11 +551,12 @@ class CellFolder:
         rows: list[Row] = []
         for epoch, metric, value in re.findall(r"^(\d+),(.+),(.+)\n", text, re.MULTILINE):
             try:
-                row = int(epoch), metric, float(value)
+                number = int(epoch)
+                row = (number, metric, float(value))
             except ValueError:
                 break
             # No training has so many epochs, and a frame cannot hold the number.
-            if row[0] > MOST_EPOCHS:
+            if number > MOST_EPOCHS:
                 break
             rows.append(row)
         return rows

@@ -89,9 +89,9 @@ class Root:
         """Return everything with the name of a plan. Raises UsageError where the folder cannot be read."""
         places = []
         for name in sorted(_names_in(self.runs)):
-            # A name that begins with a point is that of a file that is being written.
-            is_hidden = name.startswith(".")
-            if name.endswith(".json") and not is_hidden:
+            # A file that is being written has a name that begins with a dot.
+            is_being_written = name.startswith(".")
+            if name.endswith(".json") and not is_being_written:
                 places.append(self.runs / name)
         return places
 
@@ -210,7 +210,7 @@ def _named(folder: CellFolder) -> str:
     return f"{folder.id} ({folder.about()['label']})"
 
 
-def damaged(plan: Plan, states: Mapping[str, State]) -> list[str]:
+def cell_problems(plan: Plan, states: Mapping[str, State]) -> list[str]:
     """Return a line for every cell of a plan that is damaged, or that the system does not let us read."""
     lines = []
     for cell in plan.cells:
@@ -271,8 +271,8 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     # Unlike int64, this type can hold missing values.
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
     # The same texts stand in many rows; as categories, each is kept once.
-    text = frame.columns.difference(["seed", "epoch", "value", "draw"])
-    frame[text] = frame[text].astype("category")
+    text_columns = frame.columns.difference(["seed", "epoch", "value", "draw"])
+    frame[text_columns] = frame[text_columns].astype("category")
     return Results(plan, frame, folders, place.imported_later(plan.cells))
 
 
@@ -286,6 +286,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     history: list[Row] = []
     if state.status not in ("missing", "unreadable"):
         history = folder.history()
+    # Where nothing was computed, there is no run, machine or code to name. A failed cell may be without any epoch.
     provenance: Mapping[str, Any] = {}
     if history or state.status == "failed":
         provenance = folder.about()["provenance"]

@@ -49,20 +49,20 @@ class Gallery:
     mask: NDArray[np.bool_] | None = None
     """(B, *positions), True where there is an instance; None: everywhere."""
     ys: NDArray[np.float32] | None = None
-    """The middles of rows of positions in pixels, of a sequence one; None: spread evenly."""
+    """The middle of each row of positions, in pixels; a sequence has one row. None: spread evenly."""
     xs: NDArray[np.float32] | None = None
-    """The middles of columns of positions in pixels, or of positions in frames; None: spread evenly."""
+    """The middle of each column of positions in pixels, or of each position in frames. None: spread evenly."""
     threshold: float | None = None
     """The presence from which a class counts as detected; None: where it is the most probable one in some position."""
     frames_per_second: float | None = None
     classes: NDArray[np.int64] | None = None
     """(B, M), the classes of the true instances, -1 where a bag has fewer than M."""
     boxes: NDArray[np.float32] | None = None
-    """(B, M, 4), those of the true instances, see `Truth`."""
+    """(B, M, 4), the boxes of the true instances, see `Truth`."""
     position_classes: NDArray[np.int64] | None = None
-    """(B, K), of sets the true class in each position, C for background."""
+    """(B, K), the true class in each position of a set, C for background."""
     coords: NDArray[np.float32] | None = None
-    """(B, K, 2), of sets x and y in the plane of each position."""
+    """(B, K, 2), x and y of each position of a set in the plane."""
 
     def __post_init__(self) -> None:
         problems = self._misfits()

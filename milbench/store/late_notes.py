@@ -12,7 +12,7 @@ def late_import_notes(
 
     `imported` is cell id -> what the cell lists, see `LateImports.found` in `milbench.plugins.late`.
     """
-    # Plug-ins, and files or packages -> names. Cells with the same plug-ins share a line.
+    # (plug-ins, "files" or "packages") -> what they imported of it. Cells with the same plug-ins share a line.
     found: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         late = imported.get(cell.id)
@@ -21,7 +21,11 @@ def late_import_notes(
         plugins = _plugins_of(cell, late["by"])
         for key in ("files", "packages"):
             found.setdefault((plugins, key), set()).update(late[key])
-    return [_note(plugins, key, sorted(names)) for (plugins, key), names in found.items() if names]
+    notes = []
+    for (plugins, key), names in found.items():
+        if names:
+            notes.append(_note(plugins, key, sorted(names)))
+    return notes
 
 
 def _plugins_of(cell: Cell, kinds: list[str]) -> str:

@@ -28,8 +28,9 @@ from milbench._utils.words import counted
 from milbench.errors import UsageError
 from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan
-from milbench.store.folders import Root, damaged
+from milbench.store.folders import Root, cell_problems
 
+# MLflow reads some of these only when it is imported, which is after this.
 for key, value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -63,7 +64,7 @@ class Mirror:
         self._given_up = threading.Event()
         # The ids of the cells that are done and mirrored: their folders need not be read again.
         self._settled: set[str] = set()
-        self._has_hidden_addresses = False
+        self._addresses_are_hidden = False
         self._last_progress = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -158,11 +159,11 @@ class Mirror:
 
     def _hide_addresses(self) -> None:
         """Rewrite the records of earlier versions, which held the address of MLflow with its password."""
-        if self._has_hidden_addresses:
+        if self._addresses_are_hidden:
             return
         for folder in self.root.folders():
             folder.hide_address()
-        self._has_hidden_addresses = True
+        self._addresses_are_hidden = True
 
 
 def address(root: Root) -> str:
@@ -305,4 +306,4 @@ def _synchronise_one(root: Root, plan: Plan, *, log_models: bool) -> list[str]:
         # The folders remember that all was copied, but MLflow may have lost it.
         problem = f"not known whether MLflow has everything ({why_unknown})"
     problems = [problem] if problem else []
-    return problems + damaged(plan, root.states(plan.cells))
+    return problems + cell_problems(plan, root.states(plan.cells))

@@ -120,6 +120,7 @@ class Runs:
         history = folder.history()
         self._log_metrics(record, history)
         record = record | {"rows": len(history)}
+        # Kept before the end is logged: if that is interrupted, no row is sent twice.
         folder.keep_mirrored(record)
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)
@@ -187,7 +188,7 @@ class Runs:
 
     def _log_data(self, run_id: str, task: TaskChoice) -> None:
         """Log the data of a task by their digest."""
-        # The name before the SHA-256 could fill the characters that are kept.
+        # MLflow keeps so few characters that a name before the SHA-256 could fill them.
         sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
         digest = sha256[1] if sha256 else task.data
         source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
@@ -208,7 +209,10 @@ class Runs:
         self.client.log_batch(run_id, metrics=metrics)
 
     def _log_file(self, run_id: str, path: Path) -> None:
-        """Store a file or a folder as an artifact; in the root's own, files are links where the disk can link."""
+        """Store a file or a folder as an artifact of a run.
+
+        Beside the root's own database, a file is a hard link to that of the cell, where the disk has hard links.
+        """
         place = self.root.artifacts / run_id / "artifacts" / path.name
         if not self.is_local:
             self.client.log_artifact(run_id, str(path))
@@ -224,9 +228,9 @@ class Runs:
 
 
 def _make_database(uri: str, database: Path) -> None:
-    """Let MLflow make a database with its tables, under another name until it is whole.
+    """Let MLflow make a database with its tables.
 
-    If the process is killed meanwhile, MLflow could not open the database again.
+    It has another name until it is whole: where the process is killed before that, MLflow cannot open the database.
     """
     scratch = database.with_name(f".{database.name}.{os.getpid()}")
     address = uri.replace(database.name, scratch.name)
@@ -268,7 +272,6 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult)
         packed = CellFolder(data)
         packed.begin(cell.with_sources(sources), folder.about()["label"], provenance={})
         packed.write_result(result)
-        # After `begin`, which may clear the folder.
         for copy, original in copies.items():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(original, copy)
@@ -340,6 +343,7 @@ def _places_of_used(used: Path, plugin: Path, copy_of_plugin: Path, code: Path) 
     if not roots:
         return
     nearest = max(roots, key=lambda root: len(root.parts))
-    # Below a folder inside that of the plug-in, a module has another name than its path from there.
+    # A plug-in may put a folder inside its own on the path: its file lib/tool.py is then the module tool,
+    # which its copy in lib/ cannot be imported as.
     if not is_beside or len(nearest.parts) > len(folder.parts):
         yield code / used.relative_to(nearest)

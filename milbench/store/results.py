@@ -20,12 +20,24 @@ class Results:
 
     plan: Plan
     frame: pd.DataFrame
-    """A row for each cell, epoch and metric, with the columns COLUMNS: the labels of task, loss, network and recipe (""
-    where a task has one network, or one recipe); seed (int); status, done, failed, running or missing (until the next
-    launch, also where it was interrupted or is damaged); reason, the error of a failed cell or the damage of a missing
-    one; epoch (Int64, from 1); metric, such as "test/set_error", "train/loss" or, at the last epoch,
-    "cost/step_seconds"; value; cell, its id; run, that of MLflow; machine and code (git revision) of the computation;
-    draw (Int64) of a search, NA for what is compared. A cell without values has one row without a metric."""
+    """A row for each cell, epoch and metric. A cell without values has one row without a metric.
+
+    The columns COLUMNS are:
+
+    - task, loss, network, recipe: their labels. Where a task has one network, or one recipe, its label is "".
+    - supervision: that of the loss.
+    - seed: int.
+    - status: done, failed, running, unreadable or missing. Until the next launch an interrupted or damaged cell counts
+      as missing.
+    - reason: the error of a failed cell, the damage of a missing one, or why a cell is unreadable.
+    - epoch: Int64, from 1.
+    - metric: such as "test/set_error", "train/loss" or, at the last epoch, "cost/step_seconds".
+    - value: that of the metric.
+    - cell: its id.
+    - run: the id of its run in MLflow.
+    - machine, code: where it was computed, and by which git revision.
+    - draw: Int64, its number in a search; NA for what is compared.
+    """
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
     imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""What `milbench new` copies: a loss, a task with and without instance truth, and their tests."""
+"""What `milbench new` copies: a loss, a network and a task, and their tests."""

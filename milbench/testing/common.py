@@ -16,7 +16,7 @@ from milbench.contracts.network import BagKind
 
 
 def reference_to(test: type, name: str) -> str:
-    """Return the name of a loss, task or network, or its file, FILE.py or FILE.py:NAME, which is beside the test's."""
+    """Return a name as it is, and a file, FILE.py or FILE.py:NAME, as a path beside the test file."""
     file, _, _ = name.partition(":")
     if not file.endswith(".py"):
         return name
@@ -41,6 +41,11 @@ def checked_logits(network: Network, bags: Bags, num_classes: int) -> tuple[Tens
         height_and_width = positions if bags.instances.ndim == 4 else (1, *positions)
         assert (len(rows), len(columns)) == height_and_width
     return logits, mask
+
+
+def of_instances(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return (N, C+1), the logits (B, C+1, *positions) at the positions of all bags that show an instance."""
+    return logits.movedim(1, -1)[mask]
 
 
 @torch.no_grad()

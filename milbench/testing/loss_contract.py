@@ -17,7 +17,8 @@ from milbench.testing.common import reference_to
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
-EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)
+_ABSENT_OR_PRESENT = torch.tensor([False, True])
+EVERY_SET = torch.cartesian_prod(*[_ABSENT_OR_PRESENT for _ in range(C)])
 """(2^C, C), all label sets."""
 SIZES = (6, 1, 4, 3)
 """The positions of each bag of a padded batch."""
@@ -115,7 +116,7 @@ class LossContract:
     ) -> None:
         _skip_if_ordered(loss)
         logits = some_logits(*positions)
-        fitting = labels & MASK[:, :C]
+        fitting = labels_that_fit(labels)
         found = all_answers(loss, logits, fitting, MASK.reshape(B, *positions))
         _assert_shapes(found, positions)
         flat = all_answers(loss, logits.reshape(B, C + 1, K), fitting, MASK)
@@ -176,7 +177,7 @@ class LossContract:
 
     def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         expected = all_answers(loss, logits, labels, MASK)
         assert (_of_masked(expected.gradient) == 0).all()
         assert (_of_masked(expected.evidence) == -torch.inf).all()
@@ -199,7 +200,7 @@ class LossContract:
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
         logits = some_logits(K)
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         batch = all_answers(loss, logits, labels, MASK)
         for bag, size in enumerate(SIZES):
             only = slice(bag, bag + 1)
@@ -219,7 +220,7 @@ class LossContract:
         self, loss: Loss, labels: Tensor, mask: Tensor | None
     ) -> None:
         if mask is not None:
-            labels = labels & MASK[:, :C]
+            labels = labels_that_fit(labels)
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
             value = partial(loss, labels=labels, mask=mask, target=target_for(loss, logits, labels))
@@ -243,7 +244,7 @@ class LossContract:
 
     def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         mask = MASK.clone()
         labels_before = labels.clone()
         first = all_answers(loss, logits, labels, mask)
@@ -279,7 +280,7 @@ class LossContract:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         on_gpu = all_answers(loss, logits.cuda(), labels.cuda(), MASK.cuda())
         assert all(part.is_cuda for part in on_gpu)
         assert_close(on_gpu, all_answers(loss, logits, labels, MASK), check_device=False)
@@ -345,8 +346,9 @@ class LossContract:
         if loss.presence_is_log_odds:
             log_odds = loss.score(some_logits(K), mask).log_odds
             assert log_odds is not None
-            # Of each class, the probabilities of all sets that have it.
-            marginals = (probs.unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
+            # (2^C, B, C), the probability of each label set where it has the class, else 0.
+            probs_with_class = probs.unsqueeze(2) * EVERY_SET.unsqueeze(1)
+            marginals = probs_with_class.sum(dim=0)
             assert_close(log_odds.sigmoid(), marginals, rtol=1e-6, atol=1e-9)
 
     def test_instances_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
@@ -386,9 +388,10 @@ class LossContract:
     ) -> None:
         if variant.one_class:
             pytest.skip("the loss refuses a bag without classes")
+        # The label set of bag 2 is empty, as that of a bag without instances has to be.
         mask = MASK.clone()
         mask[2] = False
-        value, gradient = value_and_gradient(loss, some_logits(K), labels & MASK[:, :C], mask)
+        value, gradient = value_and_gradient(loss, some_logits(K), labels_that_fit(labels), mask)
         assert value.isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient[2] == 0).all()
@@ -399,8 +402,9 @@ class LossContract:
         self, loss: Loss, labels: Tensor
     ) -> None:
         """Where anomalies are detected, a NaN raises even if it is masked out before it reaches the logits."""
+        # Bag 0 has classes, which is an error where values are checked.
         loss.validate = False
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         mask = MASK.clone()
         mask[0] = False
         logits = some_logits(K).requires_grad_()
@@ -415,7 +419,7 @@ class LossContract:
         """Its classes cannot occur: its loss may be +inf but not NaN, and the other bags keep their gradients."""
         loss.validate = False
         logits = some_logits(K)
-        labels = labels & MASK[:, :C]
+        labels = labels_that_fit(labels)
         mask = MASK.clone()
         mask[0] = False
         value, gradient = value_and_gradient(loss, logits, labels, mask)
@@ -486,6 +490,14 @@ def _of_masked(values: Tensor) -> Tensor:
     return values.movedim(1, 2)[~MASK]
 
 
+def labels_that_fit(labels: Tensor) -> Tensor:
+    """Return label sets that the bags of a padded batch have room for: at most as many classes as positions.
+
+    Of the classes of a bag, those stay whose number is that of a position which it has, by its row of MASK.
+    """
+    return labels & MASK[:, :C]
+
+
 def some_logits(
     *positions: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
 ) -> Tensor:
@@ -498,9 +510,13 @@ def some_logits(
 def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     """Return a target that fits the label sets, for a loss that needs one.
 
-    It is permuted as logits and labels are, so that tests need not permute it. count: each class of the label set once.
-    position: the least probable of background and the classes of the label set. order: these classes by their logits at
-    the first position.
+    What it is depends on the supervision:
+
+    - count: each class of the label set once.
+    - position: at each position, of background and the classes of the label set, the one with the smallest logit.
+    - order: the classes of the label set by their logits at the first position, the smallest first.
+
+    It is made from logits and labels alone, so that a test that permutes these need not permute it.
     """
     if not loss.takes_target:
         return None
@@ -512,7 +528,7 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
         # As many dimensions as the logits have.
         by_position = is_allowed.view(len(labels), C + 1, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(~by_position, torch.inf).argmin(dim=1)
-    # With a dimension more, since there may be no position dimension at all.
+    # With a dimension more, since there may be no dimension of positions at all. The background is left out.
     first_position = logits.detach().unsqueeze(-1).flatten(2)[:, :-1, 0]
     ranked = first_position.argsort(dim=1)
     occurs = labels.bool().gather(1, ranked)

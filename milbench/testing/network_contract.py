@@ -39,7 +39,7 @@ class NetworkContract:
     """The channels of an image, or the features of a frame or an instance."""
     num_classes: ClassVar[int] = 4
     size: ClassVar[tuple[int, ...]] = ()
-    """Of bags that are not too small: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
+    """Of bags that the network can read: (H, W), (T,) or (K,). (): 32 x 44 pixels, 30 frames or 5 instances."""
 
     @classmethod
     def make(cls, seed: int = 0) -> Network:
@@ -88,11 +88,11 @@ class NetworkContract:
         order = torch.randperm(size, generator=torch.Generator().manual_seed(1))
         mask = None if bags.mask is None else bags.mask[:, order]
         shuffled = replace(bags, instances=bags.instances[:, order], mask=mask)
-        logits, there = common.checked_logits(network, bags, self.num_classes)
+        logits, is_instance = common.checked_logits(network, bags, self.num_classes)
         moved, _ = common.checked_logits(network, shuffled, self.num_classes)
-        logits = logits[:, :, order].movedim(1, -1)
-        there = there[:, order]
-        assert_close(moved.movedim(1, -1)[there], logits[there], rtol=1e-4, atol=1e-5)
+        found = common.of_instances(moved, is_instance[:, order])
+        expected = common.of_instances(logits[:, :, order], is_instance[:, order])
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
     @torch.no_grad()
     def test_a_set_of_one_instance_has_logits(self) -> None:
@@ -109,9 +109,8 @@ class NetworkContract:
     def test_every_weight_gets_a_finite_gradient(self) -> None:
         network = self.make()
         logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
-        logits_of_instances = logits.movedim(1, -1)[mask]
         # A value on which every logit has a part.
-        logits_of_instances.logsumexp(dim=1).sum().backward()
+        common.of_instances(logits, mask).logsumexp(dim=1).sum().backward()
         common.assert_gradients(network)
 
     def test_half_precision_changes_little(self) -> None:
@@ -121,22 +120,26 @@ class NetworkContract:
             exact, mask = common.checked_logits(network, bags, self.num_classes)
             with torch.autocast("cpu", torch.bfloat16):
                 half, _ = common.checked_logits(network, bags, self.num_classes)
-        exact = exact.movedim(1, -1)[mask]
-        half = half.movedim(1, -1)[mask]
+        exact = common.of_instances(exact, mask)
+        half = common.of_instances(half, mask)
         largest = float(exact.abs().max())
         assert_close(half, exact, rtol=0.1, atol=0.1 * largest)
 
     def test_training_starts_at_the_bag_prior(self) -> None:
-        """By the biases of the head, which alone make the logits where its weights are 0."""
+        """By the biases of the head, which alone make the logits where its weights are 0.
+
+        Each class is then expected at about one of the positions of a bag.
+        """
+        positions = 50
         network = self.make()
-        network.start_at_prior(50)
+        network.start_at_prior(positions)
         assert network.head.get_parameter("bias").shape == (self.num_classes + 1,)
         if type(network).start_at_prior is not Network.start_at_prior:
             pytest.skip("the network has a start of its own")
         nn.init.zeros_(network.head.get_parameter("weight"))
         logits, mask = common.checked_logits(network, self.bags(), self.num_classes)
-        logits = logits.movedim(1, -1)[mask]
-        prior = torch.tensor([-math.log(50)] * self.num_classes + [0.0])
+        logits = common.of_instances(logits, mask)
+        prior = torch.tensor([-math.log(positions)] * self.num_classes + [0.0])
         assert_close(logits, prior.expand_as(logits))
 
     def test_parameters_are_checked_and_can_be_stored(self) -> None:

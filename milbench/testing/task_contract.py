@@ -45,7 +45,9 @@ MANY = 300
 FEW = 4
 """How many bags networks are tried on."""
 SHAPES = {"images": (4, 1, 2), "sequences": (3, 1, 2), "sets": (3, 2, 1)}
-"""The number of dimensions of a batch, that of channels or features, and that of instances or frames."""
+"""Kind of bag -> how many dimensions a batch has, which of them is that of channels or features, and which is that of
+what a mask may leave out: instances or frames. Images have no mask.
+"""
 MOST_SHOWN = 64
 """How many bags a gallery may have: more would fill a report."""
 
@@ -72,7 +74,8 @@ class TaskContract:
         """Return the folder of the data; None: the default one."""
         return None
 
-    # What the tests of a class look at and none changes is kept until those of another class ask.
+    # All tests of a class share one problem, its batches and its evaluation, which no test changes. Each cache holds
+    # one value, so that those of a class are gone when the tests of the next class begin.
     @classmethod
     @lru_cache(maxsize=1)
     def _loaded(cls, data_dir: Path | None) -> Problem:
@@ -222,6 +225,7 @@ class TaskContract:
     def test_another_seed_or_epoch_gives_other_batches(
         self, problem: Problem, batches: list[Bags]
     ) -> None:
+        """Training makes the generator of an epoch from its seed and its number."""
         others = problem.train_batches(0, generator("another"))
         # Another generator may give another number of batches.
         pairs = zip(batches, others, strict=False)
@@ -328,7 +332,7 @@ class TaskContract:
         loaded: list[Network] = []
         for head in heads:
             trained += networks_of(self.describe(), problem.format, 0, head)
-            # Their initial weights are others, by the seed.
+            # Of another seed, so that no weight is equal before it is loaded.
             loaded += networks_of(elsewhere, remembered, 1, head)
         for network, same in zip(trained, loaded, strict=True):
             same.load_state_dict(network.state_dict())

@@ -319,6 +319,17 @@ def test_an_import_that_ends_its_process_is_one_line(
     assert str(error.value).endswith(says.format(file=path))
 
 
+def test_a_relative_import_asks_for_the_name_in_its_package(project: Project) -> None:
+    path = project.write("mine.py", "from .helper import SIGN\n")
+    project.write("helper.py", "SIGN = 1\n")
+    with pytest.raises(UsageError) as error:
+        project.factor()
+    assert str(error.value) == (
+        f"cannot import the loss file {path}: it imports relatively, so name it as a module of its package: "
+        f"PACKAGE.MODULE:CLASS ({path}, line 1)"
+    )
+
+
 def test_an_import_that_hangs_is_one_line(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
