@@ -161,7 +161,7 @@ def galleries_of(results: Results) -> list[Path]:
     return [folder / "gallery.npz" for folder in results.folders.values()]
 
 
-def constant(
+def results_by_epoch(
     values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any
 ) -> Results:
     """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""

@@ -11,7 +11,7 @@ from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table
 from milbench.store.results import Results
-from tests._helpers.report_data import constant
+from tests._helpers.report_data import results_by_epoch
 
 NAME = "pooled features, extra trees"
 LOSSES = {"a": [0.40, 0.42, 0.41], "b": [0.60, 0.61, 0.62]}
@@ -19,7 +19,7 @@ LOSSES = {"a": [0.40, 0.42, 0.41], "b": [0.60, 0.61, 0.62]}
 
 def with_baseline(line: list[float]) -> Results:
     """Return results of two losses with three seeds, and a baseline with a value for each."""
-    results = constant(
+    results = results_by_epoch(
         {(loss, k): [(0.5, v)] for loss, own in LOSSES.items() for k, v in enumerate(own)}
     )
     tested = results.frame[results.frame["metric"] == "test/set_error"]
@@ -40,7 +40,7 @@ def test_a_worse_baseline_is_not_in_the_verdict() -> None:
 
 
 def test_the_baseline_is_never_the_best_loss() -> None:
-    without = Study(replace(with_baseline([0.1] * 3), frame=constant({
+    without = Study(replace(with_baseline([0.1] * 3), frame=results_by_epoch({
         (loss, k): [(0.5, v)] for loss, own in LOSSES.items() for k, v in enumerate(own)
     }).frame))  # fmt: skip
     study = Study(with_baseline([0.1] * 3))
@@ -62,6 +62,6 @@ def test_python_shows_the_baseline_last_and_no_contender(tmp_path: Path) -> None
 
 
 def test_cells_of_before_have_no_baseline(tmp_path: Path) -> None:
-    results = constant({(loss, k): [(0.5, 0.4)] for loss in "ab" for k in range(3)})
+    results = results_by_epoch({(loss, k): [(0.5, 0.4)] for loss in "ab" for k in range(3)})
     assert NAME not in main_table(Study(results)).frame.index
     assert NAME not in Comparison(results, tmp_path).table().index

@@ -32,7 +32,7 @@ from milbench.report.verdict import (
     TooFewSeeds,
 )
 from milbench.store.results import Results
-from tests._helpers.report_data import constant, make_results
+from tests._helpers.report_data import make_results, results_by_epoch
 
 
 def seeds_of(values: Mapping[str, Sequence[float]]) -> Results:
@@ -41,7 +41,7 @@ def seeds_of(values: Mapping[str, Sequence[float]]) -> Results:
     for loss, own in values.items():
         for seed, error in enumerate(own):
             of_cells[loss, seed] = [(0.5, error)]
-    return constant(of_cells)
+    return results_by_epoch(of_cells)
 
 
 def around(*levels: float, seeds: int = 5) -> Results:

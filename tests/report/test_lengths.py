@@ -19,7 +19,7 @@ from milbench.report.lengths import (
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
 from milbench.store.results import Results
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 TASK = "extended-digits"
 
@@ -191,7 +191,7 @@ def steady(loss: str, *errors: float) -> dict[tuple[str, int], list[tuple[float,
 
 
 def test_one_length_says_how_much_two_losses_still_changed() -> None:
-    results = constant(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
+    results = results_by_epoch(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
     (line,) = last_changes(Study(results))
     assert line == (
         "On t the set error changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2, "
@@ -200,7 +200,7 @@ def test_one_length_says_how_much_two_losses_still_changed() -> None:
 
 
 def test_one_length_says_how_much_the_best_and_others_changed() -> None:
-    results = constant(
+    results = results_by_epoch(
         steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5) | steady("c", 0.4, 0.4, 0.2),
     )
     (line,) = last_changes(Study(results))
@@ -211,14 +211,14 @@ def test_one_length_says_how_much_the_best_and_others_changed() -> None:
 
 
 def test_a_loss_without_others_changed_alone() -> None:
-    (line,) = last_changes(Study(constant(steady("a", 0.4, 0.3))))
+    (line,) = last_changes(Study(results_by_epoch(steady("a", 0.4, 0.3))))
     assert line == (
         "On t the set error changed by −10.00 points with a from epoch 1 to 2, the last two evaluations."
     )
 
 
 def test_one_evaluation_does_not_show_whether_training_was_long_enough() -> None:
-    (line,) = last_changes(Study(constant(steady("a", 0.4))))
+    (line,) = last_changes(Study(results_by_epoch(steady("a", 0.4))))
     assert "evaluated once, at the end" in line
 
 

@@ -21,10 +21,10 @@ from milbench.report.marks import agreement
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.store.results import Results
-from tests._helpers.report_data import constant, make_results
+from tests._helpers.report_data import make_results, results_by_epoch
 
 TASK = "t"
-"""The task of results by `constant`."""
+"""The task of results by `results_by_epoch`."""
 
 AT_FIRST = [0.0100, 0.0102, 0.0104, 0.0106, 0.0108]
 """Test errors of five seeds after the first epoch, the best one."""
@@ -38,7 +38,7 @@ def results_beside(*published: Published) -> Results:
     values = {
         ("exact", seed): [(0.5, error), (0.5, AT_LAST)] for seed, error in enumerate(AT_FIRST)
     }
-    return constant(values, info={"published": [*published]})
+    return results_by_epoch(values, info={"published": [*published]})
 
 
 def replication(**changes: Any) -> Replication:
@@ -79,7 +79,7 @@ def test_a_published_value_has_a_verdict(changes: dict[str, Any], verdict: str) 
 
 def test_two_seeds_have_no_verdict() -> None:
     values = {("exact", seed): [(0.5, 0.01)] for seed in range(2)}
-    results = constant(values, info={"published": [replace(PUBLISHED, margin=0.002)]})
+    results = results_by_epoch(values, info={"published": [replace(PUBLISHED, margin=0.002)]})
     (found,) = replications(Study(results), TASK)
     assert found.verdict == "open"
     assert found.reasons[0] == "2 seeds, where 3 are needed"
@@ -279,7 +279,7 @@ def outcome(*published: Published) -> list[str]:
     values: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for loss, error in (("exact", 0.01), ("noisy-or", 0.03)):
         values |= {(loss, seed): [(0.5, error)] for seed in range(3)}
-    return outcome_lines(Study(constant(values, info={"published": [*published]})))
+    return outcome_lines(Study(results_by_epoch(values, info={"published": [*published]})))
 
 
 def test_a_command_tells_what_came_out_beside_what_was_published() -> None:

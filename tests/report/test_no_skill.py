@@ -14,12 +14,12 @@ from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table
 from milbench.store.results import Results
-from tests._helpers.report_data import constant, make_results
+from tests._helpers.report_data import make_results, results_by_epoch
 
 
 def with_line(values: dict[str, list[float]], line: list[float]) -> Results:
     """Return results of losses with a value a seed, on a task whose no-skill line has one a seed as well."""
-    results = constant(
+    results = results_by_epoch(
         {(loss, k): [(0.5, v)] for loss, own in values.items() for k, v in enumerate(own)}
     )
     tested = results.frame[results.frame["metric"] == "test/set_error"]
@@ -116,7 +116,9 @@ def test_a_gain_has_to_exceed_what_other_test_items_explain(
 
 
 def test_without_a_line_nothing_is_said_of_it() -> None:
-    results = constant({(loss, k): [(0.5, 0.9 + 0.01 * k)] for loss in "ab" for k in range(3)})
+    results = results_by_epoch(
+        {(loss, k): [(0.5, 0.9 + 0.01 * k)] for loss in "ab" for k in range(3)}
+    )
     assert has_learnt(Study(results), "t")
     assert "no skill" not in main_table(Study(results)).frame.index
 

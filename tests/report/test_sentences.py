@@ -9,7 +9,7 @@ from milbench.experiment.questions import Mark
 from milbench.report.more_seeds import more_seeds
 from milbench.report.render import sentence
 from milbench.report.study import Study
-from tests._helpers.report_data import ONE, TWO, constant, make_results
+from tests._helpers.report_data import ONE, TWO, make_results, results_by_epoch
 
 ALONE = {("a", "t", 1): ("missing", "")}
 LOST = {("c", "t", seed): ("missing", "") for seed in range(3)}
@@ -104,8 +104,8 @@ def test_equivalence_is_not_counted_over_several_tasks() -> None:
 def test_the_seeds_that_are_told_separate_two_losses_whose_difference_stays() -> None:
     level = {"a": (0.10, 0.11, 0.13), "b": (0.11, 0.14, 0.12)}
     few = {(loss, k): [(0.5, v)] for loss, values in level.items() for k, v in enumerate(values)}
-    (said,) = more_seeds(Study(constant(few)))
+    (said,) = more_seeds(Study(results_by_epoch(few)))
     seeds = int(said.removeprefix("On t about ").partition(" ")[0])
     assert said == f"On t about {seeds} seeds would separate a from b, if the difference stays."
     many = {(loss, k): [(0.5, level[loss][k % 3])] for loss, k in product(level, range(seeds))}
-    assert more_seeds(Study(constant(many))) == [], "one contender is left"
+    assert more_seeds(Study(results_by_epoch(many))) == [], "one contender is left"

@@ -15,7 +15,7 @@ from milbench.contracts.supervision import Supervision
 from milbench.report.epochs import select_epochs
 from milbench.report.study import Study
 from milbench.report.values import failures
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
 
@@ -26,7 +26,7 @@ def counted(wrong: int) -> Outcomes:
 
 
 def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
-    results = constant(CURVES, selection="validation")
+    results = results_by_epoch(CURVES, selection="validation")
     assert Study(results).rule("t") == "validation"
     is_second_seed = results.frame["seed"] == 1
     is_validation = results.frame["metric"].str.startswith("validation")
@@ -38,7 +38,7 @@ def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
     values = [0.30, 0.35, 0.40]
     of_a = {("a", seed): [(0.5, value)] for seed, value in enumerate(values)}
     of_b = {("b", 0): [(0.5, math.nan)]}
-    found = Study(constant(of_a | of_b)).summary("t")
+    found = Study(results_by_epoch(of_a | of_b)).summary("t")
     expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert [found["low"]["a"], found["high"]["a"]] == pytest.approx(expected)
     assert found.loc["b", "seeds"] == 0
@@ -67,7 +67,7 @@ def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
 
 
 def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_path: Path) -> None:
-    results = constant({("a", 0): [(0.5, 0.1)], ("b", 0): [(0.5, 0.9)]})
+    results = results_by_epoch({("a", 0): [(0.5, 0.1)], ("b", 0): [(0.5, 0.9)]})
     cell = results.frame.loc[results.frame["loss"] == "a", "cell"].iloc[0]
     save_outcomes(tmp_path / "outcomes.npz", {"set_error": counted(1)})
     found = Study(replace(results, folders={cell: tmp_path})).summary("t")
@@ -78,7 +78,7 @@ def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_
 
 
 def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -> None:
-    results = constant({(loss, seed): [(0.5, 0.1)] for loss in "ab" for seed in range(3)})
+    results = results_by_epoch({(loss, seed): [(0.5, 0.1)] for loss in "ab" for seed in range(3)})
     folders = {}
     for number, cell in enumerate(results.frame["cell"].unique()):
         folders[cell] = tmp_path / str(number)

@@ -13,7 +13,7 @@ from milbench.report.statistics.contenders import contenders
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.tables import cells_table, main_table, metrics_table
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 TASK = "extended-digits"
 ERROR = METRICS["instance_error"]
@@ -111,7 +111,7 @@ def test_several_tasks_are_columns_and_seeds_that_lack_are_told() -> None:
 
 def test_differences_are_students_of_the_pairs() -> None:
     a, b = [0.10, 0.12, 0.11], [0.20, 0.25, 0.21]
-    results = constant(
+    results = results_by_epoch(
         {("a", k): [(0.0, v)] for k, v in enumerate(a)}
         | {("b", k): [(0.0, v)] for k, v in enumerate(b)}
     )
