@@ -225,6 +225,6 @@ def test_one_evaluation_does_not_show_whether_training_was_long_enough() -> None
 
 
 def test_without_values_nothing_is_said_of_changes() -> None:
-    missing = {("a", TASK, seed): ("missing", "") for seed in range(3)}
-    results = make_results(losses={"a": 0.1}, tasks=ONE, statuses=missing)
+    missing = {(loss, TASK, seed): ("missing", "") for loss in "ab" for seed in range(3)}
+    results = make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=missing)
     assert last_changes(Study(results)) == []

@@ -150,7 +150,7 @@ def test_marks_have_a_heat_map(tmp_path: Path) -> None:
 
 
 def test_nothing_computed_is_a_page_too(tmp_path: Path) -> None:
-    missing = {("a", TASK, seed): ("missing", "") for seed in range(3)}
-    results = make_results(losses={"a": 0.1}, tasks=ONE, statuses=missing)
+    missing = {(loss, TASK, seed): ("missing", "") for loss in "ab" for seed in range(3)}
+    results = make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=missing)
     said = text_of(render(results, tmp_path))
     assert "No cell of this comparison has a result yet." in said
