@@ -366,7 +366,7 @@ def print_row(
 def test_every_scene_in_full(scene: str, erratic: str) -> None:
     """Prints a line of the first table: in how many of 4,000 comparisons the best loss is left out."""
     title = scene
-    sizes = LOSSES
+    sizes: tuple[int, ...] = LOSSES
     if erratic != "none":
         title = f"{scene}, {erratic} erratic"
         # Two losses are left that are not erratic.

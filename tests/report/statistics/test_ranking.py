@@ -54,7 +54,7 @@ def counted_win_rates(values: Floats) -> Floats:
                 wins[one] += 1
             elif values[one, seed] == values[other, seed]:
                 wins[one] += 0.5
-    return wins / (seeds * (losses - 1))
+    return np.asarray(wins / (seeds * (losses - 1)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -84,5 +84,5 @@ def test_intervals_hold_the_mean_rank_over_all_tasks_of_a_population(tasks: int)
     hits = 0
     for _ in range(50):
         _, low, high = mean_ranks([[task] for task in sample_tasks(rng, tasks)])
-        hits += np.count_nonzero((low <= truth) & (truth <= high))
+        hits += int(np.count_nonzero((low <= truth) & (truth <= high)))
     assert hits >= 178
