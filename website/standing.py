@@ -62,7 +62,8 @@ def _means() -> pd.DataFrame:
         # It stands before its spread, as in "8.0 ± 1.6".
         return text.split(maxsplit=1)[0]
 
-    return places().map(text_of_mean).apply(pd.to_numeric, errors="coerce")
+    means: pd.DataFrame = places().map(text_of_mean).apply(pd.to_numeric, errors="coerce")
+    return means
 
 
 def picture(loss: str) -> bytes:
