@@ -3,8 +3,7 @@
     python -m website.lengths docs/lengths.png 3 spoken-digits handwritten-words soundscapes
     python -m website.lengths docs/lengths-narrow.png 1 spoken-digits handwritten-words soundscapes
 
-The number is how many panels stand side by side: one, for a telephone. Both are made from
-reports/lengths, once it is there.
+The number is how many panels stand side by side: one for a telephone. Both pictures are made from reports/lengths.
 """
 
 import sys
@@ -44,7 +43,7 @@ def lengths() -> list[Lengths]:
 
 
 def section(loss: str = "", network: str = "") -> str:
-    """Return the section of a loss, or of a network that it had, with a row a task; "" where nothing is known."""
+    """Return the section of a loss, or of all losses that had a network; "" where nothing is known."""
     tasks = lengths()
     # Tasks with fewer lengths than others leave the last columns empty.
     columns = max((len(one.studies) for one in tasks), default=0)

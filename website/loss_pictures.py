@@ -87,27 +87,36 @@ def _curve(loss: Loss) -> Figure:
 
 def _values_of_bags_with_class(loss: Loss, batch: Tensor) -> Tensor:
     """Return (N,), the loss of N bags that all hold the one class, at their first position."""
+    bags = len(batch)
     number_of_class = 0
     background = 1
-    targets = {
-        "count": torch.ones(len(batch), 1, dtype=torch.long),
-        "order": torch.full((len(batch), 1), number_of_class),
-        "position": torch.tensor([number_of_class, background]).expand(len(batch), 1, 2),
+    target_by_supervision = {
+        "count": torch.ones(bags, 1, dtype=torch.long),
+        "order": torch.full((bags, 1), number_of_class),
+        "position": torch.tensor([number_of_class, background]).expand(bags, 1, 2),
     }
-    target = targets[loss.supervision] if loss.takes_target else None
-    values: Tensor = loss(batch, torch.ones(len(batch), 1, dtype=torch.bool), None, target)
-    return values
+    labels = torch.ones(bags, 1, dtype=torch.bool)
+    return _values(loss, batch, labels, target_by_supervision)
 
 
 def _values_of_bags_without_class(loss: Loss, batch: Tensor) -> Tensor:
     """Return (N,), the loss of N bags without the one class."""
+    bags = len(batch)
     no_instance = -1
     background = 1
-    targets = {
-        "count": torch.zeros(len(batch), 1, dtype=torch.long),
-        "order": torch.full((len(batch), 1), no_instance),
-        "position": torch.full((len(batch), 1, 2), background),
+    target_by_supervision = {
+        "count": torch.zeros(bags, 1, dtype=torch.long),
+        "order": torch.full((bags, 1), no_instance),
+        "position": torch.full((bags, 1, 2), background),
     }
-    target = targets[loss.supervision] if loss.takes_target else None
-    values: Tensor = loss(batch, torch.zeros(len(batch), 1, dtype=torch.bool), None, target)
+    labels = torch.zeros(bags, 1, dtype=torch.bool)
+    return _values(loss, batch, labels, target_by_supervision)
+
+
+def _values(
+    loss: Loss, batch: Tensor, labels: Tensor, target_by_supervision: dict[str, Tensor]
+) -> Tensor:
+    """Return (N,), the loss of N bags with these label sets, and with the target of its supervision if it takes one."""
+    target = target_by_supervision[loss.supervision] if loss.takes_target else None
+    values: Tensor = loss(batch, labels, None, target)
     return values

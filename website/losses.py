@@ -75,16 +75,22 @@ nothing is learnt), ≤: then worse than it by at most so many points
 
 """
 NOT_COMPARED = "Not among [all losses](../../results.md#which-loss-is-best), since it {reason}.\n\n"
-GIVEN = {
+LEARNS_FROM = {
     "set": "label sets",
     "count": "counts of classes",
     "order": "the order of classes",
     "position": "the class at each position",
 }
-"""What a loss is given, by its supervision."""
-TOLD = {"set": "", "count": " once", "order": " once", "position": " at the first position"}
-"""What such a loss is told of the bag of a picture besides that the class occurs."""
-PRESENCE = ", in the binary cross-entropy of every class"
+"""What the label of a bag says, by the supervision of a loss."""
+HOLDS_CLASS = {
+    "set": "that holds the class",
+    "count": "that holds the class once",
+    "order": "that holds the class once",
+    "position": "that holds the class at the first position",
+}
+"""What a loss is told of the bag with the class in its picture, by its supervision."""
+OF_PRESENCE = ", in the binary cross-entropy of every class"
+"""What stands after the formula of a presence, from which such a loss is made."""
 ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
 """A row of a table of docs/losses.md: the name of a loss, and the other cells."""
 
@@ -130,9 +136,9 @@ def formulas() -> dict[str, str]:
 
 
 def _completed(formula: str) -> str:
-    """Return a formula of the presence of a class, as the tables have it for some losses, with what is made of it."""
+    """Return a formula with what the tables leave out: for some losses they have the presence of a class alone."""
     if formula.startswith("$P_c"):
-        return formula + PRESENCE
+        return formula + OF_PRESENCE
     return formula
 
 
@@ -151,7 +157,7 @@ def _page(name: str, loss: Loss) -> str:
     file = name.replace("-", "_")
     return PAGE.format(
         name=name,
-        supervision=GIVEN[loss.supervision],
+        supervision=LEARNS_FROM[loss.supervision],
         head=_heads(loss),
         file=file,
         cls=type(loss).__name__,
@@ -186,8 +192,10 @@ def caption(loss: Loss) -> str:
     if loss.head == "class":
         return "The loss of a bag of one position, by the logit of its class."
     presence = "presence" if loss.presence_is_log_odds else "presence score"
-    bags = f"The loss of a bag that holds the class{TOLD[loss.supervision]}, of one that does not"
-    return f"{bags}, and the {presence}, by the logits at two positions."
+    return (
+        f"The loss of a bag {HOLDS_CLASS[loss.supervision]}, of one that does not, "
+        f"and the {presence}, by the logits at two positions."
+    )
 
 
 def _path(name: str) -> str:

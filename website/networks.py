@@ -33,7 +33,7 @@ SAMPLES = {
 }
 """The shape of a bag of each task, of a size that it may have."""
 BANDS = 32
-"""The features of all sequences in `SAMPLES`; they come first, as the channels of images do."""
+"""The features of all sequences in `SAMPLES`, by which these are told from sets."""
 CLASSES = 10
 """The number of classes that networks are drawn for."""
 NETWORK_OF_IMAGES = "torchvision"
@@ -152,11 +152,17 @@ def files() -> dict[str, str | bytes]:
 def _drawn(entry: Entry) -> bytes:
     """Return the drawing of a network."""
     shape = SAMPLES[_example(entry)]
+    network = entry.maker(_inputs(shape), CLASSES, 0)
+    return picture(network, torch.zeros(1, *shape))
+
+
+def _inputs(shape: tuple[int, ...]) -> int:
+    """Return the channels or features of a bag: images and sequences have them first, sets last."""
     is_image = len(shape) == 3
     is_sequence = shape[0] == BANDS
-    inputs = shape[0] if is_image or is_sequence else shape[-1]
-    network = entry.maker(inputs, CLASSES, 0)
-    return picture(network, torch.zeros(1, *shape))
+    if is_image or is_sequence:
+        return shape[0]
+    return shape[-1]
 
 
 def _example(entry: Entry) -> str:
@@ -207,16 +213,25 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _command(name: str, entry: Entry) -> str:
-    """Return a command that trains a network, on a task without a table of the user where there is one."""
-    suitable = entry.tasks
-    if not suitable:
-        suitable = ("extended-digits",) if name in FORMULAS else ("image-bags",)
-    without_table = [task for task in suitable if not _needs_table(task)]
-    task = without_table[0] if without_table else suitable[0]
+    """Return a command that trains a network."""
+    task = _task_of_command(name, entry)
     table = " -p task.table=TABLE.csv" if _needs_table(task) else ""
     loss = "exact" if "softmax" in loss_heads(entry.maker) else "one-vs-rest"
     network = "resnet18" if name == NETWORK_OF_IMAGES else name
     return f"milbench run --loss {loss} --task {task} --network {network}{table}"
+
+
+def _task_of_command(name: str, entry: Entry) -> str:
+    """Return a task that suits a network, one that needs no table of the user where there is one."""
+    for task in entry.tasks:
+        if not _needs_table(task):
+            return task
+    if entry.tasks:
+        return entry.tasks[0]
+    # Networks with a formula see whole bags, and suit every task.
+    if name in FORMULAS:
+        return "extended-digits"
+    return "image-bags"
 
 
 def _needs_table(task: str) -> bool:

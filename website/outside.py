@@ -28,9 +28,10 @@ def lead_to_the_site(markdown: str, page: str) -> str:
     source = sources.get(page, f"docs/{page}")
 
     def replaced(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[2]))
+        before, linked_file, after = link.groups()
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), linked_file))
         there = posixpath.relpath(place(target), posixpath.dirname(page) or ".")
-        return f"{link[1]}{there}{link[3]}"
+        return f"{before}{there}{after}"
 
     return LINK.sub(replaced, markdown)
 

@@ -33,16 +33,14 @@ def files() -> dict[str, str]:
     Raises:
         ValueError: a public name is on no page, or on several.
     """
-    # The version needs no page.
+    # The version has no page.
     named = ["__version__"]
     for names in GROUPS.values():
         named += names
     # Lists, not sets: a name on two pages is a mistake too.
     if sorted(named) != sorted(milbench.__all__):
-        difference = set(named) ^ set(milbench.__all__)
-        raise ValueError(
-            f"website.python_names.GROUPS and milbench.__all__ differ: {difference or 'a name is on two pages'}"
-        )
+        difference = set(named) ^ set(milbench.__all__) or "a name is on two pages"
+        raise ValueError(f"website.python_names.GROUPS and milbench.__all__ differ: {difference}")
     pages = {title: _page(title, "milbench", names) for title, names in GROUPS.items()}
     for title, module in MODULES.items():
         pages[title] = _page(title, module.__name__, module.__all__)

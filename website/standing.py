@@ -55,10 +55,20 @@ def table(names: list[str]) -> str:
     return Table("", shown).markdown()
 
 
+def _means() -> pd.DataFrame:
+    """Return the mean set error of every variant (rows) on every task, NaN where there is none."""
+
+    def text_of_mean(text: str) -> str:
+        # It stands before its spread, as in "8.0 ± 1.6".
+        return text.split(maxsplit=1)[0]
+
+    means: pd.DataFrame = places().map(text_of_mean).apply(pd.to_numeric, errors="coerce")
+    return means
+
+
 def picture(loss: str) -> bytes:
     """Return a PNG: a line a task with the mean set errors of all losses, those of this one in colour."""
-    # The mean stands before its spread; where there is none, NaN is not drawn.
-    means = places().map(lambda text: text.split()[0]).apply(pd.to_numeric, errors="coerce")
+    means = _means()
     rows = range(means.shape[1])
     # A little more than 100 %, so that marks at the ends are whole.
     highest = 102

@@ -67,5 +67,6 @@ def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
         folder = place.cell(cell.id)
         # Costs differ from run to run.
         rows = [row for row in folder.history() if not row[1].startswith("cost/")]
-        found[cell.id] = rows, hashlib.sha256(folder.weights.read_bytes()).hexdigest()
+        digest = hashlib.sha256(folder.weights.read_bytes()).hexdigest()
+        found[cell.id] = (rows, digest)
     return found

@@ -11,15 +11,15 @@ from milbench.contracts.registry import tasks
 from milbench.evaluation.reading.reader import Reader
 from milbench.experiment.cell import Cell
 from milbench.networks.known_networks import make_network
-from milbench.store import gallery as galleries
 from milbench.store.folders import Root
 from milbench.store.gallery import Gallery
+from milbench.store.gallery import write as write_gallery
 from tests._helpers.cells import make_cell
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
-"""Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
+"""Digit -> slope and offset of its logit, which is slope * grey + offset: 0 is background, 0.5 a seven, 1 a three."""
 COLOURS = {1: 0, 2: 1, 9: 2}
-"""House numbers: red is a one, green a two and blue a nine."""
+"""Digit -> colour channel of house numbers: red is a one, green a two and blue a nine."""
 NETWORKS = {
     "extended-digits": "conv",
     "extended-mnist": "paper",
@@ -106,7 +106,7 @@ def publish(
     if memory is not None:
         folder.memory.write_text(json.dumps(memory))
     if gallery is not None:
-        galleries.write(folder.gallery, gallery)
+        write_gallery(folder.gallery, gallery)
     for epoch in range(1, one.recipe.epochs + 1):
         folder.append(epoch, metrics or {"train/loss": 0.5})
     if network is None:

@@ -14,7 +14,10 @@ from torch import Tensor
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.losses import random_logits
 
-C, K = 3, 4
+C = 3
+"""The number of classes."""
+K = 4
+"""The number of positions."""
 ALL_LABELS = every_label_set(C)
 
 

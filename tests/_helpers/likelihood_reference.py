@@ -34,7 +34,7 @@ def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
     table[0] = 1
     for column in probs.T:
         # The probability that the position shows class c, of the sets that have it.
-        shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
+        shows = [np.where((sets >> c) & 1, column[c], 0.0) for c in range(classes)]
         nothing_new = table * (column[-1] + sum(shows))
         something_new = sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
         table = nothing_new + something_new

@@ -1,6 +1,6 @@
 """Made-up results with the shape of real ones, from which the tests of the report render."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,24 +53,26 @@ def make_results(
         supervision: loss -> its supervision, where that is not the label set.
         info: further fields of the `TaskInfo` of every task.
         params: task -> further parameters.
-        plan: fields of the spec, and `notes` and `search` of the plan.
+        plan: `notes` and `search` of the plan; all others are fields of its spec.
     """
     losses = losses or LOSSES
     tasks = tasks or TWO
     statuses = statuses or {}
     supervision = supervision or {}
+    info = info or {}
+    params = params or {}
     cells = []
     rows = []
     folders = {}
     infos = {}
     for task_number, (task, primary) in enumerate(tasks.items()):
-        own_params = {"digits_per_bag": 2} | dict((params or {}).get(task, {}))
+        task_params = {"digits_per_bag": 2, **params.get(task, {})}
         for loss_number, (loss, error) in enumerate(losses.items()):
             for seed in range(seeds):
                 cell = make_cell(
                     loss,
                     task,
-                    task_params=own_params,
+                    task_params=task_params,
                     supervision=supervision.get(loss, "set"),
                     data=f"data {task_number}",
                     epochs=epochs,
@@ -78,27 +80,28 @@ def make_results(
                 )
                 cells.append(cell)
                 status, reason = statuses.get((loss, task, seed), ("done", ""))
-                numbers = (task_number, loss_number, seed)
-                rows += _rows(cell, status, reason, error, numbers)
+                rows += _rows(cell, status, reason, error, task_number, loss_number)
                 if status == "done" and folder is not None:
                     folders[cell.id] = folder / cell.id
                     _write_gallery(folders[cell.id], error, task_number)
-        infos[cells[-1].task.key] = TaskInfo(primary, **(info or {}))
-    of_plan = {name: plan.pop(name) for name in ("notes", "search") if name in plan}
-    of_spec = {"name": "demo", "losses": list(losses), "tasks": list(tasks)} | plan
-    made = Plan(
-        Spec(**of_spec),
+        infos[cells[-1].task.key] = TaskInfo(primary, **info)
+    notes = plan.pop("notes", [])
+    search = plan.pop("search", None)
+    spec_fields = {"name": "demo", "losses": list(losses), "tasks": list(tasks)} | plan
+    made_plan = Plan(
+        Spec(**spec_fields),
         cells,
         infos,
+        notes=notes,
+        search=search,
         command="milbench run demo",
         launched="2025-05-04 10:31 UTC",
-        **of_plan,
     )
-    return Results(made, _frame(rows), folders)
+    return Results(made_plan, _frame(rows), folders)
 
 
 def _rows(
-    cell: Cell, status: str, reason: str, level: float, numbers: tuple[int, int, int]
+    cell: Cell, status: str, reason: str, level: float, task_number: int, loss_number: int
 ) -> list[dict[str, Any]]:
     """Return the rows of a cell in the frame of results.
 
@@ -107,9 +110,10 @@ def _rows(
         status: its status.
         reason: why it has this status.
         level: the error of its loss.
-        numbers: those of its task, its loss and its seed.
+        task_number: the number of its task, from 0.
+        loss_number: the number of its loss, from 0.
     """
-    task_number, loss_number, seed = numbers
+    seed = cell.seed
     epochs = cell.recipe.epochs
     of_cell = {
         "task": cell.task.name,
@@ -127,16 +131,14 @@ def _rows(
         "draw": None,
     }
     # All losses have a part of the error in common, since a seed may have hard bags.
-    of_seed = np.random.default_rng([task_number, seed])
-    own = np.random.default_rng([task_number, loss_number, seed])
-    error = level * np.exp(0.15 * of_seed.normal() + 0.1 * own.normal())
-    # A cell that failed or is running has got half way.
-    last = {"done": epochs, "missing": 0}.get(status, epochs // 2)
+    rng_of_seed = np.random.default_rng([task_number, seed])
+    rng = np.random.default_rng([task_number, loss_number, seed])
+    error = level * np.exp(0.15 * rng_of_seed.normal() + 0.1 * rng.normal())
     values = []
-    for epoch in range(1, last + 1):
-        values += _metrics(epoch, epochs, error, own)
+    for epoch in range(1, _last_epoch(status, epochs) + 1):
+        values += _metrics(epoch, epochs, error, rng)
     if status == "done":
-        for name, cost in _costs(loss_number, own).items():
+        for name, cost in _costs(loss_number, rng).items():
             values.append((epochs, f"cost/{name}", cost))
     if not values:
         return [of_cell | {"epoch": None, "metric": "", "value": np.nan}]
@@ -146,14 +148,24 @@ def _rows(
     ]
 
 
+def _last_epoch(status: str, epochs: int) -> int:
+    """Return the last epoch that a cell has values of, 0 where it has not begun."""
+    if status == "done":
+        return epochs
+    if status == "missing":
+        return 0
+    # A cell that failed or is running has got half way.
+    return epochs // 2
+
+
 def _write_gallery(folder: Path, error: float, task_number: int) -> None:
     """Write the gallery of a cell: sets for the second task, images for the others."""
     folder.mkdir(parents=True)
     path = folder / "gallery.npz"
     if task_number == 1:
-        sets(path, error=3 * error, seed=task_number)
+        write_sets(path, error=3 * error, seed=task_number)
     else:
-        images(path, error=3 * error, seed=task_number)
+        write_images(path, error=3 * error, seed=task_number)
 
 
 def galleries_of(results: Results) -> list[Path]:
@@ -161,10 +173,15 @@ def galleries_of(results: Results) -> list[Path]:
     return [folder / "gallery.npz" for folder in results.folders.values()]
 
 
-def constant(
+def results_by_epoch(
     values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any
 ) -> Results:
-    """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""
+    """Return results on one task, "t", with given set errors.
+
+    Args:
+        values: loss and seed -> the set error on (validation, test) bags after each epoch.
+        changes: other arguments of `make_results`.
+    """
     losses = {loss: 0.1 for loss, _ in values}
     seeds = 1 + max(seed for _, seed in values)
     made = make_results(None, losses, {"t": "set_error"}, seeds, epochs=1, **changes)
@@ -179,6 +196,58 @@ def constant(
                 row | {"epoch": epoch, "metric": "test/set_error", "value": test},
             ]
     return replace(made, frame=_frame(rows))
+
+
+def results_by_seed(errors: Mapping[str, Sequence[float]], **changes: Any) -> Results:
+    """Return results on one task, "t", with given set errors after the only epoch.
+
+    Args:
+        errors: loss -> the set error on test bags with each seed; on validation bags it is 0.5.
+        changes: other arguments of `make_results`.
+    """
+    values = {}
+    for loss, of_loss in errors.items():
+        for seed, error in enumerate(of_loss):
+            values[loss, seed] = [(0.5, error)]
+    return results_by_epoch(values, **changes)
+
+
+def with_test_metric(
+    results: Results, metric: str, values: Mapping[str, Sequence[float]]
+) -> Results:
+    """Return results of `results_by_seed` with a further metric on test bags: loss -> its value with each seed."""
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    of_rows = [
+        values[loss][seed] for loss, seed in zip(tested["loss"], tested["seed"], strict=True)
+    ]
+    return _with_rows(results, tested.assign(metric=f"test/{metric}", value=of_rows))
+
+
+def with_line(results: Results, metric: str, values: Sequence[float]) -> Results:
+    """Return results of `results_by_seed` with a line on test bags, a value for each seed, which all losses share."""
+    tested = results.frame[results.frame["metric"] == "test/set_error"]
+    of_rows = [values[seed] for seed in tested["seed"]]
+    return _with_rows(results, tested.assign(metric=f"test/{metric}", value=of_rows))
+
+
+def _with_rows(results: Results, rows: pd.DataFrame) -> Results:
+    return replace(results, frame=pd.concat([results.frame, rows], ignore_index=True))
+
+
+def with_cells(results: Results, changed: Callable[[Cell], Cell]) -> Results:
+    """Return results whose cells are changed; the plan, the frame and the folders name them by their new ids."""
+    new_ids = {}
+    cells = []
+    tasks = {}
+    for cell in results.plan.cells:
+        new = changed(cell)
+        new_ids[cell.id] = new.id
+        cells.append(new)
+        tasks[new.task.key] = results.plan.tasks[cell.task.key]
+    plan = replace(results.plan, cells=cells, tasks=tasks)
+    frame = results.frame.assign(cell=results.frame["cell"].map(new_ids))
+    folders = {new_ids[old]: folder for old, folder in results.folders.items()}
+    return replace(results, plan=plan, frame=frame, folders=folders)
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -212,11 +281,11 @@ def _costs(loss_number: int, rng: np.random.Generator) -> dict[str, float]:
     }
 
 
-def images(path: Path, error: float, seed: int = 0) -> None:
+def write_images(path: Path, error: float, seed: int = 0) -> None:
     """Write a gallery of two blobs on each canvas; a share `error` of them is named wrongly."""
     rng = np.random.default_rng(seed)
-    # Another generator, so that losses of any error see the same blobs.
-    luck = np.random.default_rng(int(error * 1e4))
+    # Mistakes have a generator of their own, so that losses of any error see the same blobs.
+    rng_of_mistakes = np.random.default_rng(int(error * 1e4))
     bags = 6
     digits = 10
     size = 24
@@ -230,20 +299,20 @@ def images(path: Path, error: float, seed: int = 0) -> None:
     classes = rng.integers(0, digits, (bags, 2))
     boxes = np.zeros((bags, 2, 4))
     centres = np.linspace(3, size - 4, positions)
-    for b in range(bags):
-        # One blob in the upper left, and one in the lower right.
-        corners = [(int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13)]
-        for m, (top, left) in enumerate(corners):
-            digit = int(classes[b, m])
-            instances[b, 0, top : top + blob, left : left + blob] = 0.5 + digit / 20
-            boxes[b, m] = (left, top, left + blob, top + blob)
-            labels[b, digit] = True
-            is_wrong = luck.random() < error
+    for bag in range(bags):
+        upper_left = (int(rng.integers(0, 4)), 2)
+        lower_right = (int(rng.integers(10, 16)), 13)
+        for number, (top, left) in enumerate([upper_left, lower_right]):
+            digit = int(classes[bag, number])
+            instances[bag, 0, top : top + blob, left : left + blob] = 0.5 + digit / 20
+            boxes[bag, number] = (left, top, left + blob, top + blob)
+            labels[bag, digit] = True
+            is_wrong = rng_of_mistakes.random() < error
             named = (digit + 1) % digits if is_wrong else digit
             rows_away = centres[:, None] - top - blob // 2
             columns_away = centres[None] - left - blob // 2
             distance = np.hypot(rows_away, columns_away)
-            logits[b, named] += 10 * np.exp(-((distance / 4) ** 2))
+            logits[bag, named] += 10 * np.exp(-((distance / 4) ** 2))
     odds = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs = odds / odds.sum(axis=1, keepdims=True)
     made = gallery.make(
@@ -262,27 +331,27 @@ def images(path: Path, error: float, seed: int = 0) -> None:
     gallery.write(path, made)
 
 
-def sets(path: Path, error: float, seed: int = 0) -> None:
+def write_sets(path: Path, error: float, seed: int = 0) -> None:
     """Write a gallery of points in the plane, in bags of different sizes; a share `error` is taken for background."""
     rng = np.random.default_rng(seed)
-    # Another generator, so that losses of any error see the same points.
-    luck = np.random.default_rng(int(error * 1e4))
+    # Mistakes have a generator of their own, so that losses of any error see the same points.
+    rng_of_mistakes = np.random.default_rng(int(error * 1e4))
     bags = 6
-    most = 20
+    most_points = 20
     classes = 5
     # The means of the classes are corners of a pentagon, that of the background is in its middle.
     angles = np.arange(classes) * 1.257
     corners = 4 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     means = np.concatenate([corners, np.zeros((1, 2))])
-    sizes = rng.integers(8, most + 1, size=(bags, 1))
-    mask = np.arange(most) < sizes
+    sizes = rng.integers(8, most_points + 1, size=(bags, 1))
+    mask = np.arange(most_points) < sizes
     # A quarter of the points shows a class.
-    shows_class = mask & (rng.random((bags, most)) < 0.25)
-    truth = np.where(shows_class, rng.integers(0, classes, (bags, most)), classes)
-    points = rng.normal(size=(bags, most, 2)) * 0.8 + means[truth]
-    is_missed = luck.random((bags, most)) < error
+    shows_class = mask & (rng.random((bags, most_points)) < 0.25)
+    truth = np.where(shows_class, rng.integers(0, classes, (bags, most_points)), classes)
+    points = rng.normal(size=(bags, most_points, 2)) * 0.8 + means[truth]
+    is_missed = rng_of_mistakes.random((bags, most_points)) < error
     guess = np.where(is_missed, classes, truth)
-    probs = np.full((bags, classes + 1, most), 0.02)
+    probs = np.full((bags, classes + 1, most_points), 0.02)
     np.put_along_axis(probs, guess[:, None], 0.9, axis=1)
     labels = (truth[..., None] == np.arange(classes)).any(axis=1)
     made = gallery.make(

@@ -48,9 +48,10 @@ def _with_seed_effects(rng: np.random.Generator, size: Size) -> Floats:
 
 
 def _collapsing(rng: np.random.Generator, size: Size, share: float) -> Floats:
-    """Return seeds in two groups, of which one with a share of the seeds is far worse; the mean is taken away."""
+    """Return errors of which a share is far larger, since these seeds collapse."""
     noise = 0.3 * rng.normal(size=size)
     collapses = rng.random(size) < share
+    # The mean over all seeds is 0.
     return noise + 4 * (collapses - share)
 
 
@@ -80,16 +81,29 @@ SCENES: dict[str, Callable[[np.random.Generator, Size], Floats]] = {
 """By name, errors of mean 0 on the scale of logits, (comparisons, losses, seeds)."""
 
 
-def draw(
-    scene: str, means: Floats, seeds: int, draws: int, erratic: int = 0, error: float = 0.1
-) -> Floats:
-    """Return the logits of losses in `draws` comparisons, (draws, losses, seeds).
+def most_by_chance(repetitions: int, promised: float = 0.05) -> float:
+    """Return the largest share of repetitions in which a method may fail that fails with the promised probability.
 
-    `means` (losses,) are by how many standard deviations between seeds each is worse than a loss of this `error`. The
-    last `erratic` ones are HOPELESS deviations worse instead, and vary ERRATIC times as much.
+    It is exceeded once in ten thousand counts.
+    """
+    return float(stats.binom.isf(1e-4, repetitions, promised)) / repetitions
+
+
+def sample_logits(
+    scene: str, means: Floats, seeds: int, comparisons: int, erratic: int = 0, error: float = 0.1
+) -> Floats:
+    """Return the logits of errors in simulated comparisons, (comparisons, losses, seeds).
+
+    Args:
+        scene: one of SCENES.
+        means: (losses,), by how many standard deviations between seeds each loss is worse than one with this error.
+        seeds: their number.
+        comparisons: their number.
+        erratic: so many of the last losses are HOPELESS deviations worse instead, and vary ERRATIC times as much.
+        error: that of a loss whose mean is 0.
     """
     rng = np.random.default_rng([list(SCENES).index(scene), len(means), seeds, erratic])
-    errors = SCENES[scene](rng, (draws, len(means), seeds))
+    errors = SCENES[scene](rng, (comparisons, len(means), seeds))
     means = means.copy()
     if erratic:
         errors[:, -erratic:] *= ERRATIC
@@ -97,51 +111,61 @@ def draw(
     return np.asarray(special.logit(error) + SPREAD * (means[:, None] + errors))
 
 
-def left_out(scene: str, losses: int, seeds: int, draws: int, erratic: int = 0) -> float:
+def left_out(scene: str, losses: int, seeds: int, comparisons: int, erratic: int = 0) -> float:
     """Return how often the first loss, as good as any, is no contender."""
-    values = draw(scene, np.zeros(losses), seeds, draws, erratic)
+    values = sample_logits(scene, np.zeros(losses), seeds, comparisons, erratic)
     is_contender = many_contenders(values)[:, 0]
     return float((~is_contender).mean())
 
 
-def power(
-    worse: float, losses: int, seeds: int, draws: int, erratic: int = 0, alone: bool = False
-) -> float:
-    """Return how often the second loss, worse than the first, is no contender; `alone`: as all others but the first."""
+def power(worse: float, losses: int, seeds: int, comparisons: int) -> float:
+    """Return how often the second loss, so many deviations worse than all others, is no contender."""
     means = np.zeros(losses)
     means[1] = worse
-    if alone:
-        means[1:] = worse
-    values = draw("normal", means, seeds, draws, erratic)
+    return _second_left_out(means, seeds, comparisons)
+
+
+def power_of_one(
+    worse: float, losses: int, seeds: int, comparisons: int, erratic: int = 0
+) -> float:
+    """Return how often the second loss is no contender where the first one leads all by so many deviations."""
+    means = np.full(losses, worse)
+    means[0] = 0
+    return _second_left_out(means, seeds, comparisons, erratic)
+
+
+def _second_left_out(means: Floats, seeds: int, comparisons: int, erratic: int = 0) -> float:
+    values = sample_logits("normal", means, seeds, comparisons, erratic)
     is_contender = many_contenders(values)[:, 1]
     return float((~is_contender).mean())
 
 
-def missed(
+def bounds_missed(
     scene: str,
     far: float,
     losses: int,
     seeds: int,
-    draws: int,
+    comparisons: int,
     error: float = 0.1,
     erratic: int = 0,
 ) -> tuple[float, float]:
-    """Return how often a loss is worse than the best by more than its bound, of losses up to `far` deviations apart.
+    """Return in which share of comparisons a loss is worse than the best by more than its bound.
 
-    For errors whose logit is the mean logit, and for mean errors (of a thousand further seeds).
+    Losses are up to `far` deviations apart. The first share is of errors whose logit is the mean logit, the second one
+    of mean errors, over a thousand further seeds.
     """
     means = np.linspace(0, far, losses)
     deviations = np.concatenate([means[: losses - erratic], [HOPELESS] * erratic])
     typical = special.expit(special.logit(error) + SPREAD * deviations)
     missed_typical = 0
     missed_mean = 0
-    for logits in draw(scene, means, seeds + 1000, draws, erratic, error):
+    for logits in sample_logits(scene, means, seeds + 1000, comparisons, erratic, error):
         seen = special.expit(logits[:, :seeds])
         mean = special.expit(logits[:, seeds:]).mean(axis=1)
         bounds = contenders(seen).worse_by
         missed_typical += _is_beyond(typical, bounds)
         missed_mean += _is_beyond(mean, bounds)
-    return missed_typical / draws, missed_mean / draws
+    return missed_typical / comparisons, missed_mean / comparisons
 
 
 def _is_beyond(errors: Floats, bounds: Floats) -> bool:
@@ -151,30 +175,31 @@ def _is_beyond(errors: Floats, bounds: Floats) -> bool:
     return bool((worse_by > bounds + rounding).any())
 
 
-def separated(worse: float, losses: int, seeds: int, draws: int) -> tuple[float, float]:
+def separated(worse: float, losses: int, seeds: int, comparisons: int) -> tuple[float, float]:
     """Return how many seeds would separate two losses (median), and how often so many do.
 
-    A comparison with few seeds says how many; what it found is then the truth, all losses but one as bad as the worse.
+    A comparison with few seeds says how many. What it found is then taken for the truth: its variances, and by how much
+    the first loss is ahead of the second one, and now of all others.
     """
     rng = np.random.default_rng([losses, seeds])
     means = np.full(losses, worse)
     means[0] = 0
     numbers = []
-    found = []
-    for logits in draw("normal", means, seeds, draws):
-        first = contenders(special.expit(logits))
-        number = first.seeds_to_separate(0, 1)
-        ahead = first.pairs.difference[1, 0]
+    shares = []
+    for logits in sample_logits("normal", means, seeds, comparisons):
+        found = contenders(special.expit(logits))
+        number = found.seeds_to_separate(0, 1)
+        ahead = found.pairs.difference[1, 0]
         # Where it says nothing, or that the worse loss is ahead, there is nothing to try.
         if number is None or number > 100 or ahead <= 0:
             continue
-        spread = np.sqrt(first.pairs.variances.values)[:, None]
+        spread = np.sqrt(found.pairs.variances.values)[:, None]
         further = spread * rng.normal(size=(50, losses, number))
         further[:, 0] -= ahead
         is_contender = many_contenders(further)[:, 1]
         numbers.append(number)
-        found.append((~is_contender).mean())
-    return float(np.median(numbers)), float(np.mean(found))
+        shares.append((~is_contender).mean())
+    return float(np.median(numbers)), float(np.mean(shares))
 
 
 def left_out_by_items(
@@ -212,10 +237,10 @@ def _wrong_items(
     rng: np.random.Generator, error: float, losses: int, seeds: int, own_items: bool
 ) -> Floats:
     """Return which items are wrong, (losses, seeds, items)."""
-    sets = seeds if own_items else 1
-    common = rng.normal(size=(1, sets, ITEMS))
-    own = rng.normal(size=(losses, sets, ITEMS))
-    score = np.sqrt(0.5) * (common + own)
+    sets_of_items = seeds if own_items else 1
+    hard_for_all = rng.normal(size=(1, sets_of_items, ITEMS))
+    hard_for_one = rng.normal(size=(losses, sets_of_items, ITEMS))
+    score = np.sqrt(0.5) * (hard_for_all + hard_for_one)
     prob = stats.beta.ppf(special.ndtr(score), error, 1 - error)
     probit = special.ndtri(np.clip(prob, 1e-9, 1 - 1e-9))
     # The mean of ndtr((probit - x) / sqrt(1 - v)) over normal x of variance v is ndtr(probit).
@@ -243,16 +268,18 @@ def many_contenders(values: Floats) -> NDArray[np.bool_]:
     tenths, which = np.unique(np.floor(10 * usual_freedom) / 10, return_inverse=True)
     levels = [stats.t.sf(dunnett(losses - 1, float(tenth)), tenth) for tenth in tenths]
     level = np.array(levels)[which]
-    result = np.ones(means.shape, bool)
-    for i in range(losses):
-        own_variance = variances[:, [i]]
-        own_freedom = freedom[:, [i]]
+    is_contender = np.ones(means.shape, bool)
+    for loss in range(losses):
+        # One loss against each, itself included: from that it does not differ.
+        own_variance = variances[:, [loss]]
+        own_freedom = freedom[:, [loss]]
         both = own_variance + variances
         shared_freedom = both / (own_variance / own_freedom + variances / freedom)
         quantile = -special.stdtrit(shared_freedom, level[:, None])
         width = quantile * np.sqrt(both / seeds)
-        result[:, i] = (means[:, [i]] - means <= width).all(axis=1)
-    return result
+        difference = means[:, [loss]] - means
+        is_contender[:, loss] = (difference <= width).all(axis=1)
+    return is_contender
 
 
 def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -262,38 +289,54 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     `milbench.report.statistics.variances`.
     """
     _, losses, seeds = values.shape
-    d = seeds - 1
-    # What is left without the means of losses and the effects of seeds.
-    left = values - values.mean(axis=2, keepdims=True)
-    left = left - np.median(left, axis=1, keepdims=True)
-    own = left.var(axis=2, ddof=1) * losses / (losses - 1)
+    own_freedom = seeds - 1
+    own = _own_variances(values)
     if losses == 2:
-        return own, np.full(own.shape, float(d)), np.full(len(own), float(d))
+        own_of_each = np.full(own.shape, float(own_freedom))
+        return own, own_of_each, np.full(len(own), float(own_freedom))
     # The middle one of three losses takes the seed effects along, and is left with a variance of 0.
     positive = np.where(own > 0, own, np.nan)
     own = np.maximum(own, 1e-5 * np.nanmedian(positive, axis=1, keepdims=True))
     # How far the logarithms of the variances spread, beyond what a sample of `seeds` values explains.
     logs = np.log(own)
-    place = np.median(logs, axis=1)
-    deviation = np.median(np.abs(logs - place[:, None]), axis=1) * losses / (losses - 1)
-    spread = special.polygamma(1, d / 2) * ((deviation / _typical_deviation(d)) ** 2 - 1)
+    middle = np.median(logs, axis=1)
+    deviation = np.median(np.abs(logs - middle[:, None]), axis=1) * losses / (losses - 1)
+    by_chance = special.polygamma(1, own_freedom / 2)
+    spread = by_chance * ((deviation / _typical_deviation(own_freedom)) ** 2 - 1)
     is_wide = spread >= 1e-3
-    # The degrees of freedom of the prior are twice where the trigamma function is the spread.
-    log_half = np.interp(-np.log(np.maximum(spread, 1e-3)), -np.log(_TRIGAMMA), np.log(_HALVES))
-    prior = 2 * np.exp(log_half)
+    prior_freedom = _freedom_of_prior(spread)
     # From the median of a variance to its expectation.
-    of_prior = np.where(is_wide, stats.chi2.median(prior) / prior, 1)
-    typical = np.exp(place) * d / stats.chi2.median(d) * of_prior
-    posterior = (prior[:, None] * typical[:, None] + d * own) / (prior[:, None] + d)
+    of_prior = np.where(is_wide, stats.chi2.median(prior_freedom) / prior_freedom, 1)
+    typical = np.exp(middle) * own_freedom / stats.chi2.median(own_freedom) * of_prior
+    # The mean of the typical and of a loss's own variance, weighted by their degrees of freedom.
+    weighted = prior_freedom[:, None] * typical[:, None] + own_freedom * own
+    posterior = weighted / (prior_freedom[:, None] + own_freedom)
     posterior = np.where(is_wide[:, None], posterior, typical[:, None])
-    most_added = (2 / 3 * (losses - 1) - 1) * d
-    added = np.minimum(np.where(is_wide, prior, np.inf), most_added)
-    freedom = d + np.minimum(1, typical[:, None] / own) * added[:, None]
+    most_added = (2 / 3 * (losses - 1) - 1) * own_freedom
+    added = np.minimum(np.where(is_wide, prior_freedom, np.inf), most_added)
+    freedom = own_freedom + np.minimum(1, typical[:, None] / own) * added[:, None]
     # A loss that varies more than others keeps its own variance.
-    return np.maximum(posterior, own), freedom, d + added
+    return np.maximum(posterior, own), freedom, own_freedom + added
 
 
-def _typical_deviation(d: int) -> float:
+def _own_variances(values: Floats) -> Floats:
+    """Return the variance of each loss between seeds, (comparisons, losses), without what a seed does to all losses."""
+    losses = values.shape[1]
+    without_means = values - values.mean(axis=2, keepdims=True)
+    without_seed_effects = without_means - np.median(without_means, axis=1, keepdims=True)
+    # The median takes a share of the variance along.
+    return np.asarray(without_seed_effects.var(axis=2, ddof=1) * losses / (losses - 1))
+
+
+def _freedom_of_prior(spread: Floats) -> Floats:
+    """Return twice where the trigamma function is the spread."""
+    log_spread = np.log(np.maximum(spread, 1e-3))
+    log_half = np.interp(-log_spread, -np.log(_TRIGAMMA), np.log(_HALVES))
+    return np.asarray(2 * np.exp(log_half))
+
+
+def _typical_deviation(freedom: int) -> float:
     """Return the median absolute deviation of the logarithm of a sample variance, from a fine grid of its quantiles."""
-    quantiles = np.log(stats.chi2.ppf((np.arange(100_000) + 0.5) / 100_000, d))
-    return float(np.median(np.abs(quantiles - math.log(stats.chi2.median(d)))))
+    levels = (np.arange(100_000) + 0.5) / 100_000
+    quantiles = np.log(stats.chi2.ppf(levels, freedom))
+    return float(np.median(np.abs(quantiles - math.log(stats.chi2.median(freedom)))))

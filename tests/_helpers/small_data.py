@@ -120,7 +120,7 @@ def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
             pixels = rng.integers(0, 2, 16 * 8)
             # Five bits are enough for 26 letters.
             number_of_letter = ord(letter) - ord("a")
-            pixels[:5] = [number_of_letter >> bit & 1 for bit in range(5)]
+            pixels[:5] = [(number_of_letter >> bit) & 1 for bit in range(5)]
             row = (own_id, letter, id_of_next_letter, number + 1, place, fold, *pixels)
             rows.append([str(value) for value in row])
     return rows

@@ -43,15 +43,21 @@ def draw_number(rng: np.random.Generator, downwards: bool) -> tuple[Image.Image,
     # No digit is wider or higher than the side of the font.
     length = margin * 2 + side * len(shown)
     breadth = margin * 2 + side
-    width, height = (breadth, length) if downwards else (length, breadth)
+    width, height = length, breadth
+    if downwards:
+        width, height = breadth, length
     dark = noise(width, height, seed=int(rng.integers(1000))) // 3
     picture = Image.fromarray(dark)
     pen = ImageDraw.Draw(picture)
     ink = tuple(rng.integers(180, 256, 3).tolist())
     digits = []
     for place, digit in enumerate(shown):
-        x = margin if downwards else margin + place * side
-        y = margin + place * side if downwards else margin
+        x = margin
+        y = margin
+        if downwards:
+            y += place * side
+        else:
+            x += place * side
         left, top, right, bottom = font.getbbox(str(digit))
         pen.text((x - left, y - top), str(digit), fill=ink, font=font)
         label = 10 if digit == 0 else digit

@@ -66,18 +66,24 @@ def small_cell(
     return make_plan(spec, Launch(Execution(data_dir=data_dir))).cells[0]
 
 
+NORMED = """import torch
+from milbench import InstanceMLP
+
+
+class Normed(InstanceMLP):
+    def __init__(self, inputs, num_classes, seed):
+        super().__init__(inputs, num_classes, seed, hidden=8)
+        self.norm = torch.nn.BatchNorm1d(5)
+
+    def forward(self, instances):
+        return super().forward(self.norm(instances))
+"""
+
+
 def normed_network(folder: Path) -> str:
     """Write a network for bags of five instances that normalises over batches; return its file."""
     normed = folder / "normed.py"
-    normed.write_text(
-        "import torch\nfrom milbench import InstanceMLP\n\n\n"
-        "class Normed(InstanceMLP):\n"
-        "    def __init__(self, inputs, num_classes, seed):\n"
-        "        super().__init__(inputs, num_classes, seed, hidden=8)\n"
-        "        self.norm = torch.nn.BatchNorm1d(5)\n\n"
-        "    def forward(self, instances):\n"
-        "        return super().forward(self.norm(instances))\n"
-    )
+    normed.write_text(NORMED)
     return str(normed)
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from milbench.comparison import Comparison
 from milbench.contracts.metric_info import describe
 from milbench.errors import UsageError
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 
 def comparison(**fields: object) -> Comparison:
@@ -78,7 +78,7 @@ def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
 def with_a_draw() -> Comparison:
     """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
     curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
-    results = constant(curves, selection="validation")
+    results = results_by_epoch(curves, selection="validation")
     # Seed 1 is draw 0; where there is no draw, its number is missing.
     draw = results.frame["seed"].map({1: 0})
     return Comparison(replace(results, frame=results.frame.assign(draw=draw)), Path("reports"))

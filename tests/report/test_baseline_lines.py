@@ -1,9 +1,7 @@
 """What a report says of the baseline "pooled features, extra trees", which is no loss."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from milbench.comparison import Comparison
@@ -11,22 +9,16 @@ from milbench.report.render import sentence
 from milbench.report.study import Study
 from milbench.report.tables import main_table
 from milbench.store.results import Results
-from tests._helpers.report_data import constant
+from tests._helpers.report_data import results_by_seed, with_line
 
 NAME = "pooled features, extra trees"
-LOSSES = {"a": [0.40, 0.42, 0.41], "b": [0.60, 0.61, 0.62]}
+WITHOUT_BASELINE = results_by_seed({"a": [0.40, 0.42, 0.41], "b": [0.60, 0.61, 0.62]})
+"""Two losses with three seeds."""
 
 
-def with_baseline(line: list[float]) -> Results:
-    """Return results of two losses with three seeds, and a baseline with a value for each."""
-    results = constant(
-        {(loss, k): [(0.5, v)] for loss, own in LOSSES.items() for k, v in enumerate(own)}
-    )
-    tested = results.frame[results.frame["metric"] == "test/set_error"]
-    extra = tested.assign(
-        metric="test/pooled_trees_set_error", value=[line[seed] for seed in tested["seed"]]
-    )
-    return replace(results, frame=pd.concat([results.frame, extra], ignore_index=True))
+def with_baseline(set_errors: list[float]) -> Results:
+    """Return the results with a baseline that has these errors, one for each seed."""
+    return with_line(WITHOUT_BASELINE, "pooled_trees_set_error", set_errors)
 
 
 def test_a_better_baseline_is_named_after_the_verdict() -> None:
@@ -40,10 +32,8 @@ def test_a_worse_baseline_is_not_in_the_verdict() -> None:
 
 
 def test_the_baseline_is_never_the_best_loss() -> None:
-    without = Study(replace(with_baseline([0.1] * 3), frame=constant({
-        (loss, k): [(0.5, v)] for loss, own in LOSSES.items() for k, v in enumerate(own)
-    }).frame))  # fmt: skip
-    study = Study(with_baseline([0.1] * 3))
+    without = Study(WITHOUT_BASELINE)
+    study = Study(with_baseline([0.1, 0.1, 0.1]))
     assert study.ranking() == without.ranking()
     assert study.may_be_best == without.may_be_best
 
@@ -61,7 +51,7 @@ def test_python_shows_the_baseline_last_and_no_contender(tmp_path: Path) -> None
     assert not table.loc[NAME, "contender"]
 
 
-def test_cells_of_before_have_no_baseline(tmp_path: Path) -> None:
-    results = constant({(loss, k): [(0.5, 0.4)] for loss in "ab" for k in range(3)})
-    assert NAME not in main_table(Study(results)).frame.index
-    assert NAME not in Comparison(results, tmp_path).table().index
+def test_results_without_a_baseline_have_no_row_of_it(tmp_path: Path) -> None:
+    """Cells that an earlier version trained have none."""
+    assert NAME not in main_table(Study(WITHOUT_BASELINE)).frame.index
+    assert NAME not in Comparison(WITHOUT_BASELINE, tmp_path).table().index

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from milbench.experiment.cell import Cell
 from milbench.report.combine import combine
 from milbench.report.study import Study
 from milbench.store.results import Results
-from tests._helpers.report_data import make_results
+from tests._helpers.report_data import make_results, with_cells
 
 TASK = "birds"
 
@@ -23,12 +24,9 @@ def comparison(name: str, **changes: Any) -> Results:
     return make_results(name=name, **fields | changes)
 
 
-def with_data(results: Results, data: str) -> Results:
-    """Return results whose tasks have other data."""
-    cells = [replace(cell, task=replace(cell.task, data=data)) for cell in results.plan.cells]
-    ids = {old.id: new.id for old, new in zip(results.plan.cells, cells, strict=True)}
-    frame = results.frame.assign(cell=results.frame["cell"].map(ids))
-    return replace(results, plan=replace(results.plan, cells=cells), frame=frame)
+def on_other_data(cell: Cell) -> Cell:
+    """Return a cell whose task has other data."""
+    return replace(cell, task=replace(cell.task, data="other data"))
 
 
 def tasks_of(*parts: Results) -> list[str]:
@@ -57,7 +55,7 @@ def test_a_task_with_other_parameters_is_named_after_its_comparison() -> None:
 
 
 def test_a_task_with_other_data_is_named_after_its_comparison() -> None:
-    newer = with_data(comparison("new"), "other data")
+    newer = with_cells(comparison("new"), on_other_data)
     assert tasks_of(comparison("old"), newer) == ["birds (old)", "birds (new)"]
 
 
@@ -92,14 +90,23 @@ def test_draws_of_a_search_are_left_out() -> None:
     assert variants_of(first, searched) == ["exact", "noisy-or"]
 
 
-def test_questions_are_those_of_the_first_comparison() -> None:
-    contrast = {"name": "c", "first": "exact", "second": "noisy-or"}
-    first = comparison("first", margin={"set_error": 0.01}, contrasts=[contrast])
-    plan = combine([first, comparison("second", margin={"set_error": 0.5})]).plan
-    assert plan.spec.margin == {"set_error": 0.01}
+def test_the_name_and_the_title_name_both_comparisons() -> None:
+    plan = combine([comparison("first"), comparison("second")]).plan
     assert plan.name == "first+second"
     assert plan.spec.title == "first beside second"
-    assert plan.spec.contrasts == [], "they name variants, which may have other names now"
+
+
+def test_the_margin_is_that_of_the_first_comparison() -> None:
+    first = comparison("first", margin={"set_error": 0.01})
+    second = comparison("second", margin={"set_error": 0.5})
+    assert combine([first, second]).plan.spec.margin == {"set_error": 0.01}
+
+
+def test_contrasts_are_left_out() -> None:
+    """They name variants, which may have other names now."""
+    contrast = {"name": "c", "first": "exact", "second": "noisy-or"}
+    first = comparison("first", contrasts=[contrast])
+    assert combine([first, comparison("second")]).plan.spec.contrasts == []
 
 
 def test_notes_say_which_comparison_they_are_of() -> None:

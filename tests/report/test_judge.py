@@ -32,16 +32,12 @@ from milbench.report.verdict import (
     TooFewSeeds,
 )
 from milbench.store.results import Results
-from tests._helpers.report_data import constant, make_results
-
-
-def seeds_of(values: Mapping[str, Sequence[float]]) -> Results:
-    """Return results of losses with a set error a seed on one task, t."""
-    of_cells = {}
-    for loss, own in values.items():
-        for seed, error in enumerate(own):
-            of_cells[loss, seed] = [(0.5, error)]
-    return constant(of_cells)
+from tests._helpers.report_data import (
+    make_results,
+    results_by_seed,
+    with_line,
+    with_test_metric,
+)
 
 
 def around(*levels: float, seeds: int = 5) -> Results:
@@ -50,22 +46,7 @@ def around(*levels: float, seeds: int = 5) -> Results:
     for number, level in enumerate(levels):
         noise = np.random.default_rng(number).normal(size=seeds)
         values["abcdefgh"[number]] = (level * (1 + 0.02 * noise)).tolist()
-    return seeds_of(values)
-
-
-def with_metric(results: Results, metric: str, values: Mapping[str, Sequence[float]]) -> Results:
-    """Return results with a further test metric, a value for each seed of each loss."""
-    tested = results.frame[results.frame["metric"] == "test/set_error"]
-    own = [values[loss][seed] for loss, seed in zip(tested["loss"], tested["seed"], strict=True)]
-    rows = tested.assign(metric=f"test/{metric}", value=own)
-    return replace(results, frame=pd.concat([results.frame, rows], ignore_index=True))
-
-
-def with_same(results: Results, metric: str, value: float) -> Results:
-    """Return results with a further test metric that is the same for all."""
-    tested = results.frame[results.frame["metric"] == "test/set_error"]
-    rows = tested.assign(metric=f"test/{metric}", value=value)
-    return replace(results, frame=pd.concat([results.frame, rows], ignore_index=True))
+    return results_by_seed(values)
 
 
 def test_half_of_the_losses_may_be_the_best_and_are_named() -> None:
@@ -91,34 +72,40 @@ def test_a_resolution_lies_between_what_was_and_was_not_told_apart() -> None:
     ("results", "expected"),
     [
         pytest.param(make_results(losses={"a": 0.1}, tasks={"t": "set_error"}), OneLoss, id="one"),
-        pytest.param(seeds_of({"a": [0.1], "b": [0.4]}), TooFewSeeds, id="one seed"),
-        pytest.param(seeds_of({"a": [math.nan], "b": [math.nan]}), NoResult, id="no value"),
+        pytest.param(results_by_seed({"a": [0.1], "b": [0.4]}), TooFewSeeds, id="one seed"),
+        pytest.param(results_by_seed({"a": [math.nan], "b": [math.nan]}), NoResult, id="no value"),
     ],
 )
 def test_what_needs_no_statistics(results: Results, expected: type) -> None:
     assert isinstance(judge(Study(results), "t").finding, expected)
 
 
-LINE = [0.6, 0.61, 0.6]
+NO_BETTER = [0.6, 0.61, 0.6]
+"""The set errors of a loss with three seeds, which do not beat a constant answer that errs on 60 %."""
 
 
 def unlearnt() -> Results:
-    """Return results of losses that are on the no-skill line by set error."""
-    return with_same(seeds_of({"a": LINE, "b": LINE[::-1]}), "no_skill_set_error", 0.6)
+    """Return results of losses that do not beat no skill by set error."""
+    results = results_by_seed({"a": NO_BETTER, "b": NO_BETTER})
+    return with_line(results, "no_skill_set_error", [0.6] * 3)
 
 
 def test_what_other_uses_show_stands_in_the_verdict_by_set_error() -> None:
-    ranked = with_metric(unlearnt(), "auroc", {"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]})
+    ranked = with_test_metric(unlearnt(), "auroc", {"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]})
     finding = judge(Study(ranked), "t").finding
     assert isinstance(finding, NothingLearnt)
     (learnt,) = finding.by_others
-    assert (learnt.metric, learnt.losses, learnt.of, learnt.leader.loss) == ("auroc", 1, 2, "a")
+    assert learnt.metric == "auroc"
+    assert learnt.losses == 1
+    assert learnt.of == 2
+    assert learnt.leader.loss == "a"
 
 
 def test_single_classes_are_learnt_where_label_errors_beat_the_constant_answer() -> None:
     errors = {"a": [0.10, 0.11, 0.10], "b": [0.20, 0.21, 0.19]}
-    results = with_metric(unlearnt(), "own_label_error", errors)
-    finding = judge(Study(with_same(results, "no_skill_label_error", 0.2)), "t").finding
+    results = with_test_metric(unlearnt(), "own_label_error", errors)
+    beside_no_skill = with_line(results, "no_skill_label_error", [0.2] * 3)
+    finding = judge(Study(beside_no_skill), "t").finding
     assert isinstance(finding, NothingLearnt)
     assert [learnt.metric for learnt in finding.by_others] == ["own_label_error"]
     assert finding.by_others[0].no_skill == pytest.approx(0.2)
@@ -126,7 +113,9 @@ def test_single_classes_are_learnt_where_label_errors_beat_the_constant_answer()
 
 def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
     values = {"a": [0.80, 0.82, 0.81], "b": [0.40, 0.45, 0.42]}
-    ranked = with_metric(with_metric(unlearnt(), "auroc", values), "average_precision", values)
+    ranked = with_test_metric(
+        with_test_metric(unlearnt(), "auroc", values), "average_precision", values
+    )
     study = Study(ranked)
     assert isinstance(judge(study, "t").finding, NothingLearnt)
     by_precision = judge(study, "t", "average_precision").finding
@@ -136,16 +125,13 @@ def test_a_use_without_a_line_is_judged_where_another_use_was_learnt() -> None:
 
 def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
     values = {"a": [0.599, 0.5985, 0.5992, 0.5989, 0.599], "b": [0.1, 0.65, 0.35, 0.75, 0.55]}
-    results = with_same(seeds_of(values), "no_skill_set_error", 0.6)
+    results = with_line(results_by_seed(values), "no_skill_set_error", [0.6] * 5)
     assert better_than_no_skill(Study(results), "t", "set_error", 0.95) == ["a"]
 
 
 def test_two_seeds_show_no_other_use() -> None:
-    ranked = with_metric(
-        with_same(seeds_of({"a": [0.6, 0.6]}), "no_skill_set_error", 0.6),
-        "auroc",
-        {"a": [0.8, 0.9]},
-    )
+    results = with_line(results_by_seed({"a": [0.6, 0.6]}), "no_skill_set_error", [0.6] * 2)
+    ranked = with_test_metric(results, "auroc", {"a": [0.8, 0.9]})
     finding = judge(Study(ranked), "t").finding
     assert isinstance(finding, NothingLearnt)
     assert finding.by_others == ()
@@ -154,7 +140,7 @@ def test_two_seeds_show_no_other_use() -> None:
 def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
     likelihoods = {"a": [0.3, 0.31, math.inf, math.inf], "b": [0.41] * 3 + [0.42], "c": [0.6] * 4}
     results = around(0.1, 0.1, 0.1, seeds=4)
-    finding = judge(Study(with_metric(results, "nll", likelihoods)), "t", "nll").finding
+    finding = judge(Study(with_test_metric(results, "nll", likelihoods)), "t", "nll").finding
     assert isinstance(finding, Best | NotToldApart)
     assert "a" not in finding.contenders + finding.worse
     assert finding.leader.loss == "b"
@@ -162,7 +148,7 @@ def test_a_loss_without_some_of_its_values_is_not_judged_by_them() -> None:
 
 def test_the_table_says_which_loss_lacks_values() -> None:
     values = {"a": [0.3, math.nan, 0.3], "b": [0.4] * 3, "c": [0.6] * 3}
-    measured = with_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)
+    measured = with_test_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)
     table = uses_table(Study(measured), "t")
     assert table is not None
     (likelihoods,) = [head for head in map(str, table.frame) if head.startswith("probabilities")]
@@ -171,7 +157,7 @@ def test_the_table_says_which_loss_lacks_values() -> None:
 
 def test_a_loss_without_probabilities_has_a_dash() -> None:
     values = {"a": [math.nan] * 3, "b": [0.4] * 3, "c": [0.6] * 3}
-    table = uses_table(Study(with_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)), "t")
+    table = uses_table(Study(with_test_metric(around(0.1, 0.1, 0.1, seeds=3), "nll", values)), "t")
     assert table is not None
     (likelihoods,) = [head for head in map(str, table.frame) if head.startswith("probabilities")]
     assert table.frame[likelihoods]["a"] == "—"
@@ -181,9 +167,8 @@ def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
     results = around(0.1, 0.2, 0.3)
     only_one = {"a": [0.1] * 5, "b": [math.nan] * 5, "c": [math.nan] * 5}
     all_three = {"a": [0.1] * 5, "b": [0.2] * 5, "c": [0.3] * 5}
-    measured = with_metric(
-        with_metric(results, "own_label_error", only_one), "label_error", all_three
-    )
+    measured = with_test_metric(results, "own_label_error", only_one)
+    measured = with_test_metric(measured, "label_error", all_three)
     (_, classes, *_) = USES
     assert Study(measured).metric_of_use("t", classes) == "label_error"
 
@@ -204,39 +189,44 @@ def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
 
 def test_an_auroc_that_chance_explains_is_no_learning() -> None:
     """With three seeds it lies above 0.5 by two standard errors."""
-    values = {"a": [0.50 + 0.02 * z for z in (0.2, 1.1, 2.0)]}
-    alone = with_metric(
-        with_same(seeds_of({"a": LINE}), "no_skill_set_error", 0.6), "auroc", values
-    )
-    assert learnt_by_others(Study(alone), "t") == {}
+    alone = with_line(results_by_seed({"a": NO_BETTER}), "no_skill_set_error", [0.6] * 3)
+    ranked = with_test_metric(alone, "auroc", {"a": [0.504, 0.522, 0.54]})
+    assert learnt_by_others(Study(ranked), "t") == {}
 
 
 def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
     apart = {"a": 0.01, "b": 0.4, "c": 0.5, "d": 0.6}
     results = make_results(losses=apart, tasks={f"t{k}": "set_error" for k in range(5)})
+    # On the last task all losses are alike but for noise; no error may fall below 0 by it.
     values = results.frame["value"].where(results.frame["task"] != "t4", 0.3)
     noise = 0.01 * np.random.default_rng(0).normal(size=len(values))
-    first, second = sentences(
-        Study(replace(results, frame=results.frame.assign(value=values + noise.clip(-0.009, 0.09))))
-    )
+    frame = results.frame.assign(value=values + noise.clip(-0.009, 0.09))
+    first, second = sentences(Study(replace(results, frame=frame)))
     assert "on 4 of 4 tasks" in first
     assert second.startswith("Most losses cannot be told apart on t4 (")
     assert "points). This task is left out of the count" in second
 
 
-def with_search(results: Results, tested: Mapping[str, Sequence[float]]) -> Results:
-    """Return results whose losses were searched, a test value for each draw; validation values fall with them."""
+def with_search(results: Results, errors: Mapping[str, Sequence[float]]) -> Results:
+    """Return results whose losses were searched: loss -> the set error of each draw, on validation and test bags."""
     first_row = results.frame.iloc[0].to_dict()
     draws = {}
     rows = []
-    for loss, values in tested.items():
-        for number, value in enumerate(values):
+    for loss, of_loss in errors.items():
+        for number, error in enumerate(of_loss):
             cell = f"{loss} {number}"
             draws[cell] = Draw(Arm("t", loss), number, {"recipe.lr": 0.1 * (1 + number)})
-            own = {"loss": loss, "cell": cell, "draw": number, "value": value, "status": "done"}
-            rows += [first_row | own | {"metric": f"{s}/set_error"} for s in ("validation", "test")]
+            row = first_row | {
+                "loss": loss,
+                "cell": cell,
+                "draw": number,
+                "value": error,
+                "status": "done",
+            }
+            rows.append(row | {"metric": "validation/set_error"})
+            rows.append(row | {"metric": "test/set_error"})
     compared = {cell.id: Label("t", cell.loss.name) for cell in results.plan.cells}
-    chosen = {f"t|{loss}|": int(np.argmin(values)) for loss, values in tested.items()}
+    chosen = {f"t|{loss}|": int(np.argmin(of_loss)) for loss, of_loss in errors.items()}
     search = SearchRecord("validation/set_error", draws, chosen, compared)
     frame = pd.concat([results.frame, pd.DataFrame(rows)], ignore_index=True)
     frame = frame.astype({"draw": "Int64", "epoch": "Int64"})
@@ -245,8 +235,8 @@ def with_search(results: Results, tested: Mapping[str, Sequence[float]]) -> Resu
 
 def test_a_search_whose_draws_differ_makes_losses_contend() -> None:
     losses = around(0.10, 0.15, 0.6)
-    spread = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.35]
-    study = Study(with_search(losses, {"a": spread, "b": spread, "c": spread}))
+    errors_of_draws = [0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.35]
+    study = Study(with_search(losses, dict.fromkeys("abc", errors_of_draws)))
     given = study.contenders("t", settings_are_given=True)["set"]
     assert given.contender.tolist() == [True, False, False]
     assert study.worse_with_given_settings("t") == ["b"]
@@ -262,7 +252,8 @@ def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
 
 def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
     losses = around(0.10, 0.15, 0.6)
-    study = Study(with_search(losses, {loss: [0.05, 0.1, 0.3, 0.7] for loss in "abc"}))
+    errors_of_draws = [0.05, 0.1, 0.3, 0.7]
+    study = Study(with_search(losses, dict.fromkeys("abc", errors_of_draws)))
     assert judge(study, "t").finding == judge(Study(losses), "t").finding
     (line,) = small_search_lines(study)
     assert line.startswith("Each loss had four settings to choose from.")
@@ -273,7 +264,7 @@ def results_on_bags(
 ) -> Results:
     """Return results of losses that are wrong on these of 200 test bags with each of three seeds."""
     values = {loss: [len(bags) / 200] * 3 for loss, bags in wrong.items()}
-    results = seeds_of(values)
+    results = results_by_seed(values)
     folders = {}
     for row in rows_of(results.frame.drop_duplicates("cell")):
         own = folder / row.cell

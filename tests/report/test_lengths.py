@@ -19,7 +19,7 @@ from milbench.report.lengths import (
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
 from milbench.store.results import Results
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 TASK = "extended-digits"
 
@@ -43,7 +43,7 @@ STEPS_AN_EPOCH = 100
 
 
 def at_lengths(errors: Mapping[int, Mapping[str, float]], seeds: int = 3) -> Results:
-    """Return results of losses after several numbers of epochs, whose numbers of steps are not known."""
+    """Return results of losses after several numbers of epochs; nothing says how many steps these are."""
     parts = []
     for epochs, of_losses in errors.items():
         made = make_results(losses=of_losses, tasks=ONE, epochs=epochs, seeds=seeds)
@@ -56,11 +56,11 @@ def at_lengths(errors: Mapping[int, Mapping[str, float]], seeds: int = 3) -> Res
 def with_steps(results: Results) -> Results:
     """Return results with the number of steps of each training, STEPS_AN_EPOCH each epoch."""
     frame = results.frame
-    a_row_a_cell = frame[frame["metric"] == "cost/step_seconds"]
-    steps = a_row_a_cell.assign(
-        metric="cost/steps", value=STEPS_AN_EPOCH * a_row_a_cell["epoch"].astype(float)
-    )
-    return replace(results, frame=pd.concat([frame, steps], ignore_index=True))
+    # Every cell has one row of this metric, at its last epoch.
+    last_rows = frame[frame["metric"] == "cost/step_seconds"]
+    steps = STEPS_AN_EPOCH * last_rows["epoch"].astype(float)
+    rows = last_rows.assign(metric="cost/steps", value=steps)
+    return replace(results, frame=pd.concat([frame, rows], ignore_index=True))
 
 
 def only_lengths(results: Results) -> Lengths:
@@ -78,17 +78,19 @@ def mean_after(results: Results, epochs: int, loss: str) -> float:
     return float(frame[frame["epoch"] == epochs]["value"].mean())
 
 
+def renamed(lengths: Lengths, task: str) -> Lengths:
+    """Return lengths with another name of their task."""
+    studies = {}
+    for length, study in lengths.studies.items():
+        frame = study.results.frame.assign(task=task)
+        studies[length] = Study(replace(study.results, frame=frame))
+    return replace(lengths, task=task, studies=studies)
+
+
 def on_tasks(results: Results, names: list[str]) -> list[Lengths]:
-    """Return the lengths of results on one task as those of several tasks that are alike."""
+    """Return the lengths of results on one task once for each name, as if several tasks had come out alike."""
     lengths = only_lengths(results)
-    found = []
-    for name in names:
-        studies = {}
-        for length, study in lengths.studies.items():
-            frame = study.results.frame.assign(task=name)
-            studies[length] = Study(replace(study.results, frame=frame))
-        found.append(replace(lengths, task=name, studies=studies))
-    return found
+    return [renamed(lengths, name) for name in names]
 
 
 def test_lengths_are_in_steps_where_these_are_known() -> None:
@@ -130,7 +132,7 @@ def test_the_table_has_the_means_of_each_length() -> None:
     results = at_lengths(A_IS_OVERTAKEN)
     table = lengths_table(only_lengths(results)).frame
     after_the_longest = str(table.loc["b"].iloc[1])
-    mean = float(after_the_longest.split(" ±", maxsplit=1)[0])
+    mean = float(after_the_longest.partition(" ±")[0])
     assert mean == pytest.approx(100 * mean_after(results, 8, "b"), abs=0.06)
 
 
@@ -191,7 +193,7 @@ def steady(loss: str, *errors: float) -> dict[tuple[str, int], list[tuple[float,
 
 
 def test_one_length_says_how_much_two_losses_still_changed() -> None:
-    results = constant(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
+    results = results_by_epoch(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
     (line,) = last_changes(Study(results))
     assert line == (
         "On t the set error changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2, "
@@ -200,7 +202,7 @@ def test_one_length_says_how_much_two_losses_still_changed() -> None:
 
 
 def test_one_length_says_how_much_the_best_and_others_changed() -> None:
-    results = constant(
+    results = results_by_epoch(
         steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5) | steady("c", 0.4, 0.4, 0.2),
     )
     (line,) = last_changes(Study(results))
@@ -211,22 +213,18 @@ def test_one_length_says_how_much_the_best_and_others_changed() -> None:
 
 
 def test_a_loss_without_others_changed_alone() -> None:
-    (line,) = last_changes(Study(constant(steady("a", 0.4, 0.3))))
+    (line,) = last_changes(Study(results_by_epoch(steady("a", 0.4, 0.3))))
     assert line == (
         "On t the set error changed by −10.00 points with a from epoch 1 to 2, the last two evaluations."
     )
 
 
 def test_one_evaluation_does_not_show_whether_training_was_long_enough() -> None:
-    (line,) = last_changes(Study(constant(steady("a", 0.4))))
+    (line,) = last_changes(Study(results_by_epoch(steady("a", 0.4))))
     assert "evaluated once, at the end" in line
 
 
 def test_without_values_nothing_is_said_of_changes() -> None:
-    assert last_changes(Study(make_results(tasks=ONE, statuses=all_missing()))) == []
-
-
-def all_missing() -> dict[tuple[str, str, int], tuple[str, str]]:
-    """Return the statuses of the results of `make_results` on one task where no cell has begun."""
-    losses = ("exact", "max-pooling", "noisy-or", "one-vs-rest")
-    return {(loss, TASK, seed): ("missing", "") for loss in losses for seed in range(3)}
+    missing = {(loss, TASK, seed): ("missing", "") for loss in "ab" for seed in range(3)}
+    results = make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=missing)
+    assert last_changes(Study(results)) == []

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from milbench.contracts.published import Published
+from milbench.experiment.cell import Cell
 from milbench.report.figures.overview import overview_figure
 from milbench.report.literature import (
     Replication,
@@ -21,24 +22,29 @@ from milbench.report.marks import agreement
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.store.results import Results
-from tests._helpers.report_data import constant, make_results
+from tests._helpers.report_data import (
+    make_results,
+    results_by_epoch,
+    results_by_seed,
+    with_cells,
+)
 
 TASK = "t"
-"""The task of results by `constant`."""
+"""The task of results by `results_by_epoch`."""
 
-AT_FIRST = [0.0100, 0.0102, 0.0104, 0.0106, 0.0108]
-"""Test errors of five seeds after the first epoch, the best one."""
-AT_LAST = 0.02
+AFTER_FIRST_EPOCH = [0.0100, 0.0102, 0.0104, 0.0106, 0.0108]
+"""Test errors of five seeds after the first of two epochs, which is the best one."""
+AFTER_LAST_EPOCH = 0.02
 
 PUBLISHED = Published("set_error", 0.0104, "A paper", "exact")
 
 
 def results_beside(*published: Published) -> Results:
     """Return results of the loss exact with five seeds beside published values."""
-    values = {
-        ("exact", seed): [(0.5, error), (0.5, AT_LAST)] for seed, error in enumerate(AT_FIRST)
-    }
-    return constant(values, info={"published": [*published]})
+    values = {}
+    for seed, error in enumerate(AFTER_FIRST_EPOCH):
+        values["exact", seed] = [(0.5, error), (0.5, AFTER_LAST_EPOCH)]
+    return results_by_epoch(values, info={"published": [*published]})
 
 
 def replication(**changes: Any) -> Replication:
@@ -51,8 +57,8 @@ def replication(**changes: Any) -> Replication:
 @pytest.mark.parametrize(
     ("rule", "values"),
     [
-        pytest.param("test", AT_FIRST, id="the best on test bags"),
-        pytest.param("last", [AT_LAST] * 5, id="the last"),
+        pytest.param("test", AFTER_FIRST_EPOCH, id="the best on test bags"),
+        pytest.param("last", [AFTER_LAST_EPOCH] * 5, id="the last"),
     ],
 )
 def test_ours_is_taken_at_the_epoch_that_the_source_chose(rule: str, values: list[float]) -> None:
@@ -78,8 +84,8 @@ def test_a_published_value_has_a_verdict(changes: dict[str, Any], verdict: str) 
 
 
 def test_two_seeds_have_no_verdict() -> None:
-    values = {("exact", seed): [(0.5, 0.01)] for seed in range(2)}
-    results = constant(values, info={"published": [replace(PUBLISHED, margin=0.002)]})
+    published = replace(PUBLISHED, margin=0.002)
+    results = results_by_seed({"exact": [0.01, 0.01]}, info={"published": [published]})
     (found,) = replications(Study(results), TASK)
     assert found.verdict == "open"
     assert found.reasons[0] == "2 seeds, where 3 are needed"
@@ -91,21 +97,16 @@ def test_a_published_loss_stands_beside_each_variant_of_it() -> None:
     results = make_results(
         losses=losses, tasks={TASK: "set_error"}, info={"published": [published]}
     )
-    found = replications(Study(with_loss_names(results)), TASK)
+    found = replications(Study(with_cells(results, named_by_first_word)), TASK)
     assert [one.variant for one in found] == ["noisy-or head=softmax", "noisy-or head=sigmoid"]
 
 
-def with_loss_names(results: Results) -> Results:
-    """Return results whose losses are named by the first word of their labels, as those of a plan are."""
-    renamed = {}
-    for cell in results.plan.cells:
-        name = cell.loss.name.split(maxsplit=1)[0]
-        params = {"label": cell.loss.name}
-        renamed[cell.id] = replace(cell, loss=replace(cell.loss, name=name, params=params))
-    ids = {old: cell.id for old, cell in renamed.items()}
-    plan = replace(results.plan, cells=list(renamed.values()))
-    frame = results.frame.assign(cell=results.frame["cell"].map(ids))
-    return replace(results, plan=plan, frame=frame)
+def named_by_first_word(cell: Cell) -> Cell:
+    """Return a cell whose loss has the first word of its label for its name, as the losses of a plan have."""
+    label = cell.loss.name
+    name = label.split(maxsplit=1)[0]
+    # The label among the parameters keeps the cells of two labels apart.
+    return replace(cell, loss=replace(cell.loss, name=name, params={"label": label}))
 
 
 def test_a_published_label_stands_beside_that_variant_alone() -> None:
@@ -114,7 +115,7 @@ def test_a_published_label_stands_beside_that_variant_alone() -> None:
     results = make_results(
         losses=losses, tasks={TASK: "set_error"}, info={"published": [published]}
     )
-    (found,) = replications(Study(with_loss_names(results)), TASK)
+    (found,) = replications(Study(with_cells(results, named_by_first_word)), TASK)
     assert found.variant == "noisy-or head=sigmoid"
 
 
@@ -164,14 +165,13 @@ def test_without_published_values_there_is_no_table() -> None:
     assert literature_tables(Study(results_beside()), TASK) is None
 
 
-def of_protocol(**parameters: Any) -> Published:
-    """Return a published value with a protocol; "loss.rule" is written loss__rule."""
-    protocol = {name.replace("__", "."): value for name, value in parameters.items()}
-    return Published("nll", 0.1, "A", "a", protocol=protocol)
+def published_with(setting: str, value: Any) -> Published:
+    """Return a published value with one setting in its protocol."""
+    return Published("nll", 0.1, "A", "a", protocol={setting: value})
 
 
 def test_a_deviation_names_our_value_and_the_published_one() -> None:
-    found = deviations(of_protocol(network="paper"), [{"network": "small"}])
+    found = deviations(published_with("network", "paper"), [{"network": "small"}])
     assert found == ["network small (published: paper)"]
 
 
@@ -183,91 +183,101 @@ SEVERAL = pytest.mark.parametrize(
 
 @SEVERAL
 def test_one_of_several_published_values_is_enough(several: object) -> None:
-    published = of_protocol(loss__divide_by=several)
+    published = published_with("loss.divide_by", several)
     found = deviations(published, [{"loss.divide_by": "bag"}, {"loss.divide_by": "batch"}])
     assert found == []
 
 
 @SEVERAL
 def test_a_deviation_names_all_values_of_all_cells(several: object) -> None:
-    published = of_protocol(loss__divide_by=several)
+    published = published_with("loss.divide_by", several)
     found = deviations(published, [{"loss.divide_by": "none"}, {"loss.divide_by": "bag"}])
     assert found == ["divide_by none and bag (published: bag or batch)"]
 
 
 def test_a_parameter_that_no_cell_has_tells_nothing() -> None:
-    assert deviations(of_protocol(loss__rule="sum"), [{"loss.divide_by": "bag"}]) == []
+    published = published_with("loss.rule", "sum")
+    assert deviations(published, [{"loss.divide_by": "bag"}]) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "ours", "published", "said"),
+    ("setting", "ours", "published", "said"),
     [
-        pytest.param("recipe.steps_per_epoch", 10, None, "10 steps an epoch (published: all)"),
-        pytest.param("task.batch_bags", 8, 32, "8 bags a batch (published: 32)"),
-        pytest.param("loss.bias", False, True, "bias false (published: true)"),
-        pytest.param("recipe.clip", None, 1.0, "clip none (published: 1.0)"),
+        pytest.param(
+            "recipe.steps_per_epoch", 10, None, "10 steps an epoch (published: all)", id="steps"
+        ),
+        pytest.param("task.batch_bags", 8, 32, "8 bags a batch (published: 32)", id="bags"),
+        pytest.param("loss.bias", False, True, "bias false (published: true)", id="truth values"),
+        pytest.param("recipe.clip", None, 1.0, "clip none (published: 1.0)", id="nothing"),
     ],
 )
 def test_a_deviation_is_said_in_words(
-    name: str, ours: object, published: object, said: str
+    setting: str, ours: object, published: object, said: str
 ) -> None:
-    found = deviations(Published("nll", 0.1, "A", "a", protocol={name: published}), [{name: ours}])
-    assert found == [said]
+    assert deviations(published_with(setting, published), [{setting: ours}]) == [said]
 
 
-def runs(value: float, **fields: Any) -> Published:
+def published_mean(value: float, **fields: Any) -> Published:
     """Return the published mean of some runs."""
     return Published("nll", value, "A", "a", **fields)
 
 
-@pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]], ids=["four runs", "two runs"])
-def test_welch_from_a_summary_is_welch_on_the_values(other: list[float]) -> None:
-    values = [1.0, 2.0, 2.5]
-    mean = float(np.mean(other))
-    spread = float(np.std(other, ddof=1))
-    welch = stats.ttest_ind(values, other, equal_var=False).confidence_interval()
-    assert difference(values, runs(mean, spread=spread, runs=len(other))) == pytest.approx(
-        tuple(welch)
+@pytest.mark.parametrize(
+    "published_values", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]], ids=["four runs", "two runs"]
+)
+def test_welch_from_a_summary_is_welch_on_the_values(published_values: list[float]) -> None:
+    ours = [1.0, 2.0, 2.5]
+    summary = published_mean(
+        float(np.mean(published_values)),
+        spread=float(np.std(published_values, ddof=1)),
+        runs=len(published_values),
     )
+    welch = stats.ttest_ind(ours, published_values, equal_var=False).confidence_interval()
+    assert difference(ours, summary) == pytest.approx(tuple(welch))
 
 
 def test_the_interval_of_values_that_do_not_vary_is_a_point() -> None:
-    assert difference([0.25] * 3, runs(0.5, spread=0.0, runs=3)) == (-0.25, -0.25)
-    assert difference([2.0, 2.0], runs(2.5)) == (-0.5, -0.5)
+    assert difference([0.25] * 3, published_mean(0.5, spread=0.0, runs=3)) == (-0.25, -0.25)
+    assert difference([2.0, 2.0], published_mean(2.5)) == (-0.5, -0.5)
 
 
 def test_a_mean_of_countless_runs_is_a_known_one() -> None:
-    values = [3.0, 4.0, 6.0, 7.0]
-    low, high = stats.ttest_1samp(values, 4.5).confidence_interval()
-    found = difference(values, runs(4.5, runs=10**12))
+    ours = [3.0, 4.0, 6.0, 7.0]
+    low, high = stats.ttest_1samp(ours, 4.5).confidence_interval()
+    found = difference(ours, published_mean(4.5, runs=10**12))
     assert found == pytest.approx((low - 4.5, high - 4.5), abs=1e-5)
 
 
 TRIALS = 600
 
 
-def verdicts(gap: float, seeds: int, published_runs: int) -> dict[str, float]:
-    """Return how often each verdict is given to normal runs whose mean is `gap` above the published one."""
+MARGIN = 2.0
+"""In standard deviations between runs."""
+
+
+def share_that_agrees(gap: float, seeds: int, published_runs: int) -> float:
+    """Return how often normal runs agree with published ones whose mean is smaller by `gap`."""
     rng = np.random.default_rng(seeds)
-    found = []
+    agree = 0
     for _ in range(TRIALS):
         theirs = rng.normal(0, 1, published_runs)
         ours = rng.normal(gap, 1, seeds)
-        published = runs(float(theirs.mean()), runs=published_runs, values=tuple(theirs))
-        found.append(agreement(difference(ours, published), seeds, 2.0))
-    names, counts = np.unique(found, return_counts=True)
-    return dict(zip(names.tolist(), counts / TRIALS, strict=True))
+        published = published_mean(float(theirs.mean()), runs=published_runs, values=tuple(theirs))
+        if agreement(difference(ours, published), seeds, MARGIN) == "agrees":
+            agree += 1
+    return agree / TRIALS
 
 
 def test_runs_as_far_away_as_the_margin_rarely_agree() -> None:
     # The interval lies within the margin if it misses the truth on one side: in 2.5 % of the trials.
     expected = 0.025
-    error = (expected * (1 - expected) / TRIALS) ** 0.5
-    assert verdicts(2.0, 10, 6).get("agrees", 0) <= expected + 4 * error
+    standard_error = (expected * (1 - expected) / TRIALS) ** 0.5
+    share = share_that_agrees(MARGIN, seeds=10, published_runs=6)
+    assert share <= expected + 4 * standard_error
 
 
 def test_runs_that_do_not_differ_mostly_agree() -> None:
-    assert verdicts(0.0, 10, 10)["agrees"] > 0.9
+    assert share_that_agrees(0.0, seeds=10, published_runs=10) > 0.9
 
 
 EXACT = Published("set_error", 0.0037, "A", "exact", data="other data")
@@ -276,10 +286,8 @@ NOISY_OR = Published("set_error", 0.08, "A", "noisy-or", data="other data")
 
 def outcome(*published: Published) -> list[str]:
     """Return what a command prints of two losses, exact at 1 % and noisy-or at 3 %, beside published values."""
-    values: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for loss, error in (("exact", 0.01), ("noisy-or", 0.03)):
-        values |= {(loss, seed): [(0.5, error)] for seed in range(3)}
-    return outcome_lines(Study(constant(values, info={"published": [*published]})))
+    errors = {"exact": [0.01, 0.01, 0.01], "noisy-or": [0.03, 0.03, 0.03]}
+    return outcome_lines(Study(results_by_seed(errors, info={"published": [*published]})))
 
 
 def test_a_command_tells_what_came_out_beside_what_was_published() -> None:
@@ -296,7 +304,8 @@ def test_a_command_says_that_losses_have_the_published_order() -> None:
 
 
 def test_a_command_says_that_losses_have_another_order() -> None:
-    assert outcome(replace(EXACT, value=0.9), NOISY_OR)[-1].endswith("is another one.")
+    worse_than_noisy_or = replace(EXACT, value=0.9)
+    assert outcome(worse_than_noisy_or, NOISY_OR)[-1].endswith("is another one.")
 
 
 def test_one_loss_has_no_order() -> None:

@@ -25,11 +25,14 @@ from milbench.report.study import Study
 from tests._helpers.cells import make_cell
 from tests._helpers.report_data import ONE, make_results
 
-TEXT, LINES = 4.5, 3.0
-"""The least contrast of letters, and of lines and marks, by WCAG 2.2, 1.4.3 and 1.4.11."""
+LEAST_OF_LETTERS = 4.5
+"""The least contrast of letters, by WCAG 2.2, 1.4.3."""
+LEAST_OF_LINES = 3.0
+"""The least contrast of lines and marks, by WCAG 2.2, 1.4.11."""
 
 
 def cell(loss: str, network: str = "small", **params: str) -> Cell:
+    """Return a cell of a loss with parameters."""
     return make_cell(loss, "t", network, loss_params=params)
 
 
@@ -54,10 +57,12 @@ MOST_SHOWN_CELLS = {
     [
         ("#000000", "#ffffff", 21.0),
         ("#ffffff", "#ffffff", 1.0),
-        ("#777777", "#ffffff", 4.48),  # the grey that is just too light for text
+        # The grey that is just too light for letters.
+        ("#777777", "#ffffff", 4.48),
         ("#ff0000", "#ffffff", 4.00),
         ("#0000ff", "#ffffff", 8.59),
     ],
+    ids=["black", "white", "grey", "red", "blue"],
 )
 def test_contrast_is_that_of_known_pairs(first: str, second: str, expected: float) -> None:
     assert contrast(first, second) == pytest.approx(expected, abs=0.005)
@@ -66,31 +71,40 @@ def test_contrast_is_that_of_known_pairs(first: str, second: str, expected: floa
 @pytest.mark.parametrize("name", TONES)
 def test_letters_in_the_colour_of_a_loss_can_be_read(name: str) -> None:
     tone = TONES[name]
-    assert contrast(tone.light, CARD) >= TEXT
-    assert contrast(tone.light, PAPER) >= TEXT
-    assert contrast(tone.dark, DARK_CARD) >= TEXT
+    assert contrast(tone.light, CARD) >= LEAST_OF_LETTERS
+    assert contrast(tone.light, PAPER) >= LEAST_OF_LETTERS
+    assert contrast(tone.dark, DARK_CARD) >= LEAST_OF_LETTERS
 
 
 def test_a_good_cell_has_an_edge_that_can_be_seen() -> None:
-    assert contrast(GOOD_EDGE, CARD) >= LINES
+    assert contrast(GOOD_EDGE, CARD) >= LEAST_OF_LINES
 
 
 @pytest.mark.parametrize("tint", [GOOD_SOFT, BAD_SOFT, WARN_SOFT])
 def test_letters_on_a_tint_can_be_read(tint: str) -> None:
-    assert contrast(INK, tint) >= TEXT
+    assert contrast(INK, tint) >= LEAST_OF_LETTERS
+
+
+def test_the_cells_are_those_of_all_the_most_shown_losses() -> None:
+    assert len(MOST_SHOWN_CELLS) == len(MOST_SHOWN)
 
 
 def test_no_two_of_the_most_shown_losses_share_a_colour() -> None:
-    found = looks(MOST_SHOWN_CELLS)
-    assert len({look.colour for look in found.values()}) == len(MOST_SHOWN) == 12
-    assert len({look.marker for look in found.values()}) == 12
+    colours = [look.colour for look in looks(MOST_SHOWN_CELLS).values()]
+    assert len(set(colours)) == len(MOST_SHOWN)
+
+
+def test_no_two_of_the_most_shown_losses_share_a_marker() -> None:
+    markers = [look.marker for look in looks(MOST_SHOWN_CELLS).values()]
+    assert len(set(markers)) == len(MOST_SHOWN)
 
 
 def test_no_two_built_in_losses_look_alike() -> None:
     names = losses().names()
     cells = {name: cell(name) for name in names} | MOST_SHOWN_CELLS
     found = looks(cells)
-    del found["noisy-or"]  # the same as with its default head, sigmoid
+    # It is the same as with its default head, sigmoid.
+    del found["noisy-or"]
     for first, second in combinations(found.values(), 2):
         assert first != second
 
@@ -112,7 +126,7 @@ def test_a_loss_looks_the_same_in_any_comparison() -> None:
 def test_recipes_of_one_loss_share_its_colour() -> None:
     slow = replace(cell("exact"), recipe=Recipe(lr=0.001))
     found = looks({"exact (lr=0.01)": cell("exact"), "exact (lr=0.001)": slow})
-    (first, second) = found.values()
+    first, second = found.values()
     assert first.colour == second.colour == looks({"exact": cell("exact")})["exact"].colour
     assert first.marker != second.marker
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from milbench.experiment.cell import Cell
 from milbench.experiment.questions import Mark
 from milbench.report.marks import (
     VERDICTS,
@@ -22,9 +23,10 @@ from milbench.report.marks import (
 from milbench.report.statistics.differences import compare_pair, student_interval
 from milbench.report.study import Study
 from milbench.store.results import Results
-from tests._helpers.report_data import ONE, make_results
+from tests._helpers.report_data import ONE, make_results, with_cells
 
 TASK = "extended-digits"
+BOUND = 0.05
 
 
 @pytest.mark.parametrize(
@@ -41,63 +43,72 @@ def test_a_mark_is_passed_by_the_interval_of_the_mean(
     values: list[float], at_most: bool, verdict: str
 ) -> None:
     interval = student_interval(pd.Series(values))
-    assert passing(interval, 0.05, at_most=at_most, complete=True) == verdict
+    assert passing(interval, BOUND, at_most=at_most, complete=True) == verdict
 
 
 def test_an_interval_that_touches_the_bound_passes() -> None:
-    assert passing((0.01, 0.05), 0.05, at_most=True, complete=True) == "pass"
-    assert passing((0.05, 0.09), 0.05, at_most=False, complete=True) == "pass"
+    assert passing((0.01, BOUND), BOUND, at_most=True, complete=True) == "pass"
+    assert passing((BOUND, 0.09), BOUND, at_most=False, complete=True) == "pass"
 
 
 def test_a_mark_without_values_is_open() -> None:
     interval = student_interval(pd.Series(dtype=float))
-    assert passing(interval, 0.05, at_most=True, complete=False) == "open"
+    assert passing(interval, BOUND, at_most=True, complete=False) == "open"
 
 
 def test_nothing_passes_where_a_planned_seed_has_no_value() -> None:
     interval = student_interval(pd.Series([0.020, 0.021, 0.022]))
-    assert passing(interval, 0.05, at_most=True, complete=False) == "open"
+    assert passing(interval, BOUND, at_most=True, complete=False) == "open"
 
 
 def test_a_mark_fails_though_a_planned_seed_has_no_value() -> None:
     interval = student_interval(pd.Series([0.2, 0.21, 0.2]))
-    assert passing(interval, 0.05, at_most=True, complete=False) == "fail"
+    assert passing(interval, BOUND, at_most=True, complete=False) == "fail"
 
 
-EASY = Mark("easy", TASK, at_most={"instance_error": 0.05})
-SURE = Mark("sure", TASK, at_least={"auroc": 0.9})
+EASY = Mark("easy", TASK, at_most={"instance_error": BOUND})
+LEAST_AUROC = 0.9
+SURE = Mark("sure", TASK, at_least={"auroc": LEAST_AUROC})
 
 
-def marked(*marks: Mark) -> pd.DataFrame:
-    """Return the verdicts on four losses by some marks, by the name of the mark and the loss."""
+def judged_by(*marks: Mark) -> pd.DataFrame:
+    """Return the verdicts of some marks on four losses; the index has the name of the mark and the loss."""
     study = Study(make_results(tasks=ONE, info={"marks": [*marks]}))
     return marks_frame(study).set_index(["test", "variant"])
 
 
 def test_marks_are_a_row_for_each_test_and_loss() -> None:
-    frame = marked(EASY, SURE)
-    losses = ["exact", "max-pooling", "noisy-or", "one-vs-rest"]
-    assert list(frame.index) == [(test, loss) for test in ("easy", "sure") for loss in losses]
+    frame = judged_by(EASY, SURE)
+    assert list(frame.index) == [
+        ("easy", "exact"),
+        ("easy", "max-pooling"),
+        ("easy", "noisy-or"),
+        ("easy", "one-vs-rest"),
+        ("sure", "exact"),
+        ("sure", "max-pooling"),
+        ("sure", "noisy-or"),
+        ("sure", "one-vs-rest"),
+    ]
 
 
 def test_marks_are_passed_by_the_losses_within_their_bounds() -> None:
-    verdicts = marked(EASY, SURE)["verdict"]
+    verdicts = judged_by(EASY, SURE)["verdict"]
     assert verdicts["easy", "exact"] == "pass"
     assert verdicts["easy", "max-pooling"] == "fail"
     assert verdicts["sure", "exact"] == "pass"
 
 
 def test_the_distance_from_an_upper_bound_is_positive_above_it() -> None:
-    frame = marked(EASY)
+    frame = judged_by(EASY)
     distance = frame["distance"]["easy", "max-pooling"]
-    assert distance == pytest.approx(frame["mean"]["easy", "max-pooling"] - 0.05)
+    assert distance == pytest.approx(frame["mean"]["easy", "max-pooling"] - BOUND)
     assert distance > 0
 
 
 def test_the_distance_from_a_lower_bound_is_negative_above_it() -> None:
-    frame = marked(SURE)
+    frame = judged_by(SURE)
     distance = frame["distance"]["sure", "exact"]
-    assert distance == pytest.approx(0.9 - frame["mean"]["sure", "exact"])
+    assert distance == pytest.approx(LEAST_AUROC - frame["mean"]["sure", "exact"])
     assert distance < 0
 
 
@@ -113,35 +124,33 @@ def test_without_marks_nothing_is_judged() -> None:
     assert marks_frame(Study(make_results(tasks=ONE))).empty
 
 
-def crossed(**changes: Any) -> Results:
-    """Return results of two losses on four tasks: one task with two numbers of classes and two amounts of noise."""
-    params = {
-        f"classes={classes} noise={noise}": {"classes": classes, "noise": noise}
-        for classes in (3, 9)
-        for noise in (0.0, 0.5)
-    }
-    made = make_results(
-        losses=changes.pop("losses", {"good": 0.1, "bad": 0.3}),
-        tasks=dict.fromkeys(params, "set_error"),
+CROSSED: dict[str, dict[str, Any]] = {
+    "classes=3 noise=0.0": {"classes": 3, "noise": 0.0},
+    "classes=3 noise=0.5": {"classes": 3, "noise": 0.5},
+    "classes=9 noise=0.0": {"classes": 9, "noise": 0.0},
+    "classes=9 noise=0.5": {"classes": 9, "noise": 0.5},
+}
+"""One task with two numbers of classes and two amounts of noise: its labels, and its parameters."""
+
+
+def crossed(**losses: float) -> Results:
+    """Return results of losses (name -> error) on the tasks of CROSSED, with a margin of one point."""
+    results = make_results(
+        losses=losses,
+        tasks=dict.fromkeys(CROSSED, "set_error"),
         margin={"set_error": 0.01},
-        params=params,
-        **changes,
+        params=CROSSED,
     )
-    return as_one_task(made)
+    return with_cells(results, on_one_task)
 
 
-def as_one_task(results: Results) -> Results:
-    """Return results whose tasks are one task with other parameters."""
-    cells = [replace(cell, task=replace(cell.task, name="bags")) for cell in results.plan.cells]
-    new_ids = {old.id: new.id for old, new in zip(results.plan.cells, cells, strict=True)}
-    info = next(iter(results.plan.tasks.values()))
-    plan = replace(results.plan, cells=cells, tasks={cell.task.key: info for cell in cells})
-    frame = results.frame.assign(cell=results.frame["cell"].map(new_ids))
-    return Results(plan, frame, {})
+def on_one_task(cell: Cell) -> Cell:
+    """Return a cell on the task "bags" with the parameters that it has."""
+    return replace(cell, task=replace(cell.task, name="bags"))
 
 
 def test_tasks_that_cross_parameters_are_rows_and_columns() -> None:
-    frame = equivalence_frame(Study(crossed()))
+    frame = equivalence_frame(Study(crossed(good=0.1, bad=0.3)))
     places = list(zip(frame["row"], frame["column"], strict=True))
     assert places == [
         ("classes=3", "noise=0.0"),
@@ -152,14 +161,14 @@ def test_tasks_that_cross_parameters_are_rows_and_columns() -> None:
 
 
 def test_the_first_loss_is_judged_against_each_other_one() -> None:
-    frame = equivalence_frame(Study(crossed(losses={"good": 0.1, "bad": 0.3, "worst": 0.6})))
+    frame = equivalence_frame(Study(crossed(good=0.1, bad=0.3, worst=0.6)))
     assert set(frame["first"]) == {"good"}
     assert list(frame["other"].unique()) == ["bad", "worst"]
     assert set(frame["verdict"]) == {"better"}
 
 
 def test_a_difference_has_half_of_students_interval() -> None:
-    study = Study(crossed())
+    study = Study(crossed(good=0.1, bad=0.3))
     task = study.tasks[0]
     values = study.table(task)
     low, high = stats.ttest_rel(values.loc["good"], values.loc["bad"]).confidence_interval()
@@ -169,13 +178,13 @@ def test_a_difference_has_half_of_students_interval() -> None:
 
 
 def test_a_sentence_counts_the_verdicts_of_two_losses() -> None:
-    assert equivalence_sentences(Study(crossed())) == [
+    assert equivalence_sentences(Study(crossed(good=0.1, bad=0.3))) == [
         "Of 4 tasks good is better on 4 against bad (set error, margin 1 point)."
     ]
 
 
 def test_without_a_margin_no_loss_is_equivalent() -> None:
-    results = crossed()
+    results = crossed(good=0.1, bad=0.3)
     spec = results.plan.spec.model_copy(update={"margin": {}})
     study = Study(replace(results, plan=replace(results.plan, spec=spec)))
     assert equivalence_frame(study).empty
@@ -221,23 +230,27 @@ class TestAgreement:
         assert agreement(interval, seeds, None) != "agrees"
 
 
-PAIRS = 2000
+COMPARISONS = 2000
 """Simulated comparisons behind each share of verdicts."""
+SPREAD_OF_DIFFERENCE = 0.008
+"""The standard deviation between seeds of the difference of two losses."""
 
 
-def shares(truth: float, seeds: int) -> dict[str, float]:
+def shares_of_verdicts(truth: float, seeds: int) -> dict[str, float]:
     """Return how often each verdict falls on a loss whose true difference is `truth`, by a margin of 0.01.
 
     Seeds move both losses alike, and each of them a little by itself.
     """
     rng = np.random.default_rng(seeds)
+    # The variance of a difference is the sum of two.
+    spread_of_one = SPREAD_OF_DIFFERENCE / 2**0.5
     counts: Counter[str] = Counter()
-    for _ in range(PAIRS):
+    for _ in range(COMPARISONS):
         common = 0.05 * rng.normal(size=seeds)
-        values = common + 0.008 / 2**0.5 * rng.normal(size=(2, seeds))
+        values = common + spread_of_one * rng.normal(size=(2, seeds))
         values[0] += truth
         counts[equivalence(compare_pair(values, 0, 1), 0.01)] += 1
-    return {verdict: counts[verdict] / PAIRS for verdict in VERDICTS}
+    return {verdict: counts[verdict] / COMPARISONS for verdict in VERDICTS}
 
 
 SEEDS = pytest.mark.parametrize("seeds", [3, 8, 16])
@@ -246,12 +259,14 @@ SEEDS = pytest.mark.parametrize("seeds", [3, 8, 16])
 @SEEDS
 @pytest.mark.parametrize("truth", [0.01, -0.01])
 def test_losses_that_differ_by_the_margin_are_seldom_equivalent(seeds: int, truth: float) -> None:
-    assert shares(truth, seeds)["equivalent"] < 0.065
+    """Promised are 5 %; the standard error is half a point."""
+    assert shares_of_verdicts(truth, seeds)["equivalent"] < 0.065
 
 
 @SEEDS
 def test_equal_losses_are_seldom_told_apart(seeds: int) -> None:
-    found = shares(0.0, seeds)
+    """Promised are 5 %; the standard error is half a point."""
+    found = shares_of_verdicts(0.0, seeds)
     assert found["better"] + found["worse"] < 0.065
 
 
@@ -264,4 +279,4 @@ def test_equal_losses_are_seldom_told_apart(seeds: int) -> None:
     ],
 )
 def test_enough_seeds_settle_it(truth: float, verdict: str, power: float) -> None:
-    assert shares(truth, 12)[verdict] > power
+    assert shares_of_verdicts(truth, 12)[verdict] > power

@@ -24,19 +24,25 @@ pytestmark = [
 def opened(page: Path, **context: Any) -> Iterator[Any]:
     """Yield a page in a browser with options of `new_context`; fail where it logs an error or asks for another file."""
     complaints: list[str] = []
-    window = _browser().new_context(**{"viewport": {"width": 1200, "height": 900}} | context)
+
+    def note_logged_error(message: Any) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    def note_uncaught_error(error: Any) -> None:
+        complaints.append(str(error))
+
+    def note_foreign_request(request: Any) -> None:
+        if not request.url.startswith((page.as_uri(), "data:")):
+            complaints.append(request.url)
+
+    options = {"viewport": {"width": 1200, "height": 900}} | context
+    window = _browser().new_context(**options)
     try:
         tab = window.new_page()
-        tab.on(
-            "console",
-            lambda message: complaints.append(message.text) if message.type == "error" else None,
-        )
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
-        own = page.as_uri(), "data:"
-        tab.on(
-            "request",
-            lambda request: None if request.url.startswith(own) else complaints.append(request.url),
-        )
+        tab.on("console", note_logged_error)
+        tab.on("pageerror", note_uncaught_error)
+        tab.on("request", note_foreign_request)
         tab.goto(page.as_uri())
         yield tab
     finally:
@@ -54,13 +60,26 @@ def _browser() -> Any:
     return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
-OVERLAPS = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
-  const texts = [...svg.querySelectorAll("text")].filter((t) => t.textContent.trim())
-    .map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, r]) => r.width);
-  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
-    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
-    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3).map(([other]) => `${one} | ${other}`));
-})"""
+OVERLAPS = """() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("figure svg")) {
+    const labels = [];
+    for (const text of svg.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      if (text.textContent.trim() && box.width) labels.push([text.textContent, box]);
+    }
+    labels.forEach(([one, a], number) => {
+      for (const [other, b] of labels.slice(number + 1)) {
+        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        // The boxes of letters have a little air around them.
+        if (width > 2 && height > 3) found.push(`${one} | ${other}`);
+      }
+    });
+  }
+  return found;
+}"""
+"""Returns the texts of every two labels of a figure that lie on each other."""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +99,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def column(tab: Any, index: int) -> list[str]:
+    """Return the texts of a column of the table of all losses; the first column is 1."""
     rows = tab.locator("table:has(caption:text-is('All losses')) tbody tr")
     return list(rows.locator(f":nth-child({index})").all_inner_texts())
 
@@ -92,30 +112,46 @@ def test_everything_is_there_without_scripts(page: Path) -> None:
         assert tab.get_by_text("sometimes collapse").is_visible()
 
 
-def test_a_table_is_sorted_by_the_numbers_of_any_column(page: Path) -> None:
+def test_a_table_is_sorted_by_the_numbers_of_a_column(page: Path) -> None:
+    """The first click sorts upwards, and the second one downwards."""
     with opened(page) as tab:
         head = tab.locator("table:has(caption:text-is('All losses')) thead th:nth-child(2)")
-        for way in ("ascending", "descending"):
-            head.locator("button").click()
-            assert head.get_attribute("aria-sort") == way
-            values = [float(text.split("±")[0]) for text in column(tab, 2)]
-            assert values == sorted(values, reverse=way == "descending")
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "ascending"
+        values = means_of_errors(tab)
+        assert values == sorted(values)
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "descending"
+        assert means_of_errors(tab) == sorted(values, reverse=True)
+
+
+def means_of_errors(tab: Any) -> list[float]:
+    """Return the means in the second column, such as 0.52 of "0.52 ± 0.04"."""
+    return [float(text.split("±")[0]) for text in column(tab, 2)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_complain_of(page: Path, scheme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
+    open_all_details = "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
     with opened(page, color_scheme=scheme) as tab:
-        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-        found = Axe().run(tab).response["violations"]
-    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in found] == []
+        tab.evaluate(open_all_details)
+        violations = Axe().run(tab).response["violations"]
+    # If there are some, a failed test shows their rule and the element.
+    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in violations] == []
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_screen_and_no_label_lies_on_another(
-    page: Path, width: int
-) -> None:
+SCREENS = pytest.mark.parametrize("width", [390, 1280], ids=["telephone", "laptop"])
+
+
+@SCREENS
+def test_nothing_is_wider_than_the_screen(page: Path, width: int) -> None:
     with opened(page, viewport={"width": width, "height": 900}) as tab:
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@SCREENS
+def test_no_label_of_a_figure_lies_on_another(page: Path, width: int) -> None:
+    with opened(page, viewport={"width": width, "height": 900}) as tab:
         assert tab.evaluate(OVERLAPS) == []

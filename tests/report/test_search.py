@@ -19,16 +19,18 @@ from tests._helpers.cells import make_cell
 from tests._helpers.report_data import make_results
 
 RATES = [0.001, 0.003, 0.01, 0.03]
-STEEP, FLAT = [0.5, 0.4, 0.3, 0.1], [0.20, 0.21, 0.20, 0.21]
+STEEP = [0.5, 0.4, 0.3, 0.1]
+"""The errors of four draws, of which the last one is by far the best."""
+FLAT = [0.20, 0.21, 0.20, 0.21]
 
 
 def searched(errors: dict[str, list[float]], fresh: float, network: str = "") -> Results:
     """Return results with a draw for each error of a loss, with two seeds 2 points apart; the least was chosen."""
-    values = {
-        loss: [(error - 0.01, error + 0.01) for error in of_loss]
-        for loss, of_loss in errors.items()
-    }
-    chosen = {loss: of_loss.index(min(of_loss)) for loss, of_loss in errors.items()}
+    values = {}
+    chosen = {}
+    for loss, of_loss in errors.items():
+        values[loss] = [(error - 0.01, error + 0.01) for error in of_loss]
+        chosen[loss] = of_loss.index(min(of_loss))
     return results_of(values, chosen, fresh, network)
 
 
@@ -48,6 +50,7 @@ def results_of(
         for number, of_draw in enumerate(of_loss):
             settings: dict[str, float] = {"recipe.lr": RATES[number % 4]}
             if loss == "flat":
+                # A setting that no other loss has.
                 settings["loss.k"] = number
             draw = Draw(Arm("t", loss, network), number, settings, point=number % 4)
             for seed, value in enumerate(of_draw):
@@ -72,27 +75,37 @@ def results_of(
     return Results(plan, frame.astype({"draw": "Int64", "epoch": "Int64"}), {})
 
 
-def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
+def test_a_search_says_which_draw_was_chosen_and_which_are_as_good() -> None:
     steep, flat = searches(Study(searched({"steep": STEEP, "flat": FLAT}, fresh=0.25)))
     assert steep.chosen == 3
     assert steep.as_good == 0
     assert flat.as_good == 3
-    assert steep.deviation == pytest.approx(math.sqrt(2) * 0.01), "of two seeds, 2 points apart"
-    edge, own, luck, worse = search_lines([steep, flat])
-    assert own.startswith("The best k is the least or the largest that was drawn for flat on t (0)")
-    assert (
+    # Two seeds are 2 points apart.
+    assert steep.deviation == pytest.approx(math.sqrt(2) * 0.01)
+
+
+def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
+    steep, flat = searches(Study(searched({"steep": STEEP, "flat": FLAT}, fresh=0.25)))
+    edge_of_both, edge_of_one, luck, worse = search_lines([steep, flat])
+    rates = (
         "lr is the least or the largest that was drawn for steep on t (0.03) and flat on t (0.001)"
-        in edge
     )
+    assert rates in edge_of_both
+    own_setting = "The best k is the least or the largest that was drawn for flat on t (0)"
+    assert edge_of_one.startswith(own_setting)
     assert "less than their noise for flat on t:" in luck
     assert worse.endswith(f"steep on t ({100 * steep.fresh.mean():.2g} % after 10 %).")
 
 
 def test_a_choice_between_others_that_holds_is_not_doubted() -> None:
     # A comparison names no network where it has one; its search does where it was asked for.
-    arms = searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1, network="small")))
-    assert not search_lines(arms)
-    assert (arms[0].variant, len(arms[0].fresh)) == ("a", 3)
+    (arm,) = searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1, network="small")))
+    assert search_lines([arm]) == []
+    assert arm.variant == "a"
+    assert len(arm.fresh) == 3
+
+
+def test_without_a_search_there_is_no_table() -> None:
     assert search_table([]) is None
 
 

@@ -15,9 +15,10 @@ from milbench.contracts.supervision import Supervision
 from milbench.report.epochs import select_epochs
 from milbench.report.study import Study
 from milbench.report.values import failures
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_epoch, results_by_seed
 
 CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
+"""Loss and seed -> the errors on (validation, test) bags after each of two epochs."""
 
 
 def counted(wrong: int) -> Outcomes:
@@ -26,7 +27,7 @@ def counted(wrong: int) -> Outcomes:
 
 
 def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
-    results = constant(CURVES, selection="validation")
+    results = results_by_epoch(CURVES, selection="validation")
     assert Study(results).rule("t") == "validation"
     is_second_seed = results.frame["seed"] == 1
     is_validation = results.frame["metric"].str.startswith("validation")
@@ -36,9 +37,7 @@ def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
 
 def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
     values = [0.30, 0.35, 0.40]
-    of_a = {("a", seed): [(0.5, value)] for seed, value in enumerate(values)}
-    of_b = {("b", 0): [(0.5, math.nan)]}
-    found = Study(constant(of_a | of_b)).summary("t")
+    found = Study(results_by_seed({"a": values, "b": [math.nan]})).summary("t")
     expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert [found["low"]["a"], found["high"]["a"]] == pytest.approx(expected)
     assert found.loc["b", "seeds"] == 0
@@ -55,10 +54,8 @@ def test_larger_values_lead_where_the_metric_says_so() -> None:
 
 def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
     kinds: dict[str, Supervision] = {"one-vs-rest": "position", "max-pooling": "position"}
-    found = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")[
-        "contender"
-    ]
-    assert found.to_dict() == {
+    summary = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")
+    assert summary["contender"].to_dict() == {
         "exact": True,
         "noisy-or": True,
         "one-vs-rest": True,
@@ -67,7 +64,7 @@ def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
 
 
 def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_path: Path) -> None:
-    results = constant({("a", 0): [(0.5, 0.1)], ("b", 0): [(0.5, 0.9)]})
+    results = results_by_seed({"a": [0.1], "b": [0.9]})
     cell = results.frame.loc[results.frame["loss"] == "a", "cell"].iloc[0]
     save_outcomes(tmp_path / "outcomes.npz", {"set_error": counted(1)})
     found = Study(replace(results, folders={cell: tmp_path})).summary("t")
@@ -78,7 +75,7 @@ def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_
 
 
 def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -> None:
-    results = constant({(loss, seed): [(0.5, 0.1)] for loss in "ab" for seed in range(3)})
+    results = results_by_seed({"a": [0.1, 0.1, 0.1], "b": [0.1, 0.1, 0.1]})
     folders = {}
     for number, cell in enumerate(results.frame["cell"].unique()):
         folders[cell] = tmp_path / str(number)
@@ -176,12 +173,13 @@ def test_minus_infinity_is_passed_over_on_validation() -> None:
 
 
 def test_the_epoch_of_a_cell_does_not_depend_on_other_cells() -> None:
-    several = pd.concat([
-        history("falls", test_error=[0.5, 0.2, 0.3], validation_set_error=[0.4, 0.1, 0.2]),
-        history("flat", test_error=[0.9, 0.1, 0.8], validation_set_error=[0.3, 0.3, 0.3]),
-        history("unjudged", test_error=[0.1, 0.2], validation_set_error=[math.nan, math.nan]),
-        history("untested", validation_set_error=[0.1, 0.2]),
-    ]).sample(frac=1, random_state=0)  # fmt: skip
+    falls = history("falls", test_error=[0.5, 0.2, 0.3], validation_set_error=[0.4, 0.1, 0.2])
+    flat = history("flat", test_error=[0.9, 0.1, 0.8], validation_set_error=[0.3, 0.3, 0.3])
+    unknown = [math.nan, math.nan]
+    unjudged = history("unjudged", test_error=[0.1, 0.2], validation_set_error=unknown)
+    untested = history("untested", validation_set_error=[0.1, 0.2])
+    # Rows in any order.
+    several = pd.concat([falls, flat, unjudged, untested]).sample(frac=1, random_state=0)
     assert dict(select_epochs(several, "last", "error")) == {"falls": 3, "flat": 3, "unjudged": 2}
     assert dict(select_epochs(several, "validation", "error")) == {"falls": 2, "flat": 3}
     assert dict(select_epochs(several, "test", "error")) == {"falls": 2, "flat": 2, "unjudged": 1}

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from milbench.experiment.cell import Cell
 from milbench.report.formatting import slug
 from milbench.report.study import Study
 from milbench.report.supervision_worth import Series, equivalent_amount, series_of, worth_table
 from milbench.report.table import Table
 from milbench.store.results import Results
-from tests._helpers.report_data import make_results
+from tests._helpers.report_data import make_results, with_cells
 
 AMOUNTS = np.array([100, 200, 400, 800, 1600, 3200])
 
@@ -23,30 +24,31 @@ ERRORS_AT_ONE_BAG = {"weak": 40, "strong": 20}
 
 def on_one_task(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> Results:
     """Return results of tasks (name -> parameters) that are one task, "sounds", whose amount is its `bags`."""
+
+    def on_sounds(cell: Cell) -> Cell:
+        return replace(cell, task=replace(cell.task, name="sounds"))
+
     made = make_results(
         tasks=dict.fromkeys(tasks, "set_error"), info={"amount": "bags"}, params=tasks, **changes
     )
-    cells = [replace(cell, task=replace(cell.task, name="sounds")) for cell in made.plan.cells]
-    new_ids = {old.id: new.id for old, new in zip(made.plan.cells, cells, strict=True)}
-    info = next(iter(made.plan.tasks.values()))
-    plan = replace(made.plan, cells=cells, tasks={cell.task.key: info for cell in cells})
-    frame = made.frame.assign(cell=made.frame["cell"].map(new_ids))
-    return Results(plan, frame, {})
+    return with_cells(made, on_sounds)
 
 
 def halving_errors(**changes: Any) -> Results:
     """Return errors that halve with twice the bags, and are a little larger with each seed."""
-    bags = {f"sounds bags={bags}": bags for bags in (400, 100, 200)}
+    bags = {"sounds bags=400": 400, "sounds bags=100": 100, "sounds bags=200": 200}
+    arguments: dict[str, Any] = {"supervision": {"strong": "position"}} | changes
     made = on_one_task(
         {task: {"bags": count} for task, count in bags.items()},
         losses={"weak": 0.4, "strong": 0.2},
         epochs=1,
-        **{"supervision": {"strong": "position"}} | changes,
+        **arguments,
     )
     frame = made.frame
     at_one_bag = frame["loss"].map(ERRORS_AT_ONE_BAG)
-    luck = 1 + 0.01 * frame["seed"]
-    return replace(made, frame=frame.assign(value=at_one_bag / frame["task"].map(bags) * luck))
+    factor_of_seed = 1 + 0.01 * frame["seed"]
+    errors = at_one_bag / frame["task"].map(bags) * factor_of_seed
+    return replace(made, frame=frame.assign(value=errors))
 
 
 def only_series(study: Study) -> Series:

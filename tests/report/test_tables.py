@@ -13,7 +13,7 @@ from milbench.report.statistics.contenders import contenders
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.tables import cells_table, main_table, metrics_table
-from tests._helpers.report_data import ONE, constant, make_results
+from tests._helpers.report_data import ONE, make_results, results_by_seed
 
 TASK = "extended-digits"
 ERROR = METRICS["instance_error"]
@@ -22,49 +22,78 @@ ERROR = METRICS["instance_error"]
 @pytest.mark.parametrize(
     ("mean", "spread", "metric", "text"),
     [
-        (0.0052, 0.0004, ERROR, "0.52 ± 0.04"),
-        (0.08, 0.016, ERROR, "8.0 ± 1.6"),
-        (0.0052, math.nan, ERROR, "0.52"),
-        (0.5, 0.0, ERROR, "50.0 ± 0"),
-        (0.98765, 0.004, METRICS["auroc"], "0.988 ± 0.004"),
-        (-0.0012, 0.0008, ERROR, "−0.12 ± 0.08"),
-        (math.nan, math.nan, ERROR, "—"),
+        pytest.param(0.0052, 0.0004, ERROR, "0.52 ± 0.04", id="two decimals"),
+        pytest.param(0.08, 0.016, ERROR, "8.0 ± 1.6", id="one decimal"),
+        pytest.param(0.0052, math.nan, ERROR, "0.52", id="no spread"),
+        pytest.param(0.5, 0.0, ERROR, "50.0 ± 0", id="a spread of 0"),
+        pytest.param(0.98765, 0.004, METRICS["auroc"], "0.988 ± 0.004", id="no percentage"),
+        pytest.param(-0.0012, 0.0008, ERROR, "−0.12 ± 0.08", id="negative"),
+        pytest.param(math.nan, math.nan, ERROR, "—", id="unknown"),
     ],
 )
-def test_measured(mean: float, spread: float, metric: Metric, text: str) -> None:
+def test_a_mean_has_the_decimals_of_its_spread(
+    mean: float, spread: float, metric: Metric, text: str
+) -> None:
     assert measured(mean, spread, metric) == text
 
 
-def test_intervals() -> None:
+def test_an_interval_is_written_from_end_to_end() -> None:
     assert interval((0.0048, 0.0057), 0.0052, ERROR) == "0.48 to 0.57"
+
+
+def test_an_interval_of_a_difference_has_signs() -> None:
     assert interval((-0.0048, 0.0057), 0.0052, ERROR, signed=True) == "−0.5 to +0.6"
+
+
+def test_an_unknown_interval_is_a_dash() -> None:
     assert interval((math.nan, math.nan), 0.5, ERROR) == "—"
 
 
-def test_a_table_escapes_every_text_and_marks_its_rows() -> None:
-    frame = pd.DataFrame({"a <b>": ["x & y", "|_1_|"]}, index=pd.Index(["<i>", "50%"], name="loss"))
-    table = Table("T <1>", frame, marked=frozenset({1}))
-    assert "<b>" not in table.html()
-    assert "<i>" not in table.html()
-    assert '<th scope="col">loss</th>' in table.html()
-    assert '<tr class="marked"><th scope="row">50%</th><td>|_1_|</td></tr>' in table.html()
-    assert "| &lt;i&gt; | x &amp; y" in table.markdown()
-    assert r"\|\_1\_\|" in table.markdown()
-    assert r"50\% & |\_1\_|" in table.latex()
+WITH_MARKUP = Table(
+    "T <1>",
+    pd.DataFrame({"a <b>": ["x & y", "|_1_|"]}, index=pd.Index(["<i>", "50%"], name="loss")),
+    marked=frozenset({1}),
+)
+"""Texts that mean something in HTML, Markdown or LaTeX; the second row is marked."""
+
+
+def test_html_escapes_every_text() -> None:
+    page = WITH_MARKUP.html()
+    assert "<b>" not in page
+    assert "<i>" not in page
+
+
+def test_html_has_heads_of_columns_and_rows_and_marks_rows() -> None:
+    page = WITH_MARKUP.html()
+    assert '<th scope="col">loss</th>' in page
+    assert '<tr class="marked"><th scope="row">50%</th><td>|_1_|</td></tr>' in page
+
+
+def test_markdown_escapes_every_text() -> None:
+    text = WITH_MARKUP.markdown()
+    assert "| &lt;i&gt; | x &amp; y" in text
+    assert r"\|\_1\_\|" in text
+
+
+def test_latex_escapes_every_text() -> None:
+    assert r"50\% & |\_1\_|" in WITH_MARKUP.latex()
 
 
 def test_the_main_table_has_the_means_of_the_frame() -> None:
     results = make_results(tasks=ONE)
     frame = results.frame
-    own = frame[
-        (frame["loss"] == "one-vs-rest")
-        & (frame["metric"] == "test/instance_error")
-        & (frame["epoch"] == 4)
-    ]
-    shown = main_table(Study(results)).frame.loc["one-vs-rest"]
-    mean = float(shown["one-instance error (%) ↓"].split(" ± ")[0])
-    assert mean == pytest.approx(100 * own["value"].mean(), abs=0.06)
-    assert shown["step (ms)"] == "160", "the least time of a step"
+    frame = frame[frame["loss"] == "one-vs-rest"]
+    frame = frame[frame["metric"] == "test/instance_error"]
+    after_last_epoch = frame[frame["epoch"] == 4]
+    row = main_table(Study(results)).frame.loc["one-vs-rest"]
+    mean = float(row["one-instance error (%) ↓"].split(" ± ")[0])
+    assert mean == pytest.approx(100 * after_last_epoch["value"].mean(), abs=0.06)
+
+
+def test_the_main_table_has_the_least_time_of_a_step() -> None:
+    """`make_results` gives the fourth loss steps of at least four times 40 ms."""
+    row = main_table(Study(make_results(tasks=ONE))).frame.loc["one-vs-rest"]
+    assert row["step (ms)"] == "160"
 
 
 def test_the_verdict_is_the_first_column_of_the_main_table() -> None:
@@ -101,64 +130,98 @@ def test_a_head_is_spelt_in_brackets_in_every_table() -> None:
         assert "head=" not in table.markdown()
 
 
-def test_several_tasks_are_columns_and_seeds_that_lack_are_told() -> None:
-    statuses = {("exact", TASK, 1): ("failed", "no memory")}
-    frame = main_table(Study(make_results(statuses=statuses))).frame
-    assert [name.partition(":")[0] for name in frame.columns[:2]] == [TASK, "synthetic-bags"]
+ONE_SEED_FAILED = {("exact", TASK, 1): ("failed", "no memory")}
+
+
+def test_each_of_several_tasks_has_a_column() -> None:
+    columns = main_table(Study(make_results())).frame.columns
+    assert [name.partition(":")[0] for name in columns[:2]] == [TASK, "synthetic-bags"]
+
+
+def test_a_mean_over_fewer_seeds_than_planned_says_so() -> None:
+    frame = main_table(Study(make_results(statuses=ONE_SEED_FAILED))).frame
     assert "(2 of 3 seeds)" in frame.loc["exact"].iloc[0]
+
+
+def test_times_on_several_tasks_are_multiples_of_the_quickest() -> None:
+    frame = main_table(Study(make_results(statuses=ONE_SEED_FAILED))).frame
     assert frame.loc["exact", "step, × the quickest"] == "1.00"
 
 
 def test_differences_are_students_of_the_pairs() -> None:
-    a, b = [0.10, 0.12, 0.11], [0.20, 0.25, 0.21]
-    results = constant(
-        {("a", k): [(0.0, v)] for k, v in enumerate(a)}
-        | {("b", k): [(0.0, v)] for k, v in enumerate(b)}
-    )
-    found = pairs_frame(Study(results), "t").iloc[0]
-    expected = stats.ttest_rel(a, b)
+    errors = {"a": [0.10, 0.12, 0.11], "b": [0.20, 0.25, 0.21]}
+    found = pairs_frame(Study(results_by_seed(errors)), "t").iloc[0]
+    expected = stats.ttest_rel(errors["a"], errors["b"])
     bounds = expected.confidence_interval(0.95)
     assert found[["low", "high"]].tolist() == pytest.approx([bounds.low, bounds.high])
     assert found["p"] == pytest.approx(expected.pvalue, rel=1e-3)
 
 
+def contrasts(study: Study) -> pd.DataFrame:
+    """Return the table of the contrasts of a study that has some."""
+    table = contrasts_table(study)
+    assert table is not None
+    return table.frame
+
+
 def test_contrasts_are_adjusted_by_holm() -> None:
-    pairs = {"first": ("exact", "max-pooling"), "second": ("exact", "noisy-or")}
-    contrasts = [{"name": name, "first": a, "second": b} for name, (a, b) in pairs.items()]
-    study = Study(make_results(tasks=ONE, contrasts=contrasts))
-    table = study.table(TASK)
-    p = [stats.ttest_rel(table.loc[a], table.loc[b]).pvalue for a, b in pairs.values()]
-    assert p[0] < p[1], "the first of two is doubled"
-    shown = contrasts_table(study)
-    assert shown is not None
-    assert float(shown.frame["p (Holm)"].iloc[0]) == pytest.approx(2 * p[0], rel=0.05)
-    assert float(shown.frame["p (Holm)"].iloc[1]) == pytest.approx(max(2 * p[0], p[1]), rel=0.05)
-    assert "95 %, uncorrected" not in shown.frame, "seeds that share no bags need no correction"
+    asked = [
+        {"name": "first", "first": "exact", "second": "max-pooling"},
+        {"name": "second", "first": "exact", "second": "noisy-or"},
+    ]
+    study = Study(make_results(tasks=ONE, contrasts=asked))
+    values = study.table(TASK)
+    smaller = stats.ttest_rel(values.loc["exact"], values.loc["max-pooling"]).pvalue
+    larger = stats.ttest_rel(values.loc["exact"], values.loc["noisy-or"]).pvalue
+    assert smaller < larger
+    # The smaller one of two is doubled, and the larger one never falls below that.
+    adjusted = [2 * smaller, max(2 * smaller, larger)]
+    shown = [float(text) for text in contrasts(study)["p (Holm)"]]
+    assert shown == pytest.approx(adjusted, rel=0.05)
+
+
+def test_without_contrasts_there_is_no_table_of_them() -> None:
     assert contrasts_table(Study(make_results(tasks=ONE))) is None
 
 
+EXACT_AND_MAX_POOLING = {"name": "c", "first": "exact", "second": "max-pooling"}
+
+
+def test_contrasts_of_seeds_that_share_no_bags_have_one_interval() -> None:
+    study = Study(make_results(tasks=ONE, contrasts=[EXACT_AND_MAX_POOLING]))
+    assert "95 %, uncorrected" not in contrasts(study)
+
+
+def width_in_points(interval_text: str) -> float:
+    """Return the width of an interval such as "−0.5 to +0.6"."""
+    low, high = interval_text.replace("−", "-").split(" to ")
+    return float(high) - float(low)
+
+
 def test_contrasts_have_both_intervals_where_seeds_share_bags() -> None:
-    contrast = {"name": "c", "first": "exact", "second": "max-pooling"}
-    study = Study(make_results(tasks=ONE, contrasts=[contrast], info={"overlap": 0.25}))
-    a, b = (study.table(TASK).loc[name] for name in ("exact", "max-pooling"))
-    bounds = stats.ttest_rel(a, b).confidence_interval(0.95)
-    shown = contrasts_table(study)
-    assert shown is not None
-    widths = []
-    for text in shown.frame[["95 %, uncorrected", "95 % interval"]].iloc[0]:
-        low, high = (float(end.replace("−", "-")) for end in text.split(" to "))
-        widths.append(high - low)
-    assert widths[0] == pytest.approx(100 * (bounds.high - bounds.low), rel=0.1), "rounded"
-    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 3 * 0.25), rel=0.1), (
-        "Nadeau and Bengio (2003)"
+    overlap = 0.25
+    study = Study(
+        make_results(tasks=ONE, contrasts=[EXACT_AND_MAX_POOLING], info={"overlap": overlap})
     )
+    row = contrasts(study).iloc[0]
+    uncorrected = width_in_points(row["95 %, uncorrected"])
+    corrected = width_in_points(row["95 % interval"])
+    values = study.table(TASK)
+    paired = stats.ttest_rel(values.loc["exact"], values.loc["max-pooling"])
+    bounds = paired.confidence_interval(0.95)
+    # The table rounds.
+    assert uncorrected == pytest.approx(100 * (bounds.high - bounds.low), rel=0.1)
+    # Nadeau and Bengio (2003): 1 / seeds + overlap in place of 1 / seeds, with three seeds.
+    widened = math.sqrt((1 / 3 + overlap) / (1 / 3))
+    assert corrected / uncorrected == pytest.approx(widened, rel=0.1)
 
 
-def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
-    statuses = {("exact", TASK, 1): ("failed", "no memory"), ("exact", TASK, 2): ("missing", "")}
-    shown = cells_table(Study(make_results(tasks=ONE, statuses=statuses)), TASK)
-    assert len(shown.frame) == 12
-    own = shown.frame.loc["exact"]
-    assert own["state"].tolist() == ["done", "failed", "missing"]
-    assert own["reason"].tolist() == ["—", "no memory", "—"]
-    assert own["MLflow run"].tolist()[2] == "—"
+def test_every_cell_is_there_with_its_state_reason_and_run() -> None:
+    statuses = ONE_SEED_FAILED | {("exact", TASK, 2): ("missing", "")}
+    frame = cells_table(Study(make_results(tasks=ONE, statuses=statuses)), TASK).frame
+    four_losses_with_three_seeds = 12
+    assert len(frame) == four_losses_with_three_seeds
+    of_exact = frame.loc["exact"]
+    assert of_exact["state"].tolist() == ["done", "failed", "missing"]
+    assert of_exact["reason"].tolist() == ["—", "no memory", "—"]
+    assert of_exact["MLflow run"].tolist()[2] == "—"

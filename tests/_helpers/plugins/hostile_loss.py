@@ -92,9 +92,12 @@ STRIKES: dict[str, Callable[[], object]] = {
 
 
 class HostileLoss(Loss):
-    """Strikes in the cell, at the second step, and not before in the check of the first batch.
+    """Strikes at the second step of a cell: the check of the first batch, which is one step, passes.
 
-    `leave` and `change` strike in the check too.
+    `leave` and `change` strike in the check already.
+
+    Args:
+        how: one of STRIKES, or "diverge".
     """
 
     name = "hostile"

@@ -59,8 +59,8 @@ class TinyTask(Task):
 
     Args:
         batches: the steps of an epoch.
-        fault: what goes wrong: "bug" where the data are checked; or, in every batch, "labels" are too few, "poison" are
-            instances of NaN, and "crowded" are label sets of all classes.
+        fault: what goes wrong. "bug": the check of the data raises an error. In every training batch, "labels": the
+            label sets lack a class; "poison": the instances are NaN; "crowded": each label set has all classes.
         size: the instances of a bag.
         gate: the path of a file. Before its third epoch a cell makes GATE.reached, and waits until GATE exists.
     """

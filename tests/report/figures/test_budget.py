@@ -16,7 +16,7 @@ LOOKS = {"exact": Look("#3240da", "o"), "top-k": Look("#631ea8", "v")}
 
 
 def curves() -> pd.DataFrame:
-    """Two losses after five numbers of draws; bands reach 0.02 to each side."""
+    """Return two losses after five numbers of draws; bands reach 0.02 to each side."""
     rows = []
     for loss, errors in EXPECTED.items():
         for draws, error in zip(NUMBERS, errors, strict=True):

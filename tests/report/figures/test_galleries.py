@@ -26,7 +26,7 @@ from milbench.store.results import Results
 from tests._helpers.report_data import ONE, galleries_of, make_results
 
 
-def test_bags_that_differ_are_shown_first_those_where_most_err() -> None:
+def test_bags_with_most_new_classes_are_shown_and_of_these_where_most_err() -> None:
     labels = np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
     presence = labels.astype(float)
     missed = 4

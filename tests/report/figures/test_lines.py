@@ -105,7 +105,7 @@ def test_a_curve_passes_through_the_means_over_seeds(results: Results, study: St
 
 
 def two_lengths(seeds: int = 3) -> Lengths:
-    """Loss a is worse than b after 2 epochs, and better after 8."""
+    """Return lengths of which a is worse than b after 2 epochs, and better after 8."""
     errors = {2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}
     (found,) = lengths_of(Study(at_lengths(errors, seeds=seeds)))
     return found

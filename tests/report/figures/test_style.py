@@ -18,7 +18,7 @@ NAMES = ["first", "second", "third", "fourth"]
 
 
 def labelled(heights: list[float]) -> Any:
-    """Axes from 0 to 1 with a label at each height, laid out as for a page."""
+    """Return axes from 0 to 1 with a label at each height, laid out as for a page."""
     with styled():
         figure = new_figure(4, 3)
         axes = figure.subplots()

@@ -17,7 +17,7 @@ LOSSES = ["exact", "noisy-or head=softmax", "top-k"]
 
 
 def column(title: str, metric: str, remark: str = "", *, means: tuple[float, ...]) -> UseColumn:
-    """A use in which the first loss alone may be the best; intervals reach 0.02 to each side."""
+    """Return a use by which the first loss alone may be the best; intervals reach 0.02 to each side."""
     losses = LOSSES[: len(means)]
     rows = pd.DataFrame({"mean": means}, index=losses)
     rows["low"] = rows["mean"] - 0.02

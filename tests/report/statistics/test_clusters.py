@@ -1,28 +1,29 @@
 """The covariance of means over bags that share items: against a double loop, closed forms and a simulation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.clusters import Clusters, clusters
 from milbench.report.statistics.pairs import compare_all, scaled
-from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
+from milbench.report.statistics.sampling import sampling_noise
 from milbench.report.statistics.selection import search_variances
+from tests._helpers.scenes import most_by_chance
 
 Floats = NDArray[np.float64]
 
 
 def residuals_of(values: Floats) -> Floats:
-    """Return what each bag adds to the deviation of a mean, for values (means, bags)."""
-    return np.asarray((values - values.mean(axis=1, keepdims=True)) / values.shape[1])
+    """Return by how much each bag moves a mean, for values (means, bags)."""
+    bags = values.shape[1]
+    return np.asarray((values - values.mean(axis=1, keepdims=True)) / bags)
 
 
-def drawn_items(rng: np.random.Generator, bags: int, size: int, pool: int) -> NDArray[np.int64]:
+def sample_items(rng: np.random.Generator, bags: int, size: int, pool: int) -> NDArray[np.int64]:
     """Return the items of bags of one size, each without repetition, (bags, size)."""
     return np.stack([rng.choice(pool, size, replace=False) for _ in range(bags)])
 
@@ -30,17 +31,23 @@ def drawn_items(rng: np.random.Generator, bags: int, size: int, pool: int) -> ND
 def summed_by_a_double_loop(
     residuals: Floats, group: NDArray[np.int64], items: NDArray[np.int64]
 ) -> Floats:
-    """Return the sum over neighbours, and the number of pairs of neighbours."""
+    """Return the sum over all pairs of neighbours, corrected by the share that they are of all pairs."""
     bags = len(group)
     total = np.zeros((len(residuals), len(residuals)))
-    pairs = 0
+    neighbours = 0
     for one in range(bags):
         for other in range(bags):
-            common = set(items[one].tolist()) & set(items[other].tolist()) - {-1}
-            if one == other or group[one] == group[other] or common:
+            # Every bag is in a group, and in the same one as itself.
+            if group[one] == group[other] or share_an_item(items[one], items[other]):
                 total += np.outer(residuals[:, one], residuals[:, other])
-                pairs += 1
-    return total / (1 - pairs / bags**2)
+                neighbours += 1
+    return total / (1 - neighbours / bags**2)
+
+
+def share_an_item(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    """Return whether two bags have an item in common; -1 is none."""
+    common = set(one.tolist()) & set(other.tolist())
+    return bool(common - {-1})
 
 
 def values_by_item(rng: np.random.Generator, items: NDArray[np.int64]) -> Floats:
@@ -51,7 +58,8 @@ def values_by_item(rng: np.random.Generator, items: NDArray[np.int64]) -> Floats
 
 def test_the_covariance_is_the_sum_over_neighbours() -> None:
     rng = np.random.default_rng(0)
-    items = drawn_items(rng, bags=120, size=3, pool=60)
+    items = sample_items(rng, bags=120, size=3, pool=60)
+    # Some bags have fewer items than others.
     items[rng.random(items.shape) < 0.3] = -1
     group = np.arange(120) // 2
     residuals = residuals_of(values_by_item(rng, items))
@@ -61,33 +69,38 @@ def test_the_covariance_is_the_sum_over_neighbours() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-18)
 
 
-@pytest.mark.parametrize("has_group", [False, True])
-def test_unique_items_give_the_covariance_of_independent_bags(has_group: bool) -> None:
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(None, id="no groups"), pytest.param(np.arange(50), id="a group for each bag")],
+)
+def test_unique_items_give_the_covariance_of_independent_bags(
+    group: NDArray[np.int64] | None,
+) -> None:
     rng = np.random.default_rng(1)
     wrong = (rng.random((2, 3, 50)) < 0.3).astype(float)
     outcomes = [[Outcomes(of_cell, np.ones(50), "bags") for of_cell in row] for row in wrong]
-    unique = clusters(np.arange(50) if has_group else None, np.arange(200).reshape(50, 4))
-    found = sampling_noise(outcomes, {"bags": unique}).covariance
+    unique_items = np.arange(200).reshape(50, 4)
+    found = sampling_noise(outcomes, {"bags": clusters(group, unique_items)}).covariance
     np.testing.assert_array_equal(found, sampling_noise(outcomes).covariance)
 
 
 def test_equal_groups_give_the_covariance_of_their_means() -> None:
     rng = np.random.default_rng(2)
     values = rng.normal(size=(2, 10, 6)) + rng.normal(size=(2, 10, 1))
-    found = clusters(np.repeat(np.arange(10), 6), None).covariance(
-        residuals_of(values.reshape(2, 60))
-    )
+    ten_groups_of_six = clusters(np.repeat(np.arange(10), 6), None)
+    found = ten_groups_of_six.covariance(residuals_of(values.reshape(2, 60)))
     np.testing.assert_allclose(found, np.cov(values.mean(axis=2)) / 10, rtol=1e-12)
 
 
 def test_the_covariance_has_no_negative_eigenvalue() -> None:
     rng = np.random.default_rng(3)
-    items = drawn_items(rng, bags=40, size=3, pool=20)
+    items = sample_items(rng, bags=40, size=3, pool=20)
     hardness = rng.normal(size=(12, 20))
     residuals = residuals_of(hardness[:, items].sum(axis=2) + rng.normal(size=(12, 40)))
-    plain = residuals @ (clusters(None, items).neighbours @ residuals.T)
-    assert np.diagonal(plain).min() > 0
-    assert np.linalg.eigvalsh(plain).min() < -1e-4
+    # The plain sum over neighbours has a negative one, although all variances are positive.
+    plain_sum = residuals @ (clusters(None, items).neighbours @ residuals.T)
+    assert np.diagonal(plain_sum).min() > 0
+    assert np.linalg.eigvalsh(plain_sum).min() < -1e-4
     found = clusters(None, items).covariance(residuals)
     assert np.linalg.eigvalsh(found).min() > -1e-12
 
@@ -100,7 +113,7 @@ def test_bags_that_all_share_an_item_are_named() -> None:
 
 def test_bags_of_few_items_are_named_even_if_some_share_none() -> None:
     """Of 100 bags with 10 of 25 items all pairs but one in a thousand share one."""
-    items = drawn_items(np.random.default_rng(0), bags=100, size=10, pool=25)
+    items = sample_items(np.random.default_rng(0), bags=100, size=10, pool=25)
     residuals = residuals_of(np.random.default_rng(1).normal(size=(1, 100)))
     with pytest.raises(ValueError, match="share an item"):
         clusters(None, items).covariance(residuals)
@@ -111,7 +124,9 @@ def test_a_variance_that_comes_out_negative_is_not_known() -> None:
     residuals = residuals_of(np.array([[1.0, 0, 0, 1, 1]]))
     # All pairs but two are neighbours: the fifth bag has nothing in common with the first and the fourth.
     apart = residuals[0, 4] * (residuals[0, 0] + residuals[0, 3])
-    assert 0 - 2 * apart < 0
+    # The sum over all pairs is 0, and each of these two is in it twice.
+    sum_over_neighbours = 0 - 2 * apart
+    assert sum_over_neighbours < 0
     with pytest.raises(ValueError, match="no variance of their mean is left"):
         clusters(None, items).covariance(residuals)
 
@@ -139,29 +154,54 @@ def test_other_items_keep_their_covariance() -> None:
     assert found[0, 1] == 0
 
 
-def test_bags_of_two_seeds_that_share_something_vary_together() -> None:
+@dataclass(frozen=True)
+class TwoSeeds:
+    """Two seeds with test bags of their own, 40 and 50, whose items are from one pool."""
+
+    items: tuple[NDArray[np.int64], NDArray[np.int64]]
+    """Of each seed (bags, 2)."""
+    values: tuple[Floats, Floats]
+    """Of each seed (2 losses, bags), the sum of what the items of a bag add to it."""
+
+
+@pytest.fixture(scope="module")
+def two_seeds() -> TwoSeeds:
     rng = np.random.default_rng(6)
     effects = rng.normal(size=(2, 30))
-    items = {"a": drawn_items(rng, 40, 2, 30), "b": drawn_items(rng, 50, 2, 30)}
-    of_bags = {name: clusters(None, numbers) for name, numbers in items.items()}
-    values = {name: effects[:, numbers].sum(axis=2) for name, numbers in items.items()}
-    outcomes = [
-        [Outcomes(values[name][loss], np.ones(len(items[name])), name) for name in ("a", "b")]
-        for loss in range(2)
-    ]
+    first = sample_items(rng, bags=40, size=2, pool=30)
+    second = sample_items(rng, bags=50, size=2, pool=30)
+    values = (effects[:, first].sum(axis=2), effects[:, second].sum(axis=2))
+    return TwoSeeds((first, second), values)
+
+
+def test_the_covariance_of_two_seeds_is_the_sum_over_neighbours(two_seeds: TwoSeeds) -> None:
+    first_items, second_items = two_seeds.items
+    first = residuals_of(two_seeds.values[0])
+    second = residuals_of(two_seeds.values[1])
     total = np.zeros((2, 2))
-    pairs = 0
-    first = residuals_of(values["a"].astype(np.float32).astype(float))
-    second = residuals_of(values["b"].astype(np.float32).astype(float))
-    for one, other in product(range(40), range(50)):
-        if set(items["a"][one].tolist()) & set(items["b"][other].tolist()):
-            total += np.outer(first[:, one], second[:, other])
-            pairs += 1
-    found = of_bags["a"].covariance_with(of_bags["b"], first, second)
-    np.testing.assert_allclose(found, total / (1 - pairs / (40 * 50)), rtol=1e-9)
-    whole = sampling_noise(outcomes, of_bags).covariance
-    assert np.linalg.eigvalsh(whole.reshape(4, 4)).min() > -1e-12
-    assert whole[0, 0, 0, 1] > 0.2 * whole[0, 0, 0, 0]
+    neighbours = 0
+    for one in range(40):
+        for other in range(50):
+            if share_an_item(first_items[one], second_items[other]):
+                total += np.outer(first[:, one], second[:, other])
+                neighbours += 1
+    expected = total / (1 - neighbours / (40 * 50))
+    found = clusters(None, first_items).covariance_with(clusters(None, second_items), first, second)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_bags_of_two_seeds_that_share_something_vary_together(two_seeds: TwoSeeds) -> None:
+    of_bags = {}
+    outcomes: list[list[Outcomes]] = [[], []]
+    for name, items, values in zip(("a", "b"), two_seeds.items, two_seeds.values, strict=True):
+        of_bags[name] = clusters(None, items)
+        for loss in range(2):
+            outcomes[loss].append(Outcomes(values[loss], np.ones(len(items)), name))
+    covariance = sampling_noise(outcomes, of_bags).covariance
+    assert np.linalg.eigvalsh(covariance.reshape(4, 4)).min() > -1e-12
+    variance_of_first = covariance[0, 0, 0, 0]
+    between_seeds = covariance[0, 0, 0, 1]
+    assert between_seeds > 0.2 * variance_of_first
 
 
 def test_items_and_groups_of_one_number_are_not_the_same() -> None:
@@ -175,48 +215,71 @@ def test_items_and_groups_of_one_number_are_not_the_same() -> None:
 def test_seeds_without_common_items_are_independent() -> None:
     rng = np.random.default_rng(8)
     wrong = (rng.random((2, 2, 30)) < 0.3).astype(float)
-    outcomes = [[Outcomes(row[seed], np.ones(30), f"{seed}") for seed in range(2)] for row in wrong]
-    halves = {f"{seed}": clusters(np.arange(30) // 2 + 100 * seed, None) for seed in range(2)}
-    assert not sampling_noise(outcomes, halves).covariance[:, 0, :, 1].any()
+    outcomes = []
+    for first, second in wrong:
+        outcomes.append([Outcomes(first, np.ones(30), "a"), Outcomes(second, np.ones(30), "b")])
+    # Groups of two bags, which have other numbers with the second seed.
+    groups = np.arange(30) // 2
+    of_bags = {"a": clusters(groups, None), "b": clusters(groups + 100, None)}
+    assert not sampling_noise(outcomes, of_bags).covariance[:, 0, :, 1].any()
 
 
 def test_seeds_with_the_same_words_seldom_leave_out_the_best() -> None:
     """Every seed tests all words, by other writers: counted as independent, it is left out five times as often."""
     words = Words(same=True, deviation=8.0)
-    independent, _, together = left_out_by_words(words, losses=4, seeds=5, repetitions=100)
-    assert independent > 0.12
-    assert together <= stats.binom.isf(1e-4, 100, 0.05) / 100
+    found = left_out_by_words(words, losses=4, seeds=5, repetitions=100)
+    assert found.independent > 0.12
+    assert found.between_seeds <= most_by_chance(100)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Differences of the means of two losses in simulated comparisons, and their variances as two rules find them."""
+
+    values: Floats
+    with_clusters: Floats
+    independent: Floats
+    """By the rule that all bags are independent."""
+
+
+def sample_differences(
+    rng: np.random.Generator, repetitions: int, bags: int, size: int, pool: int, noise: float
+) -> Differences:
+    """Return differences of two losses with one seed on bags of `size` items out of a pool, some of which are hard."""
+    differences = np.empty(repetitions)
+    with_clusters = np.empty(repetitions)
+    independent = np.empty(repetitions)
+    for repetition in range(repetitions):
+        items = sample_items(rng, bags, size, pool)
+        hardness = rng.normal(size=(2, pool))
+        values = hardness[:, items].sum(axis=2) + noise * rng.normal(size=(2, bags))
+        differences[repetition] = values[0].mean() - values[1].mean()
+        outcomes = [[Outcomes(of_loss, np.ones(bags), "bags")] for of_loss in values]
+        of_bags = {"bags": clusters(None, items)}
+        with_clusters[repetition] = variance_of_difference(outcomes, of_bags)
+        independent[repetition] = variance_of_difference(outcomes, {})
+    return Differences(differences, with_clusters, independent)
+
+
+def variance_of_difference(
+    outcomes: list[list[Outcomes]], of_bags: Mapping[str, Clusters]
+) -> float:
+    """Return the variance of the difference of two losses with one seed."""
+    covariance = sampling_noise(outcomes, of_bags).covariance[:, 0, :, 0]
+    weights = np.array([1.0, -1.0])
+    return float(weights @ covariance @ weights)
 
 
 def test_the_true_variance_of_a_difference_is_met() -> None:
     """Where items return, the formula for independent bags is 4 to 8 times too small."""
     rng = np.random.default_rng(5)
-    repetitions, bags, size, pool = 400, 300, 4, 80
-    differences = np.empty(repetitions)
-    with_clusters = np.empty(repetitions)
-    independent = np.empty(repetitions)
-    for repetition in range(repetitions):
-        items = drawn_items(rng, bags, size, pool)
-        hardness = rng.normal(size=(2, pool))
-        values = hardness[:, items].sum(axis=2) + 3 * rng.normal(size=(2, bags))
-        outcomes = [[Outcomes(of_loss, np.ones(bags), "bags")] for of_loss in values]
-        differences[repetition] = values[0].mean() - values[1].mean()
-        found = variance_of_difference(outcomes, clusters(None, items))
-        with_clusters[repetition], independent[repetition] = found
-    truth = differences.var(ddof=1)
-    error = truth * np.sqrt(2 / repetitions) + with_clusters.std() / np.sqrt(repetitions)
-    assert with_clusters.mean() == pytest.approx(truth, abs=3 * error)
-    assert 4 < truth / independent.mean() < 8
-
-
-def variance_of_difference(
-    outcomes: list[list[Outcomes]], of_bags: Clusters
-) -> tuple[float, float]:
-    """Return the variance of the difference of two losses with one seed, with clusters and without."""
-    with_clusters = sampling_noise(outcomes, {"bags": of_bags}).covariance[:, 0, :, 0]
-    independent = sampling_noise(outcomes).covariance[:, 0, :, 0]
-    weights = np.array([1.0, -1.0])
-    return float(weights @ with_clusters @ weights), float(weights @ independent @ weights)
+    found = sample_differences(rng, 400, bags=300, size=4, pool=80, noise=3)
+    truth = found.values.var(ddof=1)
+    error_of_truth = truth * np.sqrt(2 / 400)
+    error_of_mean = found.with_clusters.std() / np.sqrt(400)
+    mean = found.with_clusters.mean()
+    assert mean == pytest.approx(truth, abs=3 * (error_of_truth + error_of_mean))
+    assert 4 < truth / found.independent.mean() < 8
 
 
 FOLDS = 10
@@ -245,44 +308,72 @@ class Words:
         return np.arange(BAGS) % in_fold + in_fold * fold
 
 
-def left_out_by_words(
-    words: Words, losses: int, seeds: int, repetitions: int
-) -> tuple[float, float, float]:
-    """Return how often the first of equal losses is no contender.
+@dataclass(frozen=True)
+class LeftOut:
+    """How often the first of equal losses is no contender, by what counts as shared."""
 
-    That is with independent bags, with words as groups within each seed, and also between seeds.
-    """
+    independent: float
+    """Nothing: all bags count as independent."""
+    within_seeds: float
+    """The words of the bags of one seed."""
+    between_seeds: float
+    """Also words that two seeds have."""
+
+
+def left_out_by_words(words: Words, losses: int, seeds: int, repetitions: int) -> LeftOut:
+    """Return how often the first of equal losses is no contender, which are tested on these words."""
     rng = np.random.default_rng([losses, seeds, words.same])
-    labels = {f"{seed}": words.of_fold(seed) for seed in range(seeds)}
-    between = {seed: clusters(of_bags, None) for seed, of_bags in labels.items()}
-    within = {seed: clusters(of_bags + 1000 * int(seed), None) for seed, of_bags in labels.items()}
-    counts = np.zeros(3)
+    words_of_bags = [words.of_fold(seed) for seed in range(seeds)]
+    within = {}
+    between = {}
+    for seed, of_bags in enumerate(words_of_bags):
+        # With other numbers for each seed no word of one is a word of another.
+        within[f"{seed}"] = clusters(of_bags + 1000 * seed, None)
+        between[f"{seed}"] = clusters(of_bags, None)
+    independent = 0
+    within_seeds = 0
+    between_seeds = 0
     for _ in range(repetitions):
-        hardness = words.deviation * rng.normal(size=(losses, WORDS))
-        of_loss = np.sqrt(TRAINED_TOGETHER) * rng.normal(size=losses)
-        of_seed = np.sqrt(1 - TRAINED_TOGETHER) * rng.normal(size=(losses, seeds))
-        outcomes: list[list[Outcomes]] = []
-        for loss in range(losses):
-            row = []
-            for seed, of_bags in labels.items():
-                mean = of_loss[loss] + of_seed[loss, int(seed)] - 30
-                bags = mean + hardness[loss, of_bags] + 8 * rng.normal(size=BAGS)
-                row.append(Outcomes(bags, np.ones(BAGS), seed))
-            outcomes.append(row)
-        values = np.array([[of_cell.value for of_cell in row] for row in outcomes])
-        for number, shared in enumerate((None, within, between)):
-            noise = sampling_noise(outcomes, shared)
-            counts[number] += first_is_excluded(values, noise)
-    independent, in_seeds, everywhere = (counts / repetitions).tolist()
-    return independent, in_seeds, everywhere
+        outcomes = outcomes_on_words(rng, words.deviation, words_of_bags, losses)
+        independent += first_is_excluded(outcomes, {})
+        within_seeds += first_is_excluded(outcomes, within)
+        between_seeds += first_is_excluded(outcomes, between)
+    return LeftOut(
+        independent / repetitions, within_seeds / repetitions, between_seeds / repetitions
+    )
 
 
-def first_is_excluded(values: Floats, noise: SamplingNoise) -> bool:
+def outcomes_on_words(
+    rng: np.random.Generator,
+    deviation: float,
+    words_of_bags: list[NDArray[np.int64]],
+    losses: int,
+) -> list[list[Outcomes]]:
+    """Return the outcomes of equal losses with each seed, from the words of the bags of the seeds."""
+    seeds = len(words_of_bags)
+    hardness = deviation * rng.normal(size=(losses, WORDS))
+    of_loss = np.sqrt(TRAINED_TOGETHER) * rng.normal(size=losses)
+    of_seed = np.sqrt(1 - TRAINED_TOGETHER) * rng.normal(size=(losses, seeds))
+    outcomes = []
+    for loss in range(losses):
+        row = []
+        for seed, of_bags in enumerate(words_of_bags):
+            # Far enough below zero that values are compared as they are.
+            mean = of_loss[loss] + of_seed[loss, seed] - 30
+            bags = mean + hardness[loss, of_bags] + 8 * rng.normal(size=BAGS)
+            row.append(Outcomes(bags, np.ones(BAGS), f"{seed}"))
+        outcomes.append(row)
+    return outcomes
+
+
+def first_is_excluded(outcomes: list[list[Outcomes]], of_bags: Mapping[str, Clusters]) -> bool:
     """Return whether the first loss is no contender, without the bounds, which take most of the time."""
-    on_scale = scaled(values, True, noise)
+    values = np.array([[of_cell.value for of_cell in row] for row in outcomes])
+    on_scale = scaled(values, True, sampling_noise(outcomes, of_bags))
     nothing_searched = search_variances([None] * len(values))
     pairs = compare_all(on_scale, OVERLAP, nothing_searched)
-    return bool((pairs.difference > pairs.widths())[0].any())
+    is_worse = pairs.difference > pairs.widths()
+    return bool(is_worse[0].any())
 
 
 @pytest.mark.simulation
@@ -292,38 +383,48 @@ def first_is_excluded(values: Floats, noise: SamplingNoise) -> bool:
 )
 def test_words_that_return_in_full(words: Words) -> None:
     """Prints a line of a table: how often the best loss is left out, with and without words as groups."""
-    cells = []
+    columns = []
     for seeds in (3, 5, 10):
-        found = [left_out_by_words(words, losses, seeds, 300) for losses in (2, 6)]
-        by_rule = zip(*found, strict=True)
-        cells += ["/".join(f"{100 * share:.1f}" for share in shares) for shares in by_rule]
-    print(f"|{words}|{'|'.join(cells)}|", flush=True)
+        two = left_out_by_words(words, 2, seeds, 300)
+        six = left_out_by_words(words, 6, seeds, 300)
+        columns.append(f"{100 * two.independent:.1f}/{100 * six.independent:.1f}")
+        columns.append(f"{100 * two.within_seeds:.1f}/{100 * six.within_seeds:.1f}")
+        columns.append(f"{100 * two.between_seeds:.1f}/{100 * six.between_seeds:.1f}")
+    print(f"|{words}|{'|'.join(columns)}|", flush=True)
 
 
 @pytest.mark.simulation
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
-    ("bags", "size", "pool", "noise"), [(300, 4, 80, 3.0), (1000, 10, 300, 12.0)]
+    ("bags", "size", "pool", "noise"),
+    [
+        pytest.param(300, 4, 80, 3.0, id="bags of 4"),
+        pytest.param(1000, 10, 300, 12.0, id="bags of 10"),
+    ],
 )
 def test_intervals_hold_where_items_return_in_full(
     bags: int, size: int, pool: int, noise: float
 ) -> None:
     """Prints a line of a table: how far variances are from the truth, and how often intervals hold it."""
     rng = np.random.default_rng([bags, size, pool])
-    repetitions = 2000
-    differences = np.empty(repetitions)
-    estimates = np.empty((repetitions, 2))
-    for repetition in range(repetitions):
-        items = drawn_items(rng, bags, size, pool)
-        hardness = rng.normal(size=(2, pool))
-        values = hardness[:, items].sum(axis=2) + noise * rng.normal(size=(2, bags))
-        outcomes = [[Outcomes(of_loss, np.ones(bags), "bags")] for of_loss in values]
-        differences[repetition] = values[0].mean() - values[1].mean()
-        estimates[repetition] = variance_of_difference(outcomes, clusters(None, items))
-    with_clusters, independent = estimates.mean(axis=0) / differences.var(ddof=1)
-    holds = np.abs(differences[:, None]) < 1.96 * np.sqrt(estimates)
-    cells = [f"{share:.2f}" for share in (independent, with_clusters)]
-    cells += [f"{100 * share:.1f}" for share in holds.mean(axis=0)[::-1]]
-    print(f"|{bags} bags of {size} out of {pool}|{'|'.join(cells)}|", flush=True)
-    assert 0.9 < with_clusters < 1.1
-    assert holds[:, 0].mean() > 0.92
+    found = sample_differences(rng, 2000, bags, size, pool, noise)
+    truth = found.values.var(ddof=1)
+    ratio_independent = found.independent.mean() / truth
+    ratio_with_clusters = found.with_clusters.mean() / truth
+    hold_independent = share_that_holds_zero(found.values, found.independent)
+    hold_with_clusters = share_that_holds_zero(found.values, found.with_clusters)
+    columns = [
+        f"{bags} bags of {size} out of {pool}",
+        f"{ratio_independent:.2f}",
+        f"{ratio_with_clusters:.2f}",
+        f"{100 * hold_independent:.1f}",
+        f"{100 * hold_with_clusters:.1f}",
+    ]
+    print(f"|{'|'.join(columns)}|", flush=True)
+    assert 0.9 < ratio_with_clusters < 1.1
+    assert hold_with_clusters > 0.92
+
+
+def share_that_holds_zero(differences: Floats, variances: Floats) -> float:
+    """Return how often the interval of a difference holds 0, the true difference of equal losses."""
+    return float((np.abs(differences) < 1.96 * np.sqrt(variances)).mean())

@@ -121,7 +121,7 @@ def test_one_or_two_seeds_have_no_interval(seeds: int) -> None:
 
 
 def test_losses_are_compared_on_the_seeds_that_both_have() -> None:
-    means = random_errors(losses=2, seeds=5).mean(axis=2)
+    means = random_errors(seeds=5).mean(axis=2)
     means[0, 0] = math.nan
     means[1, 4] = math.nan
     found = compare_pair(means, 0, 1)

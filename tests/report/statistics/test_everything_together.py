@@ -1,7 +1,6 @@
 """Seeds, test items that return and searches act at once: how often the best loss is left out, or a worse one found."""
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,18 +12,22 @@ from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import compare_all, scaled, searches_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from milbench.report.statistics.selection import Search
-from tests.report.statistics.test_selection import Searched, limit, mean_choice, searches_of
+from tests._helpers.scenes import most_by_chance
+from tests._helpers.simulated_searches import Searched, mean_choice, searches_of
 
 Floats = NDArray[np.float64]
 
 BAGS = 200
 BAG_SIZE = 4
 ITEM_VARIANCE = 0.3
-"""How much the mean of a loss over all bags varies with the draw of the items; it varies by 1 between seeds."""
+"""The variance of the mean of a loss over all bags that comes from which items are in them; between seeds it is 1."""
 BAG_NOISE = 5.0
 """The standard deviation of what one network makes of one bag."""
 WIDE = 4
-"""A wide search has draws that spread so many times as much."""
+"""The draws of a wide search spread so many times as much."""
+SIZES = (2, 6, 20)
+"""The numbers of losses in the tables."""
+SEEDS = (3, 5, 10)
 
 
 @dataclass(frozen=True)
@@ -58,36 +61,49 @@ class Comparison:
         return np.array([[of_cell.value for of_cell in row] for row in self.outcomes])
 
 
-def drawn_items(rng: np.random.Generator, uses: int) -> NDArray[np.int64]:
+def sample_items(rng: np.random.Generator, uses: int) -> NDArray[np.int64]:
     """Return the items of all bags, every item once before any again, (BAGS, BAG_SIZE)."""
-    pool = BAGS * BAG_SIZE // uses
+    places = BAGS * BAG_SIZE
+    pool = places // uses
+    # One round more than needed, where the places are no multiple of the pool.
     rounds = [rng.permutation(pool) for _ in range(uses + 1)]
-    return np.concatenate(rounds)[: BAGS * BAG_SIZE].reshape(BAGS, BAG_SIZE)
+    return np.concatenate(rounds)[:places].reshape(BAGS, BAG_SIZE)
 
 
-def is_wide(design: Design, losses: int) -> list[bool]:
+def has_wide_search(design: Design, losses: int) -> list[bool]:
     """Return which losses have a wide search."""
-    return [
-        (loss == 0 and design.wide_search) or (loss == losses - 1 and design.hopeless)
-        for loss in range(losses)
-    ]
+    is_wide = [False] * losses
+    if design.wide_search:
+        is_wide[0] = True
+    if design.hopeless:
+        is_wide[-1] = True
+    return is_wide
 
 
-def drawn(
-    rng: np.random.Generator, design: Design, truths: Floats, seeds: int, centres: dict[bool, float]
+def sample_comparison(
+    rng: np.random.Generator,
+    design: Design,
+    truths: Floats,
+    seeds: int,
+    mean_choices: dict[bool, float],
 ) -> Comparison:
-    """Return a comparison of losses with true means over searches, seeds and items.
+    """Return a comparison of losses.
 
-    `centres` are the means of what usual searches choose, and wide ones.
+    Args:
+        rng: gives the searches, the errors of seeds, the items and the errors of bags.
+        design: what varies.
+        truths: (losses,), the true means of losses over searches, seeds and items.
+        seeds: their number.
+        mean_choices: the mean of what a search chooses, for usual searches (False) and wide ones (True).
     """
     losses = len(truths)
     searched: list[Searched] = []
     means = truths.copy()
-    for loss, wide in enumerate(is_wide(design, losses)):
-        spread = design.spread * (WIDE if wide else 1)
+    for loss, is_wide in enumerate(has_wide_search(design, losses)):
+        spread = design.spread * (WIDE if is_wide else 1)
         one = searches_of(rng, "normal", spread, 1)[0]
         searched.append(one)
-        means[loss] += one.chosen - centres[wide]
+        means[loss] += one.chosen - mean_choices[is_wide]
     deviations = np.ones(losses)
     if design.erratic_seeds:
         deviations[0] = 4
@@ -96,7 +112,7 @@ def drawn(
         means[-1] += 20
     of_seeds = means[:, None] + deviations[:, None] * rng.normal(size=(losses, seeds))
 
-    items = drawn_items(rng, design.uses)
+    items = sample_items(rng, design.uses)
     deviation_of_items = np.sqrt(ITEM_VARIANCE * BAGS / (BAG_SIZE * design.uses))
     hardness = deviation_of_items * rng.normal(size=(losses, items.max() + 1))
     of_items = hardness[:, items].sum(axis=2)
@@ -114,48 +130,51 @@ def excluded(comparison: Comparison) -> NDArray[np.bool_]:
     noise = sampling_noise(comparison.outcomes, {"bags": of_bags})
     on_scale = scaled(values, True, noise)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(comparison.searches, values, on_scale))
-    return np.asarray((pairs.difference > pairs.widths()).any(axis=1))
+    is_worse = pairs.difference > pairs.widths()
+    return np.asarray(is_worse.any(axis=1))
 
 
 def shares_excluded(design: Design, truths: Floats, seeds: int, repetitions: int) -> Floats:
     """Return how often each of some losses is no contender."""
     rng = np.random.default_rng([len(truths), seeds, design.uses, round(10 * design.spread)])
-    centres = {
+    mean_choices = {
         False: mean_choice(rng, design.spread),
         True: mean_choice(rng, WIDE * design.spread),
     }
     count = np.zeros(len(truths))
     for _ in range(repetitions):
-        count += excluded(drawn(rng, design, truths, seeds, centres))
+        comparison = sample_comparison(rng, design, truths, seeds, mean_choices)
+        count += excluded(comparison)
     return count / repetitions
 
 
-def missed(design: Design, losses: int, seeds: int, repetitions: int) -> float:
+def left_out(design: Design, losses: int, seeds: int, repetitions: int) -> float:
     """Return how often the first of equal losses is no contender."""
     return float(shares_excluded(design, np.zeros(losses), seeds, repetitions)[0])
 
 
-def found(design: Design, worse: float, losses: int, seeds: int, repetitions: int) -> float:
-    """Return how often the second loss is no contender, of which the first leads all by so much."""
+def power(design: Design, worse: float, losses: int, seeds: int, repetitions: int) -> float:
+    """Return how often the second loss is no contender where the first one leads all by so much."""
     truths = np.full(losses, worse)
     truths[0] = 0
     return float(shares_excluded(design, truths, seeds, repetitions)[1])
 
 
 def test_the_best_loss_is_seldom_left_out_where_everything_varies() -> None:
-    assert missed(Design(spread=1.4, uses=3), losses=4, seeds=5, repetitions=120) <= limit(
-        120, 0.05
-    )
+    share = left_out(Design(spread=1.4, uses=3), losses=4, seeds=5, repetitions=120)
+    assert share <= most_by_chance(120)
 
 
 def test_a_far_worse_loss_is_found_where_everything_varies() -> None:
-    share = found(Design(spread=1.4, uses=3), 8.0, losses=4, seeds=5, repetitions=40)
+    share = power(Design(spread=1.4, uses=3), 8.0, losses=4, seeds=5, repetitions=40)
     assert share > 0.8
 
 
 def test_without_a_search_and_with_unique_items_nothing_changes() -> None:
     rng = np.random.default_rng(0)
-    comparison = drawn(rng, Design(spread=0.0, uses=1), np.arange(5.0), 4, {False: 0.0, True: 0.0})
+    design = Design(spread=0.0, uses=1)
+    without_search = {False: 0.0, True: 0.0}
+    comparison = sample_comparison(rng, design, np.arange(5.0), 4, without_search)
     values = comparison.values
     plain = contenders(values, noise=sampling_noise(comparison.outcomes))
     unique = clusters(np.arange(BAGS), comparison.items)
@@ -185,18 +204,18 @@ def test_without_a_search_and_with_unique_items_nothing_changes() -> None:
 )
 def test_everything_together_in_full(design: Design) -> None:
     """Prints a line of a table: how often the best loss is left out."""
-    shares = {}
-    for seeds, losses in product((3, 5, 10), (2, 6, 20)):
-        # Twenty losses take most of the time.
-        repetitions = 200 if losses == 20 else 400
-        share = missed(design, losses, seeds, repetitions)
-        shares[losses, seeds] = share
-        assert share <= limit(repetitions, 0.07 if seeds == 3 else 0.05)
-    by_seeds = [
-        "/".join(f"{100 * shares[losses, seeds]:.1f}" for losses in (2, 6, 20))
-        for seeds in (3, 5, 10)
-    ]
-    print(f"|{design}|{'|'.join(by_seeds)}|", flush=True)
+    columns = []
+    for seeds in SEEDS:
+        promised = 0.07 if seeds == 3 else 0.05
+        percentages = []
+        for losses in SIZES:
+            # Twenty losses take most of the time.
+            repetitions = 200 if losses == 20 else 400
+            share = left_out(design, losses, seeds, repetitions)
+            assert share <= most_by_chance(repetitions, promised)
+            percentages.append(f"{100 * share:.1f}")
+        columns.append("/".join(percentages))
+    print(f"|{design}|{'|'.join(columns)}|", flush=True)
 
 
 @pytest.mark.simulation
@@ -206,12 +225,11 @@ def test_everything_together_in_full(design: Design) -> None:
 def test_the_power_of_everything_together_in_full(spread: float, worse: float) -> None:
     """Prints a line of a table: how often a loss is excluded that is worse by so much than the best one."""
     design = Design(spread, uses=3)
-    shares = {
-        (losses, seeds): found(design, worse, losses, seeds, 100)
-        for seeds, losses in product((3, 5, 10), (2, 6, 20))
-    }
-    by_seeds = [
-        "/".join(f"{shares[losses, seeds]:.2f}" for losses in (2, 6, 20)) for seeds in (3, 5, 10)
-    ]
-    print(f"|{spread}, {worse}|{'|'.join(by_seeds)}|", flush=True)
+    columns = []
+    shares = {}
+    for seeds in SEEDS:
+        for losses in SIZES:
+            shares[losses, seeds] = power(design, worse, losses, seeds, 100)
+        columns.append("/".join(f"{shares[losses, seeds]:.2f}" for losses in SIZES))
+    print(f"|{spread}, {worse}|{'|'.join(columns)}|", flush=True)
     assert shares[6, 10] >= shares[6, 3]

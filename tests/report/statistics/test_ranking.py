@@ -1,53 +1,88 @@
 """Losses over tasks: by hand, by loops over everything, and in simulated populations of tasks."""
 
-from itertools import product
+from itertools import permutations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 
+Floats = NDArray[np.float64]
 
-def test_ranks_and_scores_by_hand_with_tasks_on_the_same_data_as_one() -> None:
-    first = np.array([[0.1, 0.3], [0.4, 0.6], [0.9, 0.7]])  # means 0.2, 0.5, 0.8
-    second = first[[1, 0, 2]]
-    third = np.array([[0.2, np.nan], [0.2, 0.2 + 1e-9], [0.1, 0.1]])  # a tie, but for rounding
-    blocks = [[first, second], [third]]
-    found, low, high = mean_ranks(blocks)
-    np.testing.assert_allclose(found, [(1.5 + 2.5) / 2, (1.5 + 2.5) / 2, (3 + 1) / 2])
-    assert (low <= found).all()
-    assert (found <= high).all()
-    by_hand = [((0.6 + 0.3) / 0.6 / 2 + 0) / 2, ((0.3 + 0.6) / 0.6 / 2 + 0) / 2, (0 + 1) / 2]
-    np.testing.assert_allclose(scores(blocks, [[0.8, 0.8], [0.2]]), by_hand, atol=1e-12)
+# Two tasks on the same data, which count as one, and a task on others. Each has three losses with two seeds.
+FIRST = np.array([[0.1, 0.3], [0.4, 0.6], [0.9, 0.7]])
+"""The means are 0.2, 0.5 and 0.8."""
+SECOND = FIRST[[1, 0, 2]]
+THIRD = np.array([[0.2, np.nan], [0.2, 0.2 + 1e-9], [0.1, 0.1]])
+"""The first two losses are a tie, but for rounding; a seed is missing."""
+BLOCKS = [[FIRST, SECOND], [THIRD]]
+
+
+def test_ranks_by_hand() -> None:
+    ranks, _, _ = mean_ranks(BLOCKS)
+    # The ranks are 1, 2, 3 and 2, 1, 3 on the same data, and 2.5, 2.5, 1 on the others.
+    on_same_data = np.array([1.5, 1.5, 3.0])
+    on_other_data = np.array([2.5, 2.5, 1.0])
+    np.testing.assert_allclose(ranks, (on_same_data + on_other_data) / 2)
+
+
+def test_the_interval_of_a_mean_rank_holds_it() -> None:
+    ranks, low, high = mean_ranks(BLOCKS)
+    assert (low <= ranks).all()
+    assert (ranks <= high).all()
+
+
+def test_scores_by_hand() -> None:
+    # The share of the way from the line to the best loss: on the first two tasks these lie 0.6 apart.
+    on_first = np.array([0.6, 0.3, 0.0]) / 0.6
+    on_second = np.array([0.3, 0.6, 0.0]) / 0.6
+    on_third = np.array([0.0, 0.0, 1.0])
+    expected = ((on_first + on_second) / 2 + on_third) / 2
+    lines = [[0.8, 0.8], [0.2]]
+    np.testing.assert_allclose(scores(BLOCKS, lines), expected, atol=1e-12)
+
+
+def counted_win_rates(values: Floats) -> Floats:
+    """Return how often each loss beats another with a seed, for values (losses, seeds); a tie is half a win."""
+    losses, seeds = values.shape
+    wins = np.zeros(losses)
+    for one, other in permutations(range(losses), 2):
+        for seed in range(seeds):
+            if values[one, seed] < values[other, seed]:
+                wins[one] += 1
+            elif values[one, seed] == values[other, seed]:
+                wins[one] += 0.5
+    return np.asarray(wins / (seeds * (losses - 1)))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_win_rates_are_counted(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tasks = [rng.integers(0, 4, size=(4, 3)).astype(float) for _ in range(3)]  # with ties
-    wins = np.zeros((3, 4))
-    for task, i, j, k in product(range(3), range(4), range(4), range(3)):
-        a, b = tasks[task][[i, j], k]
-        wins[task, i] += 0 if i == j else (a < b) + (a == b) / 2
-    np.testing.assert_allclose(win_rates([[task] for task in tasks]), wins.mean(axis=0) / (3 * 3))
+    # Four whole numbers, so that there are ties.
+    tasks = [rng.integers(0, 4, size=(4, 3)).astype(float) for _ in range(3)]
+    expected = np.mean([counted_win_rates(task) for task in tasks], axis=0)
+    np.testing.assert_allclose(win_rates([[task] for task in tasks]), expected)
+
+
+def sample_tasks(rng: np.random.Generator, count: int) -> Floats:
+    """Return tasks of a population, (tasks, losses, seeds): what a loss is worth differs from task to task."""
+    worth = np.array([0.0, 0.5, 1.0, 1.5]) + rng.normal(size=(count, 4))
+    return np.asarray(worth[..., None] + 0.3 * rng.normal(size=(count, 4, 3)))
 
 
 @pytest.mark.parametrize("tasks", [5, 8])
 def test_intervals_hold_the_mean_rank_over_all_tasks_of_a_population(tasks: int) -> None:
-    """At 95 % fewer than 178 of 200 have a probability below 0.001 (losses of a comparison are not independent)."""
-    rng, levels = np.random.default_rng(tasks), np.array([0.0, 0.5, 1.0, 1.5])
+    """In 50 comparisons four losses have an interval of 95 % each; by chance fewer than 178 of 200 hold once in 1,000.
 
-    def population(
-        count: int,
-    ) -> np.ndarray:  # (tasks, losses, seeds): what a loss is worth differs from task to task
-        return (levels + rng.normal(size=(count, 4)))[..., None] + 0.3 * rng.normal(
-            size=(count, 4, 3)
-        )
-
-    truth = stats.rankdata(population(20_000).mean(axis=2), axis=1).mean(axis=0)
+    That allows for the losses of a comparison, which are not independent.
+    """
+    rng = np.random.default_rng(tasks)
+    population = sample_tasks(rng, 20_000).mean(axis=2)
+    truth = stats.rankdata(population, axis=1).mean(axis=0)
     hits = 0
     for _ in range(50):
-        _, low, high = mean_ranks([[task] for task in population(tasks)])
-        hits += int(((low <= truth) & (truth <= high)).sum())
+        _, low, high = mean_ranks([[task] for task in sample_tasks(rng, tasks)])
+        hits += int(np.count_nonzero((low <= truth) & (truth <= high)))
     assert hits >= 178

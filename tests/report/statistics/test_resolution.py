@@ -9,35 +9,45 @@ from scipy import special
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.contenders import Contenders, contenders
 from milbench.report.statistics.sampling import sampling_noise
-from tests._helpers.scenes import draw, many_contenders
-from tests.report.statistics.test_selection import searches_of
+from tests._helpers.scenes import SPREAD, many_contenders, sample_logits
+from tests._helpers.simulated_searches import searches_of
 
 
 def excluded_by_seeds(difference: float, losses: int, seeds: int) -> float:
-    """Return how often one loss is excluded where the best leads all by so much of the error, 10 %."""
+    """Return how often the second loss is excluded where the best has an error of 10 % and leads all by so much."""
     worse = special.logit(0.1 + difference) - special.logit(0.1)
-    means = np.full(losses, worse / 0.1)
+    means = np.full(losses, worse / SPREAD)
     means[0] = 0
-    return float((~many_contenders(draw("normal", means, seeds, 1000))[:, 1]).mean())
+    is_contender = many_contenders(sample_logits("normal", means, seeds, 1000))[:, 1]
+    return float((~is_contender).mean())
 
 
 def median_resolution(losses: int, seeds: int, comparisons: int = 60) -> float:
     """Return the median of the resolutions of equal losses."""
-    logits = draw("normal", np.zeros(losses), seeds, comparisons)
-    return float(np.median([contenders(special.expit(of_one)).resolution() for of_one in logits]))
+    logits = sample_logits("normal", np.zeros(losses), seeds, comparisons)
+    resolutions = [contenders(errors).resolution() for errors in special.expit(logits)]
+    return float(np.median(resolutions))
 
 
-@pytest.mark.parametrize(("losses", "seeds"), [(2, 5), (6, 5), (6, 10)])
-def test_a_difference_of_this_size_is_shown_by_seeds(losses: int, seeds: int) -> None:
+@pytest.mark.parametrize(
+    ("losses", "seeds", "least"),
+    [
+        # Few seeds of two losses show variances badly.
+        pytest.param(2, 5, 0.55, id="two losses"),
+        pytest.param(6, 5, 0.65, id="six losses"),
+        pytest.param(6, 10, 0.65, id="ten seeds"),
+    ],
+)
+def test_a_difference_of_this_size_is_shown_by_seeds(losses: int, seeds: int, least: float) -> None:
     resolution = median_resolution(losses, seeds)
-    # Few seeds of two losses show variances badly.
-    assert (0.55 if losses == 2 else 0.65) < excluded_by_seeds(resolution, losses, seeds) < 0.93
+    assert least < excluded_by_seeds(resolution, losses, seeds) < 0.93
     assert excluded_by_seeds(resolution / 2, losses, seeds) < 0.5
 
 
 def compared_on_items(rng: np.random.Generator, errors: list[float], items: int) -> Contenders:
     """Return a comparison of losses whose seeds make the same mistakes, so that only items vary."""
-    wrong = (rng.random((len(errors), items)) < np.array(errors)[:, None]).astype(float)
+    chances = rng.random((len(errors), items))
+    wrong = (chances < np.array(errors)[:, None]).astype(float)
     outcomes = [[Outcomes(of_loss, np.ones(items), "bags")] * 3 for of_loss in wrong]
     values = wrong.mean(axis=1, keepdims=True).repeat(3, axis=1)
     return contenders(values, noise=sampling_noise(outcomes))
@@ -47,10 +57,12 @@ def test_a_difference_of_this_size_is_shown_by_items() -> None:
     rng = np.random.default_rng(0)
     found = [compared_on_items(rng, [0.2, 0.2], 400).resolution() for _ in range(60)]
     resolution = float(np.median(found))
-    shown = [
-        not compared_on_items(rng, [0.2, 0.2 + resolution], 400).contender[1] for _ in range(300)
-    ]
-    assert 0.7 < np.mean(shown) < 0.9
+    shown = 0
+    for _ in range(300):
+        compared = compared_on_items(rng, [0.2, 0.2 + resolution], 400)
+        if not compared.contender[1]:
+            shown += 1
+    assert 0.7 < shown / 300 < 0.9
 
 
 def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders:
@@ -58,6 +70,7 @@ def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders
     searched = searches_of(rng, "normal", 2.0, 6)
     chosen = np.array([one.chosen for one in searched])
     chosen[1:] += worse
+    # Far enough below zero that values are compared as they are.
     values = chosen[:, None] + rng.normal(size=(6, 5)) - 1000
     return contenders(values, searches=[one.search for one in searched])
 
@@ -67,8 +80,11 @@ def test_a_difference_of_this_size_is_shown_in_spite_of_searches() -> None:
     rng = np.random.default_rng(1)
     found = [compared_with_searches(rng, 0.0).resolution() for _ in range(60)]
     resolution = float(np.median(found))
-    shown = [not compared_with_searches(rng, resolution).contender[1] for _ in range(200)]
-    assert 0.7 < np.mean(shown) < 0.97
+    shown = 0
+    for _ in range(200):
+        if not compared_with_searches(rng, resolution).contender[1]:
+            shown += 1
+    assert 0.7 < shown / 200 < 0.97
 
 
 def test_the_larger_value_as_the_better_one_has_the_same_resolution() -> None:
@@ -86,13 +102,15 @@ def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
     assert with_erratic < 1.5 * alone
 
 
-def test_half_of_the_losses_would_show_a_smaller_difference() -> None:
-    logits = draw("another varies 8 times as much", np.zeros(10), 5, 1)[0]
+def test_the_resolution_is_the_middle_one_of_what_losses_would_show() -> None:
+    """Of nine losses beside the best four would show a smaller difference."""
+    logits = sample_logits("another varies 8 times as much", np.zeros(10), 5, 1)[0]
     found = contenders(logits, kind="")
     best = int(logits.mean(axis=1).argmin())
-    shown = [found.pairs.shown_difference(loss, best) for loss in range(10) if loss != best]
-    smaller = sum(difference < found.resolution() - 1e-9 for difference in shown)
-    assert smaller == 4
+    others = [loss for loss in range(10) if loss != best]
+    shown = np.array([found.pairs.shown_difference(loss, best) for loss in others])
+    rounding = 1e-9
+    assert np.count_nonzero(shown < found.resolution() - rounding) == 4
 
 
 def test_one_seed_has_no_resolution() -> None:

@@ -2,67 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.pairs import Kind, compare_all, scaled, searches_on_scale
 from milbench.report.statistics.selection import Search, SearchVariances, search_variances
+from tests._helpers.scenes import most_by_chance
+from tests._helpers.simulated_searches import SELECTION_SEEDS, SHAPES, mean_choice, searches_of
 
 Floats = NDArray[np.float64]
 
-DRAWS = 16
-FINALISTS = 4
-SELECTION_SEEDS = 3
-"""Draws have one seed, and finalists so many."""
 
-SHAPES = ("normal", "one side", "same settings")
-"""How the true values of draws are spread: alike to both sides, towards bad values alone, and half of it shared by all
-losses, which tried the same settings."""
-
-
-@dataclass(frozen=True)
-class Searched:
-    """One search of a loss, and the true value of what it chose."""
-
-    search: Search
-    chosen: float
-
-
-def search_of(rng: np.random.Generator, truths: Floats) -> Searched:
-    """Return a search of draws with true values, (draws,), with an error of 1 between seeds.
-
-    Validation and test values of one network have a correlation of 0.7.
-    """
-    errors = rng.normal(size=(len(truths), SELECTION_SEEDS))
-    validation = truths[:, None] + errors
-    own_errors = rng.normal(size=errors.shape)
-    test = truths[:, None] + 0.7 * errors + math.sqrt(1 - 0.7**2) * own_errors
-    finalists = validation[:, 0].argsort()[:FINALISTS]
-    is_dropped = np.ones(len(truths), bool)
-    is_dropped[finalists] = False
-    validation[is_dropped, 1:] = np.nan
-    test[is_dropped, 1:] = np.nan
-    chosen = finalists[validation[finalists].mean(axis=1).argmin()]
-    return Searched(Search(validation, test), float(truths[chosen]))
-
-
-def searches_of(rng: np.random.Generator, shape: str, spread: float, losses: int) -> list[Searched]:
-    """Return searches of losses of which the draws spread alike."""
-    own = rng.normal(size=(losses, DRAWS))
-    if shape == "one side":
-        own = rng.exponential(size=(losses, DRAWS))
-    if shape == "same settings":
-        own = math.sqrt(0.5) * (own + rng.normal(size=DRAWS))
-    return [search_of(rng, spread * truths) for truths in own]
-
-
-def missed(
+def left_out(
     shape: str, spread: float, losses: int, seeds: int, repetitions: int, with_search: bool = True
 ) -> float:
     """Return how often the first of losses that differ by their searches alone is no contender."""
@@ -82,7 +38,8 @@ def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool
     """Return whether the first loss is no contender, without the bounds, which take most of the time."""
     on_scale = scaled(values, True, None)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(searches, values, on_scale))
-    return bool((pairs.difference > pairs.widths())[0].any())
+    is_worse = pairs.difference > pairs.widths()
+    return bool(is_worse[0].any())
 
 
 @pytest.mark.parametrize("kind", ["logit", "log"])
@@ -96,11 +53,6 @@ def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None
     truth = search_variances([Search(worse, to_scale(draws))])
     assert found.values[0] == pytest.approx(truth.values[0])
     assert found.values[0] > 1
-
-
-def limit(repetitions: int, share: float) -> float:
-    """Return what a method that errs with this probability exceeds once in ten thousand counts."""
-    return float(stats.binom.isf(1e-4, repetitions, share)) / repetitions
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -214,8 +166,13 @@ def test_a_search_widens_the_set() -> None:
 
 
 def test_searched_losses_are_seldom_left_out() -> None:
-    assert missed("normal", 2.0, 4, 5, 150) <= limit(150, 0.05)
-    assert missed("normal", 2.0, 4, 5, 150, with_search=False) > 0.2
+    share = left_out("normal", 2.0, losses=4, seeds=5, repetitions=150)
+    assert share <= most_by_chance(150)
+
+
+def test_without_the_variance_of_searches_the_best_loss_is_often_left_out() -> None:
+    share = left_out("normal", 2.0, losses=4, seeds=5, repetitions=150, with_search=False)
+    assert share > 0.2
 
 
 @pytest.mark.simulation
@@ -239,12 +196,12 @@ def test_searches_in_full(shape: str, spread: float) -> None:
         with_search = []
         without = []
         for losses in (2, 6, 20):
-            with_search.append(missed(shape, spread, losses, seeds, repetitions))
-            without.append(missed(shape, spread, losses, seeds, repetitions, with_search=False))
+            with_search.append(left_out(shape, spread, losses, seeds, repetitions))
+            without.append(left_out(shape, spread, losses, seeds, repetitions, with_search=False))
         columns.append(f"{percentages(with_search, 1)} ({percentages(without, 0)})")
         highest = max(highest, *with_search)
     print(f"|{shape}, {spread}|{noise:.1f}|{'|'.join(columns)}|", flush=True)
-    assert highest <= limit(repetitions, 0.05)
+    assert highest <= most_by_chance(repetitions)
 
 
 def percentages(shares: Sequence[float], digits: int) -> str:
@@ -252,7 +209,7 @@ def percentages(shares: Sequence[float], digits: int) -> str:
     return "/".join(f"{100 * share:.{digits}f}" for share in shares)
 
 
-def missed_with_a_wide_search(
+def left_out_with_a_wide_search(
     factor: float, spread: float, losses: int, seeds: int, repetitions: int
 ) -> float:
     """Return how often the first loss is no contender, whose draws spread so many times as much as those of others."""
@@ -271,15 +228,9 @@ def missed_with_a_wide_search(
     return count / repetitions
 
 
-def mean_choice(rng: np.random.Generator, spread: float) -> float:
-    """Return the mean of what a search chooses."""
-    return float(np.mean([searches_of(rng, "normal", spread, 1)[0].chosen for _ in range(4000)]))
-
-
 def test_a_loss_with_a_wide_search_is_seldom_left_out() -> None:
-    assert missed_with_a_wide_search(4, 1.4, losses=12, seeds=5, repetitions=150) <= limit(
-        150, 0.05
-    )
+    share = left_out_with_a_wide_search(4, 1.4, losses=12, seeds=5, repetitions=150)
+    assert share <= most_by_chance(150)
 
 
 @pytest.mark.simulation
@@ -294,9 +245,9 @@ def test_a_loss_with_a_wide_search_in_full(spread: float, factor: float) -> None
     for seeds in (3, 5, 10):
         shares = []
         for losses in (2, 6, 20):
-            share = missed_with_a_wide_search(factor, spread, losses, seeds, repetitions)
+            share = left_out_with_a_wide_search(factor, spread, losses, seeds, repetitions)
             shares.append(share)
         columns.append(percentages(shares, 1))
         promised = 0.07 if seeds == 3 else 0.05
-        assert max(shares) <= limit(repetitions, promised)
+        assert max(shares) <= most_by_chance(repetitions, promised)
     print(f"|{spread}, {factor} times|{'|'.join(columns)}|", flush=True)
