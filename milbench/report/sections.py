@@ -141,8 +141,8 @@ def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
     pattern = f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"
     found = []
     for path in sorted(folder.glob(pattern)):
-        network = path.stem.removeprefix(name).replace("-", " ")
-        own_title = f"{title},{network}" if network else title
+        network = path.stem.removeprefix(name).replace("-", " ").strip()
+        full_title = f"{title}, {network}" if network else title
         content = path.read_bytes()
-        found.append(Picture(path.stem, own_title, galleries.CAPTION, content, photographs=True))
+        found.append(Picture(path.stem, full_title, galleries.CAPTION, content, photographs=True))
     return found
