@@ -26,7 +26,7 @@ from milbench.report.formatting import (
     readable,
 )
 from milbench.report.statistics.expected_choice import DrawsOfLoss, curves
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.values import NO_SKILL
@@ -50,7 +50,7 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
         draws, expected, low and high, NaN where they are not known. No rows without a search.
     """
     name = metric or _primary(study, task)
-    return curves(draws_of_losses(study, task, metric), kind_of(describe(name)))
+    return curves(draws_of_losses(study, task, metric), scale_of(describe(name)))
 
 
 def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
@@ -60,7 +60,7 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
         return None
     name = metric or _primary(study, task)
     described = describe(name)
-    curve = curves(tried, kind_of(described))
+    curve = curves(tried, scale_of(described))
     columns = {}
     for budget, rows in curve.groupby("draws"):
         head = "1 draw" if budget == 1 else f"{budget} draws"
@@ -325,5 +325,5 @@ def _least_gain(study: Study, metric: str) -> float:
     margin = study.plan.spec.margin.get(metric)
     if margin:
         return float(margin)
-    is_share = kind_of(describe(metric)) == "logit"
+    is_share = scale_of(describe(metric)) == "logit"
     return NO_DIFFERENCE_OF_SHARES if is_share else NO_DIFFERENCE

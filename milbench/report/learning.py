@@ -14,7 +14,7 @@ from milbench.report.epochs import SELECTED_BY
 from milbench.report.item_noise import item_noise
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.uses import USES
 from milbench.report.values import Values, cached
 
@@ -145,7 +145,7 @@ def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -
         lower_is_better=describe(metric).lower_is_better,
         overlap=values.info(task).overlap,
         level=level,
-        kind=kind_of(describe(metric)),
+        scale=scale_of(describe(metric)),
     )
     beats = pd.Series(False, gains.index)
     # The line is the last of the rows that are judged. A loss beats it where it is worse by more than the width.

@@ -22,7 +22,7 @@ from milbench.report.statistics.differences import (
     share_interval,
     student_interval,
 )
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.statistics.sampling import SamplingNoise
 from milbench.report.statistics.selection import Search
 from milbench.report.uses import Use
@@ -105,7 +105,7 @@ class Study(Values):
         # Student's interval knows neither the bounds of a share nor that a likelihood ends at zero.
         if is_any_negative:
             return bounds
-        is_share = kind_of(describe(metric)) == "logit"
+        is_share = scale_of(describe(metric)) == "logit"
         if is_share and not is_any_above_one:
             return bounds.clip(0, 1)
         return bounds.clip(lower=0)
@@ -169,7 +169,7 @@ class Study(Values):
                 noise=self.noise(task, name),
                 overlap=self.info(task).overlap,
                 searches=[searches.get(str(loss)) for loss in table.index],
-                kind=kind_of(describe(name)),
+                scale=scale_of(describe(name)),
             )
             # One common seed shows no variances: then nothing is known of the losses of a kind.
             if len(found.rows) < 2 or np.isfinite(found.worse_by).any():

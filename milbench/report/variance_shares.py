@@ -26,7 +26,7 @@ from milbench.report.statistics.factor_shares import (
     Share,
     shares_of,
 )
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.uses import USES
@@ -72,8 +72,8 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
     rows = []
     for metric in metrics:
         values = _values(study, task, metric).reindex(levels.index).dropna()
-        kind = kind_of(describe(metric))
-        shares = shares_of(values, levels.loc[values.index], groups[values.index], kind)
+        scale = scale_of(describe(metric))
+        shares = shares_of(values, levels.loc[values.index], groups[values.index], scale)
         rows += _rows(metric, shares, len(values))
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -22,12 +22,12 @@ from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import (
-    Kind,
     Pairs,
+    Scale,
     Scaled,
     common_means,
     compare_all,
-    scaled,
+    put_on_scale,
     searches_on_scale,
 )
 from milbench.report.statistics.sampling import Floats, SamplingNoise
@@ -105,7 +105,7 @@ def contenders(
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
     level: float = LEVEL,
-    kind: Kind | None = None,
+    scale: Scale | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -122,7 +122,7 @@ def contenders(
             not. Without any the set holds for these settings alone.
         level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
             one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
-        kind: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
+        scale: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
             "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
 
     Examples:
@@ -139,7 +139,7 @@ def contenders(
     _check_finite(given)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
     noise_of_rows = None if noise is None else noise.of(rows)
-    values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
+    values = put_on_scale(given[rows], lower_is_better, noise_of_rows, scale)
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
     pairs = compare_all(values, overlap, search, level)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Kind, scaled
+from milbench.report.statistics.pairs import Scale, put_on_scale
 from milbench.report.statistics.sampling import Floats
 
 COLUMNS = ["loss", "draws", "expected", "low", "high"]
@@ -98,19 +98,19 @@ def _mean_of_equals(validation: Floats, test: Floats) -> Floats:
     return np.asarray(means[places])
 
 
-def curves(tried: Sequence[DrawsOfLoss], kind: Kind | None = None) -> pd.DataFrame:
+def curves(tried: Sequence[DrawsOfLoss], scale: Scale | None = None) -> pd.DataFrame:
     """Return what is expected of losses on one task for each budget, with a 95 % band over other draws.
 
     Args:
         tried: the draws of each loss.
-        kind: the scale on which bands are computed, see `milbench.report.statistics.pairs.scaled`.
+        scale: the scale on which bands are computed, see `milbench.report.statistics.pairs.put_on_scale`.
 
     Returns:
         A row for each loss and each of `budgets`: loss, draws (the budget), expected, low and high; NaN where they are
         not known.
     """
     most = max((draws.count for draws in tried), default=0)
-    by_budget = [_with_bands(tried, budget, kind) for budget in budgets(most)]
+    by_budget = [_with_bands(tried, budget, scale) for budget in budgets(most)]
     if not by_budget:
         return pd.DataFrame(columns=COLUMNS)
     frame = pd.concat(by_budget, ignore_index=True)
@@ -121,13 +121,13 @@ def curves(tried: Sequence[DrawsOfLoss], kind: Kind | None = None) -> pd.DataFra
 
 
 def _with_bands(
-    tried: Sequence[DrawsOfLoss], budget: int, kind: Kind | None = None
+    tried: Sequence[DrawsOfLoss], budget: int, scale: Scale | None = None
 ) -> pd.DataFrame:
     """Return the rows of all losses that have so many draws, for one budget."""
     with_enough = [draws for draws in tried if draws.count >= budget]
     values = _expected_with_and_without(with_enough, budget)
     expected = values[:, 0]
-    comparison = scaled(values, True, None, kind)
+    comparison = put_on_scale(values, True, None, scale)
     on_scale = np.asarray(comparison.values)
     half_widths = _half_widths(with_enough, budget, on_scale[:, 1:])
     low = comparison.metric(on_scale[:, 0] - half_widths)

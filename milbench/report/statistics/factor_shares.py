@@ -22,7 +22,7 @@ import pandas as pd
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Kind, scaled
+from milbench.report.statistics.pairs import Scale, put_on_scale
 from milbench.report.statistics.sampling import Floats
 
 STAGE = "stage of the search"
@@ -166,7 +166,7 @@ def shares_of(
     values: pd.Series[float],
     levels: pd.DataFrame,
     groups: pd.Series[str],
-    kind: Kind | None = None,
+    scale: Scale | None = None,
 ) -> list[Share]:
     """Return the shares of all sources of the variance of values.
 
@@ -174,7 +174,7 @@ def shares_of(
         values: of each cell, in the unit of the metric.
         levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where both are there.
         groups: of each cell what it is left out with, for the intervals.
-        kind: the scale on which variances are compared, see `scaled`.
+        scale: the scale on which variances are compared, see `put_on_scale`.
 
     Returns:
         Those of single factors, or of several that cannot be told apart; last those of `TOGETHER` and `REST`. Nothing
@@ -185,8 +185,7 @@ def shares_of(
     given = np.asarray(values, np.float64)
     if levels.empty or np.ptp(given) == 0:
         return []
-    scale = scaled(given[:, None], True, None, kind)
-    on_scale = np.asarray(scale.values)[:, 0]
+    on_scale = np.asarray(put_on_scale(given[:, None], True, None, scale).values)[:, 0]
     model = _Model(on_scale, levels)
     if math.isnan(model.noise()):
         return []

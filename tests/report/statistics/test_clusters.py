@@ -10,7 +10,7 @@ from scipy import stats
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.clusters import Clusters, clusters
-from milbench.report.statistics.pairs import compare_all, scaled
+from milbench.report.statistics.pairs import compare_all, put_on_scale
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.selection import search_variances
 
@@ -279,7 +279,7 @@ def left_out_by_words(
 
 def first_is_excluded(values: Floats, noise: SamplingNoise) -> bool:
     """Return whether the first loss is no contender, without the bounds, which take most of the time."""
-    on_scale = scaled(values, True, noise)
+    on_scale = put_on_scale(values, True, noise)
     nothing_searched = search_variances([None] * len(values))
     pairs = compare_all(on_scale, OVERLAP, nothing_searched)
     return bool((pairs.difference > pairs.widths())[0].any())

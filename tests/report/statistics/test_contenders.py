@@ -8,7 +8,7 @@ from scipy import stats
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import Kind, dunnett, scaled
+from milbench.report.statistics.pairs import Scale, dunnett, put_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from tests._helpers.scenes import (
     SCENES,
@@ -236,14 +236,14 @@ def test_a_third_loss_above_one_does_not_change_the_scale_of_two() -> None:
     two = np.array([[0.5, 0.6, 0.55], [0.9, 0.95, 0.97]])
     three = np.vstack([two, [3.0, 3.1, 2.9]])
     for errors in (two, three):
-        found = contenders(errors, kind="log")
+        found = contenders(errors, scale="log")
         np.testing.assert_allclose(found.scaled.values, np.log(errors))
 
 
-@pytest.mark.parametrize(("kind", "value"), [("logit", 1.2), ("logit", -0.1), ("log", -0.1)])
-def test_values_that_a_scale_does_not_allow_stay_as_they_are(kind: Kind, value: float) -> None:
+@pytest.mark.parametrize(("scale", "value"), [("logit", 1.2), ("logit", -0.1), ("log", -0.1)])
+def test_values_that_a_scale_does_not_allow_stay_as_they_are(scale: Scale, value: float) -> None:
     errors = np.array([[0.1, 0.2, value], [0.3, 0.4, 0.5]])
-    np.testing.assert_array_equal(scaled(errors, True, None, kind).values, errors)
+    np.testing.assert_array_equal(put_on_scale(errors, True, None, scale).values, errors)
 
 
 def test_shares_of_zero_and_one_are_far_apart() -> None:

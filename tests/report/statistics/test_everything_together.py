@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.clusters import clusters
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import compare_all, scaled, searches_on_scale
+from milbench.report.statistics.pairs import compare_all, put_on_scale, searches_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from milbench.report.statistics.selection import Search
 from tests.report.statistics.test_selection import Searched, limit, mean_choice, searches_of
@@ -112,7 +112,7 @@ def excluded(comparison: Comparison) -> NDArray[np.bool_]:
     values = comparison.values
     of_bags = clusters(None, comparison.items)
     noise = sampling_noise(comparison.outcomes, {"bags": of_bags})
-    on_scale = scaled(values, True, noise)
+    on_scale = put_on_scale(values, True, noise)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(comparison.searches, values, on_scale))
     return np.asarray((pairs.difference > pairs.widths()).any(axis=1))
 

@@ -88,7 +88,7 @@ def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
 
 def test_half_of_the_losses_would_show_a_smaller_difference() -> None:
     logits = draw("another varies 8 times as much", np.zeros(10), 5, 1)[0]
-    found = contenders(logits, kind="")
+    found = contenders(logits, scale="")
     best = int(logits.mean(axis=1).argmin())
     shown = [found.pairs.shown_difference(loss, best) for loss in range(10) if loss != best]
     smaller = sum(difference < found.resolution() - 1e-9 for difference in shown)
