@@ -59,7 +59,7 @@ _MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
 
 
 def marks_figures(study: Study) -> list[tuple[str, Figure]]:
-    """Draw losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
+    """Plot losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
     frame = marks_frame(study)
     if frame.empty:
         return []
@@ -71,7 +71,7 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
 
 
 def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
-    """Draw the marks of a metric, the losses that pass most first."""
+    """Plot the marks of a metric, the losses that pass most first."""
     cells = []
     for row in rows_of(marks):
         code, sign = _MARKS[row.verdict]
@@ -91,7 +91,7 @@ def _test_name(mark: Any, metric: Metric) -> str:
 
 
 def tasks_figure(study: Study) -> Figure:
-    """Draw the mean of every loss on many tasks."""
+    """Plot the mean of every loss on many tasks."""
     order = study.ranking()
     constants = _values_beside_losses(study)
     codes = {}
@@ -138,7 +138,7 @@ def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
 
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
-    """Draw the difference of every two losses; None without intervals, and for many losses."""
+    """Plot the difference of every two losses; None without intervals, and for many losses."""
     pairs = pairs_frame(study, task)
     table = study.table(task)
     order = [name for name in study.summary(task).index if table.loc[name].notna().any()]
@@ -190,7 +190,7 @@ def _pair_cell(difference: _Difference, margin: float, metric: Metric) -> tuple[
 
 
 def equivalence_figure(study: Study) -> Figure | None:
-    """Draw the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
+    """Plot the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
     frame = equivalence_frame(study)
     if frame.empty:
         return None
@@ -200,7 +200,7 @@ def equivalence_figure(study: Study) -> Figure | None:
     figure = new_figure(WIDTH, height, w_pad=0.15)
     grid = figure.subplots(len(comparisons), squeeze=False)
     for axes, (other, own) in zip(grid[:, 0], comparisons, strict=True):
-        _draw_equivalence(axes, own, metric)
+        _plot_equivalence(axes, own, metric)
         first = readable(own["first"].iloc[0])
         axes.set_title(literal(f"{first} against {readable(str(other))}"), pad=8)
     _add_legend(figure)
@@ -217,8 +217,8 @@ def _add_legend(figure: Figure) -> None:
     figure.legend(patches, words, loc="outside lower center", ncols=len(words))
 
 
-def _draw_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
-    """Draw the first loss against another one: verdicts by row and column."""
+def _plot_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
+    """Plot the first loss against another one: verdicts by row and column."""
     # A cell is filled by the number of its verdict in this order.
     verdicts = list(VERDICTS)
     cells = []
