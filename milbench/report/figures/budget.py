@@ -34,11 +34,11 @@ def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look
     axes = figure.subplots()
     styles = styles_without_verdict(looks)
     ends = {}
-    for name, own in known.groupby("loss", sort=False):
-        by_number = own.set_index("draws")
+    for name, rows in known.groupby("loss", sort=False):
+        by_number = rows.set_index("draws")
         line = by_number["expected"]
         plot_line(axes, line, (by_number["low"], by_number["high"]), styles[str(name)])
-        ends[str(name)] = (int(own["draws"].iloc[-1]), float(own["expected"].iloc[-1]))
+        ends[str(name)] = (int(line.index[-1]), float(line.iloc[-1]))
     lowest = float(known["expected"].min())
     highest = float(np.nanmax(known[["expected", "high"]].to_numpy()))
     value_axis(axes, "y", metric, lowest, highest)

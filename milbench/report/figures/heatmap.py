@@ -149,11 +149,10 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     margin = study.margin(task)
     cells = []
     for row in rows_of(pairs):
-        there = _Difference(row.difference, row.low, row.high)
-        # The same pair with row and column exchanged.
-        back = _Difference(-row.difference, -row.high, -row.low)
-        cells.append((row.first, row.second, *_pair_cell(there, margin, metric)))
-        cells.append((row.second, row.first, *_pair_cell(back, margin, metric)))
+        difference = _Difference(row.difference, row.low, row.high)
+        exchanged = _Difference(-row.difference, -row.high, -row.low)
+        cells.append((row.first, row.second, *_pair_cell(difference, margin, metric)))
+        cells.append((row.second, row.first, *_pair_cell(exchanged, margin, metric)))
     codes, text = _by_rows_and_columns(cells)
     codes = codes.loc[order, order].fillna(PLAIN)
     text = text.loc[order, order].fillna("")
@@ -199,9 +198,9 @@ def equivalence_figure(study: Study) -> Figure | None:
     height = 0.6 + len(comparisons) * (0.95 + 0.34 * frame["row"].nunique())
     figure = new_figure(WIDTH, height, w_pad=0.15)
     grid = figure.subplots(len(comparisons), squeeze=False)
-    for axes, (other, own) in zip(grid[:, 0], comparisons, strict=True):
-        _plot_equivalence(axes, own, metric)
-        first = readable(own["first"].iloc[0])
+    first = readable(frame["first"].iloc[0])
+    for axes, (other, cells) in zip(grid[:, 0], comparisons, strict=True):
+        _plot_equivalence(axes, cells, metric)
         axes.set_title(literal(f"{first} against {readable(str(other))}"), pad=8)
     _add_legend(figure)
     return figure

@@ -148,8 +148,8 @@ def _plot_ticked_lengths(axes: Axes, one: Lengths) -> None:
 def _plot_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
     """Plot the losses of a task against the length of training; return the ends of lines at the longest one."""
     styles = loss_styles(one.longest, one.task)
-    places = {length: (study, one.task) for length, study in one.studies.items()}
-    means = _plot_against(axes, places, styles)
+    by_length = {length: (study, one.task) for length, study in one.studies.items()}
+    means = _plot_against(axes, by_length, styles)
     axes.set_xlabel(f"{one.unit} of training, log scale")
     axes.set_title(literal(wrapped(one.task, 24)))
     longest = max(one.studies)
@@ -167,8 +167,8 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
     figure = new_figure(WIDTH, 4)
     axes = figure.subplots()
     styles = styles_without_verdict(study.looks)
-    places = {amount: (study, task) for amount, task in amounts.items()}
-    means = _plot_against(axes, places, styles)
+    by_amount = {amount: (study, task) for amount, task in amounts.items()}
+    means = _plot_against(axes, by_amount, styles)
     texts = {name: readable(name) for name in styles}
     if len(study.kinds) > 1:
         for name, kind in study.supervision.items():
@@ -230,11 +230,11 @@ def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
     history = study.history(task)
     is_done = history["status"] == "done"
     is_shown = (history["metric"] == name) & np.isfinite(history["value"])
-    own = history[is_done & is_shown]
-    epochs = own.groupby("variant")["epoch"].transform("nunique")
-    own = own[epochs > 1]
+    rows = history[is_done & is_shown]
+    epochs = rows.groupby("variant")["epoch"].transform("nunique")
+    rows = rows[epochs > 1]
     return pd.DataFrame(
-        {"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]}
+        {"variant": rows["variant"], "x": rows["epoch"].astype(int), "value": rows["value"]}
     )
 
 
@@ -249,20 +249,23 @@ def _one_panel(width: float, losses: int) -> tuple[Figure, Axes]:
 
 
 def _plot_against(
-    axes: Axes, places: dict[float, tuple[Study, str]], styles: Mapping[str, LossStyle]
+    axes: Axes, tasks: dict[float, tuple[Study, str]], styles: Mapping[str, LossStyle]
 ) -> pd.Series[float]:
-    """Plot the primary metric on tasks that have a place on a logarithmic axis; return the means."""
+    """Plot the primary metric on tasks against a logarithmic axis; return the means.
+
+    `tasks`: x -> the task and the study that has its values.
+    """
     tables = {}
-    for place, (study, task) in places.items():
-        tables[place] = study.table(task).reset_index().melt("variant")
+    for x, (study, task) in tasks.items():
+        tables[x] = study.table(task).reset_index().melt("variant")
     values = pd.concat(tables, names=["x"]).reset_index("x").dropna()
     means = _plot_lines(axes, values, styles)
-    study, task = places[max(places)]
-    # The no-skill line is drawn in any case.
+    # The axis is that of the longest training or the most bags, and shows its no-skill line in any case.
+    study, task = tasks[max(tasks)]
     highest = float(np.fmax(values["value"].max(), study.constant_answer(task).mean()))
     error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
-    axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
+    axes.set_xticks(list(tasks), [f"{x:,.0f}" for x in tasks])
     axes.xaxis.set_minor_locator(NullLocator())
     return means
 
@@ -271,10 +274,10 @@ def _plot_lines(
     axes: Axes, values: pd.DataFrame, styles: Mapping[str, LossStyle], **further: Any
 ) -> pd.Series[float]:
     """Plot means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
-    by_place = values.groupby(["variant", "x"])["value"]
-    means = by_place.mean()
-    least = by_place.min()
-    most = by_place.max()
+    over_seeds = values.groupby(["variant", "x"])["value"]
+    means = over_seeds.mean()
+    least = over_seeds.min()
+    most = over_seeds.max()
     shown = [name for name in styles if name in means.index.get_level_values("variant")]
     # The best ones are drawn last, above the others.
     for name in reversed(shown):

@@ -28,6 +28,9 @@ CAPTION = (
     "A mark is a mean over the seeds that the draw was trained with."
 )
 _COLUMNS = 3
+_CHOSEN = {"ms": 7, "mec": INK, "zorder": 4}
+_TRIED = {"ms": 4, "mew": 0, "alpha": 0.5}
+"""How the marker of a draw that was chosen differs from those of the others."""
 
 
 def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
@@ -77,17 +80,14 @@ def _plot_setting(
 ) -> None:
     """Plot every draw against one setting."""
     is_number = pd.api.types.is_numeric_dtype(draws[name])
-    places: Any = draws[name] if is_number else draws[name].astype(str)
-    for (variant, is_chosen), own in draws.groupby(["variant", "chosen"], sort=False):
-        marks = styles[str(variant)].marker_style
-        looks_chosen = {"ms": 7, "mec": INK, "zorder": 4}
-        looks_tried = {"ms": 4, "mew": 0, "alpha": 0.5}
-        style = looks_chosen if is_chosen else looks_tried
-        axes.plot(places[own.index], own["mean"], ls="", **(marks | style))
+    x: Any = draws[name] if is_number else draws[name].astype(str)
+    for (variant, is_chosen), rows in draws.groupby(["variant", "chosen"], sort=False):
+        style = styles[str(variant)].marker_style | (_CHOSEN if is_chosen else _TRIED)
+        axes.plot(x[rows.index], rows["mean"], ls="", **style)
     if not is_number:
-        # Names below the ends have room.
+        # The first and the last value have room for their names.
         axes.margins(x=0.1)
         axes.tick_params(axis="x", labelsize=7.5, pad=7)
-    elif places.min() > 0 and places.max() > 5 * places.min():
+    elif x.min() > 0 and x.max() > 5 * x.min():
         axes.set_xscale("log")
         log_ticks(axes.xaxis)

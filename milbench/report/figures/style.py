@@ -244,18 +244,18 @@ def label_ends(
 
 
 def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
-    """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
+    """Move ascending heights apart, so that two are at least `least` apart, and none is far from where it should be.
 
     The top is 1: where labels would reach above it, they are moved down again, with those below.
     """
-    steps = least * np.arange(len(wanted))
-    # Less its steps, a height has to be no smaller than those before it.
-    pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    # The middle of the highest label is half a label below the top.
+    # What the labels below take, at the least. Heights less this are free to be equal, but may not fall.
+    below = least * np.arange(len(wanted))
+    pushed_up = np.maximum.accumulate(wanted - below) + below
+    # The middle of the highest label is half a label below the top, and labels above need room as well.
     highest = 1 - least / 2
-    most = highest - steps[::-1]
-    places: NDArray[np.float64] = np.minimum(pushed_up, most)
-    return places
+    above = below[::-1]
+    heights: NDArray[np.float64] = np.minimum(pushed_up, highest - above)
+    return heights
 
 
 def error_axis(
