@@ -207,10 +207,9 @@ class Study(Values):
                 values = self.table(task, metric).notna().any(axis=1)
                 losses_with_value[metric] = int(values.sum())
         most = max(losses_with_value.values(), default=0)
-        for metric, losses in losses_with_value.items():
-            if losses == most > 0:
-                return metric
-        return None
+        if most == 0:
+            return None
+        return next(metric for metric, losses in losses_with_value.items() if losses == most)
 
     def resolution(self, task: str, metric: str = "") -> float:
         """Return the smallest difference of losses with the least supervision that would show; nan: not known.
@@ -252,8 +251,8 @@ class Study(Values):
     @cached
     def _arm(self, task: str, variant: str) -> str | None:
         """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
-        own = self.cells_of(task)
-        cells = own.loc[own["variant"] == variant, "cell"]
+        cells_of_task = self.cells_of(task)
+        cells = cells_of_task.loc[cells_of_task["variant"] == variant, "cell"]
         arms = {self._arms[cell] for cell in cells if cell in self._arms}
         return arms.pop() if len(arms) == 1 else None
 

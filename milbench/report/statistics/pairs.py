@@ -259,7 +259,7 @@ class Pairs:
         """Return the quantiles for losses with such degrees of freedom, (m,); typical ones set the level."""
         rivals = len(self.means) - 1
         z = dunnett(rivals, math.inf, self.level)
-        # Few different quantiles are computed.
+        # Dunnett's quantile takes long and is kept: rounded, few different ones are asked for.
         rounded = math.floor(10 * typical_freedom) / 10
         beyond_t = float(special.stdtr(rounded, -dunnett(rivals, rounded, self.level)))
         beyond_u = 0.0
@@ -299,8 +299,10 @@ def compare_all(
                 if not common.any():
                     continue
                 parts = item_parts(scaled.noise, first, second, common)
-                own[first, second] = own[second, first] = parts.own
-                shared[first, second] = shared[second, first] = parts.shared
+                own[first, second] = parts.own
+                own[second, first] = parts.own
+                shared[first, second] = parts.shared
+                shared[second, first] = parts.shared
     return Pairs(means, seeds, own, shared, moderated(values), overlap, search, level)
 
 
