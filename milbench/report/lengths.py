@@ -46,7 +46,7 @@ def lengths_of(study: Study) -> list[Lengths]:
     return found
 
 
-def longest(study: Study, lengths: list[Lengths]) -> Study:
+def keep_longest(study: Study, lengths: list[Lengths]) -> Study:
     """Return a study that has the longest training alone on tasks with several lengths."""
     if not lengths:
         return study
@@ -146,7 +146,7 @@ def lengths_table(lengths: Lengths) -> Table:
 def verdicts(study: Study) -> list[str]:
     """Return the sentences on the losses after the longest training, and on whether their order changes with it."""
     lengths = lengths_of(study)
-    return [*sentences(longest(study, lengths)), *length_lines(lengths)]
+    return [*sentences(keep_longest(study, lengths)), *length_lines(lengths)]
 
 
 def length_lines(lengths: list[Lengths]) -> list[str]:

@@ -26,11 +26,11 @@ from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, readable, slug
 from milbench.report.lengths import (
     Lengths,
+    keep_longest,
     last_changes,
     length_lines,
     lengths_of,
     lengths_table,
-    longest,
     verdicts,
 )
 from milbench.report.limits import limits, small_search_lines, undone_line
@@ -147,7 +147,7 @@ def _make_page(
     """
     tell(f"comparing losses on {counted(len(all_lengths.tasks), 'task')}")
     lengths = lengths_of(all_lengths)
-    study = longest(all_lengths, lengths)
+    study = keep_longest(all_lengths, lengths)
     searched = searches(study)
     search_pictures: list[Picture] = []
     for task in _searched_tasks(searched):
