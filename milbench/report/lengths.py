@@ -13,7 +13,7 @@ from milbench.report.learning import has_learnt_by
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
-from milbench.report.tables import BOUNDS, MEANS, ticked
+from milbench.report.tables import BOUNDS_NOTE, MEANS_NOTE, ticked
 from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
@@ -138,7 +138,7 @@ def lengths_table(lengths: Lengths) -> Table:
     for column in reversed(columns.values()):
         order += [loss for loss in column if loss not in order]
     frame = pd.DataFrame(columns).reindex(order).fillna(NOTHING).rename_axis("loss")
-    note = f"{MEANS} Losses are compared with those of the same length.{BOUNDS}"
+    note = f"{MEANS_NOTE} Losses are compared with those of the same length.{BOUNDS_NOTE}"
     title = f"Losses by the length of training on {readable(lengths.task)}"
     return Table(title, named_rows(frame), note)
 

@@ -289,34 +289,36 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
     It is Welch's where mean, standard deviation and number of the published runs are known, and otherwise Student's, as
     if these runs (one, where their number is unknown) had the standard deviation of ours.
     """
-    sample = np.asarray(values, dtype=float)
-    n = sample.size
-    own = float(sample.std(ddof=1))
+    ours = np.asarray(values, dtype=float)
+    n = ours.size
+    our_deviation = float(ours.std(ddof=1))
     runs = published.count or 1
-    spread = published.deviation
-    if spread is not None and runs > 1:
-        error, freedom = _welch(own**2 / n, n - 1, spread**2 / runs, runs - 1)
+    their_deviation = published.deviation
+    if their_deviation is not None and runs > 1:
+        our_variance = our_deviation**2 / n
+        their_variance = their_deviation**2 / runs
+        error, freedom = _welch(our_variance, n - 1, their_variance, runs - 1)
     else:
-        error = own * math.sqrt(1 / n + 1 / runs)
+        error = our_deviation * math.sqrt(1 / n + 1 / runs)
         freedom = float(n - 1)
     half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    middle = float(sample.mean()) - published.mean
+    middle = float(ours.mean()) - published.mean
     return middle - half, middle + half
 
 
 def _welch(
-    own_variance: float, own_freedom: int, other_variance: float, other_freedom: int
+    our_variance: float, our_freedom: int, their_variance: float, their_freedom: int
 ) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
 
     The variances are those of the means.
     """
-    variance = own_variance + other_variance
+    variance = our_variance + their_variance
     error = math.sqrt(variance)
     if not error:
         # No run differs from another one. The interval is a point with any degrees of freedom.
         return 0.0, 1.0
-    return error, error**4 / (own_variance**2 / own_freedom + other_variance**2 / other_freedom)
+    return error, error**4 / (our_variance**2 / our_freedom + their_variance**2 / their_freedom)
 
 
 def deviations(published: Published, params: Sequence[dict[str, Any]]) -> list[str]:

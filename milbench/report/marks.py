@@ -183,10 +183,10 @@ def equivalence_sentences(study: Study) -> list[str]:
     metric = study.metric(study.tasks[0])
     margin = _margin_in_words(study.margin(study.tasks[0]), metric)
     lines = []
-    for (first, other), own in frame.groupby(["first", "other"], sort=False):
-        counts = Counter(own["verdict"])
+    for (first, other), on_tasks in frame.groupby(["first", "other"], sort=False):
+        counts = Counter(on_tasks["verdict"])
         found = [f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]]
-        tasks = counted(len(own), "task")
+        tasks = counted(len(on_tasks), "task")
         lines.append(
             f"Of {tasks} {readable(str(first))} is {', '.join(found)} against {readable(str(other))} "
             f"({metric.label}, margin {margin})."

@@ -29,32 +29,32 @@ from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, YES
 from milbench.report.values import rows_of
 
-MARKS = (
+MARKS_CAPTION = (
     "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "
     "✓ passes: the interval is on the passing side and no seed is missing. ✗ fails: it is on the other side. The rest "
     "is open."
 )
-PAIRS = (
+PAIRS_CAPTION = (
     "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % interval of this pair. "
     "Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within the margin of the spec. Each pair is judged "
     "alone, and contenders by all at once: one of them may be worse in a pair."
 )
-EQUIVALENCE = (
+EQUIVALENCE_CAPTION = (
     "The first loss less the other one, means over common seeds, ± half of the 95 % interval. Yellow ≈: equivalent, "
     "the 90 % interval is within the margin of the spec. Else blue ✓: the first is better, or orange ✗: worse, as the "
     "95 % interval leaves out 0. Grey: not settled. Each cell is judged alone, without adjustment for their number."
 )
-TASKS = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
+TASKS_CAPTION = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
 MOST_PAIRS = 20
 """Above so many losses, no differences between every two are drawn."""
-_VERDICTS = {
+_SIGNS_OF_VERDICTS = {
     "better": (BETTER, "✓"),
     "equivalent": (SAME, "≈"),
     "worse": (WORSE, "✗"),
     "open": (LINE, ""),
 }
 """The colour and the sign of a verdict about two losses."""
-_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
+_SIGNS_OF_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
 """The code and the sign of a verdict about a mark."""
 
 
@@ -74,7 +74,7 @@ def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
     """Plot the marks of a metric, the losses that pass most first."""
     cells = []
     for row in rows_of(marks):
-        code, sign = _MARKS[row.verdict]
+        code, sign = _SIGNS_OF_MARKS[row.verdict]
         shown = _difference_text(row.distance, metric, row.half, sign)
         cells.append((_test_name(row, metric), row.variant, code, shown))
     codes, text = _by_rows_and_columns(cells)
@@ -210,7 +210,7 @@ def _add_legend(figure: Figure) -> None:
     """Write below a figure what the colours of verdicts mean."""
     patches = []
     words = []
-    for name, (colour, sign) in _VERDICTS.items():
+    for name, (colour, sign) in _SIGNS_OF_VERDICTS.items():
         patches.append(Patch(color=colour))
         words.append(f"{VERDICTS[name]} {sign}".strip())
     figure.legend(patches, words, loc="outside lower center", ncols=len(words))
@@ -222,11 +222,11 @@ def _plot_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
     verdicts = list(VERDICTS)
     cells = []
     for row in rows_of(frame):
-        _, sign = _VERDICTS[row.verdict]
+        _, sign = _SIGNS_OF_VERDICTS[row.verdict]
         shown = f"{_difference_text(row.difference, metric, row.half)} {sign}"
         cells.append((row.row, row.column, float(verdicts.index(row.verdict)), shown))
     codes, text = _by_rows_and_columns(cells)
-    colours = [_VERDICTS[name][0] for name in verdicts]
+    colours = [_SIGNS_OF_VERDICTS[name][0] for name in verdicts]
     fill_cells(axes, codes, text.fillna(""), colours, size=9.5, edge=(1.5, PAPER))
     heads = [literal(str(column).replace(", ", "\n")) for column in codes.columns]
     name_columns(axes, heads, rotation=0, fontsize=8.5)

@@ -33,21 +33,21 @@ from milbench.report.looks import Look
 from milbench.report.study import Study
 from milbench.report.values import rows_of
 
-_VERDICTS = "✓: may be the best; hollow and dashed: worse than the best."
-PARETO = (
-    f"Means over seeds. {_VERDICTS} On the grey line: losses that no other one beats in one of the two without losing "
-    "in the other. The least time of a training step, which other work on the machine disturbs least."
+_FILLED_OR_HOLLOW = "✓: may be the best; hollow and dashed: worse than the best."
+PARETO_CAPTION = (
+    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in one of the two without "
+    "losing in the other. The least time of a training step, which other work on the machine disturbs least."
 )
-TRAINING = (
+TRAINING_CAPTION = (
     f"Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
-    f"training still made progress at its end. {_VERDICTS}"
+    f"training still made progress at its end. {_FILLED_OR_HOLLOW}"
 )
-AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
-LENGTHS = (
-    f"{AMOUNTS} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: worse than "
-    "the best there. Grey, dashed: no skill."
+AMOUNTS_CAPTION = "Means over seeds, the band from the smallest to the largest seed; test bags."
+LENGTHS_CAPTION = (
+    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: "
+    "worse than the best there. Grey, dashed: no skill."
 )
-CURVES = f"{AMOUNTS} {_VERDICTS} Grey, dashed: no skill."
+CURVES_CAPTION = f"{AMOUNTS_CAPTION} {_FILLED_OR_HOLLOW} Grey, dashed: no skill."
 _HALF = 5.4
 """The width in inches of a picture beside another one."""
 _LEAST_HEIGHT = 3.4
