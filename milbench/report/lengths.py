@@ -86,21 +86,22 @@ def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
     # Networks and losses have names already. A recipe is named by what tells trainings of one loss apart.
     by_names = study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True)
     for _, cells_of_loss in by_names:
-        planned = [study.planned[cell] for cell in cells_of_loss["cell"]]
-        without_length = [_without_length(cell) for cell in planned]
-        names = labels(without_length)
-        for row, cell, shortened in zip(
-            rows_of(cells_of_loss), planned, without_length, strict=True
-        ):
+        without_length = {
+            cell: _without_length(study.planned[cell]) for cell in cells_of_loss["cell"]
+        }
+        names = labels(without_length.values())
+        for row in rows_of(cells_of_loss):
+            recipe = study.planned[row.cell].recipe
+            all_else = without_length[row.cell]
             rows.append(
                 {
                     "cell": row.cell,
                     "variant": row.variant,
                     "seed": row.seed,
-                    "name": names[shortened.id].recipe,
-                    "all_else": shortened.variant_key,
-                    "epochs": cell.recipe.epochs,
-                    "steps_per_epoch": cell.recipe.steps_per_epoch,
+                    "name": names[all_else.id].recipe,
+                    "all_else": all_else.variant_key,
+                    "epochs": recipe.epochs,
+                    "steps_per_epoch": recipe.steps_per_epoch,
                 }
             )
     cells = pd.DataFrame(rows)

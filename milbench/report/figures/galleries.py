@@ -151,7 +151,7 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
     # Without instance truth the label set is all that is known of a bag.
     is_truth_known = first.boxes is not None or first.position_classes is not None
     heads = ["truth" if is_truth_known else "label set", *seen]
-    _place(figure, grid, heads, _height_of_width(first))
+    _lay_out(figure, grid, heads, _height_of_width(first))
     return figure
 
 
@@ -163,10 +163,10 @@ def _height_of_width(gallery: Gallery) -> float:
     return float(min(_HIGHEST, height / width))
 
 
-def _place(
+def _lay_out(
     figure: Figure, grid: Sequence[Sequence[Axes]], heads: Sequence[str], height_of_width: float
 ) -> None:
-    """Place the axes of a gallery in rows, each below its titles, and write the heads of columns above.
+    """Place the axes of a gallery in rows, each row below its titles, and write the heads of columns above.
 
     All sizes are known, so that no layout has to be searched for, which takes long for so many axes.
     """
