@@ -5,6 +5,7 @@ import json
 import zlib
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -136,12 +137,12 @@ def read(folder: Path) -> Results:
 
 def _read_frame(path: Path) -> pd.DataFrame:
     """Return the frame that `save` wrote. Only numbers may be missing: an empty text is a text."""
-    texts = {name: str for name in COLUMNS if name not in _NUMBERS}
+    dtypes: dict[str, Any] = {name: str for name in COLUMNS if name not in _NUMBERS}
     # Whole numbers of pandas, as there are cells without an epoch, and most are no draws.
-    whole_numbers = dict.fromkeys(_WHOLE_NUMBERS, "Int64")
+    dtypes |= dict.fromkeys(_WHOLE_NUMBERS, "Int64")
     frame = pd.read_csv(
         path,
-        dtype=texts | whole_numbers,
+        dtype=dtypes,
         keep_default_na=False,
         na_values={name: [""] for name in _NUMBERS},
     )
