@@ -24,7 +24,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.flags import Flags, spec_and_launch
 from milbench.experiment.plan import Plan
 from milbench.report.judge import judge
-from milbench.report.lengths import lengths_of, longest, verdicts
+from milbench.report.lengths import keep_longest, lengths_of, verdicts
 from milbench.report.more_seeds import more_seeds
 from milbench.report.pair_tables import pairs_frame
 from milbench.report.study import Study
@@ -148,7 +148,7 @@ class Comparison:
     @cached_property
     def _longest(self) -> Study:
         """The losses after the longest training, where there are several lengths."""
-        return longest(self._study, lengths_of(self._study))
+        return keep_longest(self._study, lengths_of(self._study))
 
     def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the results of each loss by a metric, the best mean first. Raises UsageError where there is none.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from milbench.report.figures.lines import LENGTHS, lengths_figure
+from milbench.report.figures.lines import LENGTHS_CAPTION, lengths_figure
 from milbench.report.figures.picture import pictures_of
 from milbench.report.figures.style import styled
 from milbench.report.formatting import NOTHING, number, readable
@@ -95,7 +95,7 @@ def _head(tasks: list[Lengths], column: int) -> str:
 def picture(tasks: Collection[str], columns: int) -> bytes:
     """Return a PNG: the set error against the length of training on some tasks, as the report draws it on all."""
     shown = [one for one in lengths() if one.task in tasks]
-    (made,) = pictures_of("lengths", "", LENGTHS, lengths_figure(shown, columns))
+    (made,) = pictures_of("lengths", "", LENGTHS_CAPTION, lengths_figure(shown, columns))
     return made.png()
 
 

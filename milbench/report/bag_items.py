@@ -30,7 +30,7 @@ class BagItems:
     @property
     def shared(self) -> str:
         """What some of the bags share: "items", a "group", or "nothing"."""
-        if self.items is not None and _is_in_two_bags(self.items):
+        if self.items is not None and _is_any_in_two_bags(self.items):
             return "items"
         if self.group is not None and len(np.unique(self.group)) < len(self.group):
             return "group"
@@ -48,8 +48,8 @@ def bag_items_of(bags: SplitPredictions) -> BagItems:
     return BagItems(bags.group, bags.items)
 
 
-def _is_in_two_bags(items: NDArray[np.integer]) -> bool:
-    """Return whether an item is in two rows of items (n, M), in which -1 stands for none."""
+def _is_any_in_two_bags(items: NDArray[np.integer]) -> bool:
+    """Return whether any item is in two rows of items (n, M), in which -1 stands for none."""
     is_item = items >= 0
     bags = np.broadcast_to(np.arange(len(items))[:, None], items.shape)
     # A bag may have an item twice, so pairs of an item and a bag count once.

@@ -26,14 +26,15 @@ from milbench.report.formatting import (
     readable,
 )
 from milbench.report.statistics.expected_choice import DrawsOfLoss, curves
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.values import NO_SKILL
 
 NO_DIFFERENCE_OF_SHARES = 0.01
+"""A difference of shares that counts as none where the spec has no margin: "Fixed in advance" in docs/statistics.md."""
 NO_DIFFERENCE = 0.05
-"""Differences that count as none where the spec has no margin: "Fixed in advance" in docs/statistics.md."""
+"""The same of other metrics."""
 
 
 def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
@@ -49,7 +50,7 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
         draws, expected, low and high, NaN where they are not known. No rows without a search.
     """
     name = metric or _primary(study, task)
-    return curves(draws_of_losses(study, task, metric), kind_of(describe(name)))
+    return curves(draws_of_losses(study, task, metric), scale_of(describe(name)))
 
 
 def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
@@ -59,7 +60,7 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
         return None
     name = metric or _primary(study, task)
     described = describe(name)
-    curve = curves(tried, kind_of(described))
+    curve = curves(tried, scale_of(described))
     columns = {}
     for budget, rows in curve.groupby("draws"):
         head = "1 draw" if budget == 1 else f"{budget} draws"
@@ -68,9 +69,12 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
     order = _best_first(curve, described)
     frame = pd.DataFrame(columns).reindex(order).fillna(NOTHING)
     frame = frame.rename(index=lambda loss: readable(str(loss))).rename_axis("loss")
-    note = " ".join(
-        [_note(tried, described), *_failed_lines(tried), *_gain_lines(study, curve, name)]
-    )
+    sentences = [
+        _note(tried, described),
+        *_failed_lines(tried),
+        *_gain_lines(study, curve, name),
+    ]
+    note = " ".join(sentences)
     return Table(f"{described.heading} against budget on {readable(task)}", frame, note)
 
 
@@ -114,12 +118,12 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
     values = study.values_of_draws.reindex(columns=[search.metric, f"test/{name}"])
     chooses_the_smallest = describe(search.metric.partition("/")[2]).lower_is_better
     found = []
-    for loss, cells in cells_by_loss.items():
-        own = values.reindex(list(cells))
-        validation = own[search.metric].to_numpy(float)
+    for loss, draws_by_cell in cells_by_loss.items():
+        of_loss = values.reindex(list(draws_by_cell))
+        validation = of_loss[search.metric].to_numpy(float)
         if not chooses_the_smallest:
             validation = -validation
-        test = own[f"test/{name}"].to_numpy(float)
+        test = of_loss[f"test/{name}"].to_numpy(float)
         failed = ~np.isfinite(validation)
         if not np.isfinite(test[~failed]).any():
             continue
@@ -127,7 +131,7 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
             loss,
             validation=np.where(failed, math.inf, validation),
             test=np.where(failed, no_skill, test),
-            points=_points(list(cells.values())),
+            group=_groups(list(draws_by_cell.values())),
         )
         found.append(draws)
     return found
@@ -161,12 +165,12 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
         if first_draw.arm.task != task:
             continue
         first_seed = _first_seed(draws_by_cell, seeds)
-        counting = {cell for cell in over if seeds[cell] == first_seed}
-        own = {cell: draw for cell, draw in draws_by_cell.items() if cell in counting}
-        if own:
+        with_first_seed = {cell for cell in over if seeds[cell] == first_seed}
+        counting = {cell: draw for cell, draw in draws_by_cell.items() if cell in with_first_seed}
+        if counting:
+            label = labels.get(first_cell, Label(*first_draw.arm))
             # The label of a draw has its number in place of a recipe.
-            label = labels.get(first_cell, Label(*first_draw.arm))._replace(recipe="")
-            found[label.variant] = own
+            found[label._replace(recipe="").variant] = counting
     return found
 
 
@@ -194,8 +198,11 @@ def _primary(study: Study, task: str) -> str:
     return study.plan.info(study.planned[cell]).primary
 
 
-def _points(draws: Sequence[Draw]) -> NDArray[np.int64]:
-    """Return the point of the ranges of each draw, or its number where plans do not tell, or there is one point."""
+def _groups(draws: Sequence[Draw]) -> NDArray[np.int64]:
+    """Return with which others each draw is left out: those of one point of the ranges.
+
+    Each draw is left out alone where plans do not tell points, or there is one point.
+    """
     known = [draw.point for draw in draws if draw.point is not None]
     are_all_known = len(known) == len(draws)
     is_one_point = len(set(known)) == 1
@@ -292,10 +299,11 @@ def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
     return [line]
 
 
-def _gain_lines(study: Study, curve: pd.DataFrame, name: str) -> list[str]:
+def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
     """Return a sentence about losses that the last doubling of the draws still made better; none without them."""
-    least = _least_gain(study, name)
-    sign = 1 if describe(name).lower_is_better else -1
+    least = _least_gain(study, metric)
+    described = describe(metric)
+    sign = 1 if described.lower_is_better else -1
     gaining = []
     for loss, rows in curve.groupby("loss", sort=False):
         expected = sign * rows["expected"].to_numpy()
@@ -304,18 +312,18 @@ def _gain_lines(study: Study, curve: pd.DataFrame, name: str) -> list[str]:
     if not gaining:
         return []
     gain = f"{least:g}"
-    if describe(name).percent:
-        points = "point" if math.isclose(least, 0.01) else "points"
-        gain = f"{100 * least:g} {points}"
+    if described.percent:
+        unit = "point" if math.isclose(least, 0.01) else "points"
+        gain = f"{100 * least:g} {unit}"
     return [
         f"More draws would help {first_of(gaining)}: the last doubling still made more than {gain} of difference."
     ]
 
 
-def _least_gain(study: Study, name: str) -> float:
+def _least_gain(study: Study, metric: str) -> float:
     """Return the gain that counts: the margin of the spec, else a difference that counts as none."""
-    margin = study.plan.spec.margin.get(name)
+    margin = study.plan.spec.margin.get(metric)
     if margin:
         return float(margin)
-    is_share = kind_of(describe(name)) == "logit"
+    is_share = scale_of(describe(metric)) == "logit"
     return NO_DIFFERENCE_OF_SHARES if is_share else NO_DIFFERENCE

@@ -26,12 +26,12 @@ def class_tables(study: Study, task: str) -> list[Table]:
     """Return precision and recall of each class with every loss, and the confusion of the best; [] without counts."""
     counts = {}
     for variant in study.summary(task).index:
-        of_variant = _pooled_counts(study, task, str(variant))
-        if len(of_variant):
-            counts[readable(str(variant))] = of_variant
+        counts_of_variant = _pooled_counts(study, task, str(variant))
+        if len(counts_of_variant):
+            counts[readable(str(variant))] = counts_of_variant
     if not counts:
         return []
-    scores = pd.DataFrame({name: _scores(of_variant) for name, of_variant in counts.items()})
+    scores = pd.DataFrame({name: _scores(table) for name, table in counts.items()})
     tables = [Table(f"Precision / recall (%) by class on {readable(task)}", scores, SCORES)]
     # A summary begins with the best mean.
     best = next(iter(counts))

@@ -23,7 +23,7 @@ def combine(parts: Sequence[Results]) -> Results:
     plans = [part.plan for part in parts]
     cells: dict[str, Cell] = {}
     origins: dict[str, str] = {}
-    # A cell of several comparisons is one of the first of them.
+    # The first comparison comes last, and so has the last word on a cell that several of them have.
     for plan in reversed(plans):
         for cell in plan.compared:
             cells[cell.id] = cell

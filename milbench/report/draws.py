@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,21 +65,21 @@ class Searches:
     """What `values_of_draws` returns."""
 
     @cached_property
-    def _places(self) -> dict[str, _Places]:
+    def _trained(self) -> dict[str, _TrainedCells]:
         """The trained cells of each arm, by its key."""
         if self.search is None:
             return {}
-        rows = {str(cell): row for row, cell in enumerate(self.values.index)}
-        seeds = self.values["seed"].to_numpy()
+        row_of_cell = {str(cell): row for row, cell in enumerate(self.values.index)}
+        seed_of_row = self.values["seed"].to_numpy()
         found = {}
-        for arm, cells in draws_of_arms(self.search).items():
-            found[arm] = _places(cells, rows, seeds)
+        for arm, draws_by_cell in draws_of_arms(self.search).items():
+            found[arm] = _trained_cells(draws_by_cell, row_of_cell, seed_of_row)
         return found
 
     def draws_of(self, arm: str) -> int:
         """Return how many draws of an arm were trained."""
-        places = self._places.get(arm)
-        return 0 if places is None else len(set(places.draw.tolist()))
+        trained = self._trained.get(arm)
+        return 0 if trained is None else len(set(trained.draws.tolist()))
 
     def of(self, arm: str, metric: str) -> Search | None:
         """Return the search of an arm, by its key, with the test values of a metric.
@@ -87,49 +87,63 @@ class Searches:
         None where no draw has any, and with fewer than FEWEST_DRAWS.
         """
         search = self.search
-        places = self._places.get(arm)
+        trained = self._trained.get(arm)
         tested = f"test/{metric}"
-        if search is None or places is None:
+        if search is None or trained is None:
             return None
         if search.metric not in self.values or tested not in self.values:
             return None
-        test = places.table(self.values[tested].to_numpy())
+        test = trained.table(self.values[tested].to_numpy())
         draws_with_value = int(np.isfinite(test).any(axis=1).sum())
         if draws_with_value < FEWEST_DRAWS:
             return None
-        validation = places.table(self.values[search.metric].to_numpy())
-        chose_by = describe(search.metric.partition("/")[2])
-        return Search(validation if chose_by.lower_is_better else -validation, test)
+        validation = trained.table(self.values[search.metric].to_numpy())
+        choosing_metric = describe(search.metric.partition("/")[2])
+        if not choosing_metric.lower_is_better:
+            validation = -validation
+        return Search(validation, test)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Places:
-    """Where the values of an arm's cells stand: in the rows of a column, and in a table of draws and seeds."""
+class _TrainedCells:
+    """Where the k trained cells of an arm are found: in a column of values, and in a table of draws and seeds."""
 
-    row: NDArray[np.int64]
-    draw: NDArray[np.int64]
-    seed: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    """(k,), the row of each cell in the column."""
+    draws: NDArray[np.int64]
+    """(k,), its row in the table."""
+    seeds: NDArray[np.int64]
+    """(k,), its column in the table."""
 
     def table(self, column: Floats) -> Floats:
         """Return the values of an arm as (draws, seeds), NaN where a draw lacks a seed."""
-        size = (1 + self.draw.max(initial=-1), 1 + self.seed.max(initial=-1))
+        size = (1 + self.draws.max(initial=-1), 1 + self.seeds.max(initial=-1))
         table = np.full(size, np.nan)
-        table[self.draw, self.seed] = column[self.row]
+        table[self.draws, self.seeds] = column[self.rows]
         return table
 
 
-def _places(
-    cells: Mapping[str, Draw], rows: Mapping[str, int], seeds: NDArray[np.int64]
-) -> _Places:
-    trained = [cell for cell in cells if cell in rows]
-    row = [rows[cell] for cell in trained]
-    own_seeds = [int(seeds[place]) for place in row]
-    # The first seed is the one that all draws have: it chose the finalists, which have more.
-    draws_of_seed = Counter(own_seeds)
-    order = sorted(draws_of_seed, key=lambda seed: (-draws_of_seed[seed], seed))
-    numbers = sorted({cells[cell].number for cell in trained})
-    return _Places(
-        row=np.array(row, np.int64),
-        draw=np.array([numbers.index(cells[cell].number) for cell in trained], np.int64),
-        seed=np.array([order.index(seed) for seed in own_seeds], np.int64),
+def _trained_cells(
+    draws_by_cell: Mapping[str, Draw],
+    row_of_cell: Mapping[str, int],
+    seed_of_row: NDArray[np.int64],
+) -> _TrainedCells:
+    """Return where those cells of an arm are found that were trained, which are those with a row."""
+    trained = [cell for cell in draws_by_cell if cell in row_of_cell]
+    rows = [row_of_cell[cell] for cell in trained]
+    numbers = [draws_by_cell[cell].number for cell in trained]
+    seeds = [int(seed_of_row[row]) for row in rows]
+    # A draw without any trained cell has no row in the table.
+    numbers_in_table = sorted(set(numbers))
+    seeds_in_table = _most_common_first(seeds)
+    return _TrainedCells(
+        rows=np.array(rows, np.int64),
+        draws=np.array([numbers_in_table.index(number) for number in numbers], np.int64),
+        seeds=np.array([seeds_in_table.index(seed) for seed in seeds], np.int64),
     )
+
+
+def _most_common_first(seeds: Sequence[int]) -> list[int]:
+    """Return the different seeds. The first is the one that all draws have: it chose the finalists, which have more."""
+    draws_of_seed = Counter(seeds)
+    return sorted(draws_of_seed, key=lambda seed: (-draws_of_seed[seed], seed))

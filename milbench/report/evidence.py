@@ -21,7 +21,7 @@ ClassCounts = dict[str, list[int]]
 """For each class the number of test bags in which it is present, predicted, and both, then the classes that were
 predicted instead."""
 
-DOES_NOT_FIT = (UsageError, KeyError, ValueError)
+MISFIT_ERRORS = (UsageError, KeyError, ValueError)
 """The errors of predictions that are damaged, or that somebody's own task has made and that do not fit together."""
 
 
@@ -97,7 +97,7 @@ class CellEvidence:
         """See `Evidence`."""
         try:
             return [outcomes(predictions) for predictions in self.epochs]
-        except DOES_NOT_FIT:
+        except MISFIT_ERRORS:
             return []
 
     @cached_property
@@ -106,7 +106,7 @@ class CellEvidence:
         try:
             rows = class_counts(self.last).tolist()
             return {self.cell: dict(zip(self.last.class_names, rows, strict=True))}
-        except DOES_NOT_FIT:
+        except MISFIT_ERRORS:
             return {}
 
     @cached_property
@@ -124,7 +124,7 @@ class CellEvidence:
         """See `Evidence`."""
         try:
             return reliability(self.last["test"])
-        except DOES_NOT_FIT:
+        except MISFIT_ERRORS:
             return {}
 
 
@@ -138,7 +138,7 @@ def evidence_in(folder: Path) -> Evidence:
         return EarlierEvidence(folder)
     try:
         by_epoch = load_predictions(path)
-    except DOES_NOT_FIT:
+    except MISFIT_ERRORS:
         return NoEvidence()
     _, last = by_epoch["last"]
     if "test" not in last:
@@ -161,7 +161,7 @@ def _published_bag_items(path: Path) -> dict[str, BagItems]:
         return {}
     try:
         return load_bag_items(path)
-    except DOES_NOT_FIT:
+    except MISFIT_ERRORS:
         return {}
 
 

@@ -19,7 +19,7 @@ _WORDS = (
 )  # fmt: skip
 _LONGEST_SLUG = 80
 _KEPT_OF_SLUG = 71
-"""What is left of a longer one, so that a hyphen and eight digits fit."""
+"""How many letters of a longer slug are kept, so that a hyphen and eight digits fit."""
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:

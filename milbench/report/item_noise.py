@@ -52,10 +52,10 @@ def _outcomes_by_seed(
     What test bags share is put into `clusters`, by the name of the items.
     """
     # The row may be of an excess, but outcomes are kept of the metric itself.
-    own = values.table(task, metric)
+    table = values.table(task, metric)
     by_seed = {}
     for seed in row.index:
-        outcomes = outcomes_behind(values, task, variant, seed, metric, own[seed][variant])
+        outcomes = outcomes_behind(values, task, variant, seed, metric, table[seed][variant])
         if outcomes is None:
             return None
         items = _name_of_items(values, task, outcomes, seed)

@@ -95,29 +95,29 @@ def _leader(judged: pd.DataFrame) -> Leader:
 
 
 def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
-    name = metric
+    learning_metric = metric
     if no_skill_line(study, task, metric).isna().all():
-        # Without a line of its own, the metric says nothing of learning.
-        name = main_learning_metric(study, task)
+        # Without a line, the metric says nothing of learning.
+        learning_metric = main_learning_metric(study, task)
     judged = _judged(study, task, metric)
-    # The loss that leads by the metric of the comparison is named, with its value beside the line.
+    # The leader is that by the metric of the comparison. Its value is one that can be compared with the line.
     leader = _leader(judged)
-    mean = float(study.summary(task, name)["mean"][leader.loss])
+    mean = float(study.summary(task, learning_metric)["mean"][leader.loss])
     by_others = [
         _learnt(study, task, other, losses)
         for other, losses in learnt_by_others(study, task).items()
     ]
     return NothingLearnt(
-        metric=name,
+        metric=learning_metric,
         leader=replace(leader, mean=mean),
         losses=len(judged),
-        no_skill=float(no_skill_line(study, task, name).mean()),
+        no_skill=float(no_skill_line(study, task, learning_metric).mean()),
         by_others=tuple(by_others),
     )
 
 
 def _learnt(study: Study, task: str, metric: str, better: list[str]) -> Learnt:
-    """Return by which other metric losses were found to be better than no skill."""
+    """Return the finding that by a metric of another use these losses are better than no skill."""
     judged = _judged(study, task, metric)
     return Learnt(
         metric=metric,

@@ -14,14 +14,14 @@ from milbench.report.epochs import SELECTED_BY
 from milbench.report.item_noise import item_noise
 from milbench.report.statistics.contenders import contenders
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.uses import USES
 from milbench.report.values import Values, cached
 
 CHANCE = {"auroc": 0.5}
 """What scores that say nothing reach by a metric for which no constant answer is evaluated."""
 
-_NOT_BY = "posterior_error"
+_SHOWS_NO_LEARNING = "posterior_error"
 """A metric that has a line, but does not show learning: label sets are learnt before most instances leave the
 background."""
 
@@ -40,7 +40,7 @@ def no_skill_line(values: Values, task: str, metric: str) -> pd.Series[float]:
 
 def main_learning_metric(values: Values, task: str) -> str:
     """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line."""
-    names = [name for name in (values.primary(task), SELECTED_BY) if name != _NOT_BY]
+    names = [name for name in (values.primary(task), SELECTED_BY) if name != _SHOWS_NO_LEARNING]
     for name in names:
         if values.constant_answer(task, name).notna().any():
             return name
@@ -60,7 +60,7 @@ def other_learning_metrics(values: Values, task: str) -> list[str]:
                 found.append(name)
                 break
     main = main_learning_metric(values, task)
-    return [name for name in found if name not in (main, _NOT_BY)]
+    return [name for name in found if name not in (main, _SHOWS_NO_LEARNING)]
 
 
 def has_learnt(values: Values, task: str) -> bool:
@@ -74,13 +74,15 @@ def has_learnt(values: Values, task: str) -> bool:
 
 @cached
 def has_learnt_by(values: Values, task: str, metric: str) -> bool:
-    """Return whether a loss has learnt anything by a metric; by any use, where the metric itself has no line.
+    """Return whether a loss has learnt anything by a metric, or by any use, where the metric cannot show it.
 
     True where nothing is known.
     """
     has_line = no_skill_line(values, task, metric).notna().any()
-    shows_learning = metric != _NOT_BY and has_line
-    if not shows_learning and metric != main_learning_metric(values, task):
+    shows_learning = metric != _SHOWS_NO_LEARNING and has_line
+    # The main metric never asks for the uses: they are judged by it themselves.
+    is_main = metric == main_learning_metric(values, task)
+    if not shows_learning and not is_main:
         return has_learnt(values, task)
     is_known = _gains(values, task, metric).notna().any(axis=None)
     return not is_known or bool(better_than_no_skill(values, task, metric, LEVEL))
@@ -143,13 +145,13 @@ def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -
         lower_is_better=describe(metric).lower_is_better,
         overlap=values.info(task).overlap,
         level=level,
-        kind=kind_of(describe(metric)),
+        scale=scale_of(describe(metric)),
     )
     beats = pd.Series(False, gains.index)
-    # The line is the last row. It is worse than a loss by more than the width.
-    is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
-    for place, row in enumerate(judged.rows[:-1]):
-        beats.iloc[row] = bool(is_worse[place])
+    # The line is the last of the rows that are judged. A loss beats it where it is worse by more than the width.
+    line_is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
+    for number, row in enumerate(judged.rows[:-1]):
+        beats.iloc[row] = bool(line_is_worse[number])
     return beats
 
 
@@ -161,11 +163,12 @@ def _least_gain(values: Values, task: str, metric: str, level: float) -> pd.Seri
         return pd.Series(0.0, table.index)
     # The mean of a loss has the same weight for each of its seeds.
     weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
+    # Of each loss, the weighted sum of the covariances of its seeds s and t: the variance of its mean.
     variances = np.einsum("isit,is,it->i", noise.covariance, weights, weights)
-    # There are about so many constant answers that are as good. A loss may have hit on one of them that suits the
-    # test items better than the one that training bags have shown.
-    right = 1 - float(no_skill_line(values, task, metric).mean())
-    equal_answers = 1 / max(right, 0.01)
+    # A loss may have hit on another constant answer, which suits the test items better than the one that training bags
+    # have shown. If the line is right on a fifth of the bags, about five different answers may be as good.
+    share_right = 1 - float(no_skill_line(values, task, metric).mean())
+    equal_answers = 1 / max(share_right, 0.01)
     quantile = ndtri(1 - (1 - level) / len(table) / equal_answers)
-    # The line has the variance of a loss as well.
+    # The line varies like a loss. A difference of the two has twice the variance.
     return pd.Series(quantile * np.sqrt(2 * variances), table.index)

@@ -13,7 +13,7 @@ from milbench.report.learning import has_learnt_by
 from milbench.report.sentences import MOST_SENTENCES, sentences
 from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
-from milbench.report.tables import BOUNDS, MEANS, ticked
+from milbench.report.tables import BOUNDS_NOTE, MEANS_NOTE, ticked
 from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
@@ -46,7 +46,7 @@ def lengths_of(study: Study) -> list[Lengths]:
     return found
 
 
-def longest(study: Study, lengths: list[Lengths]) -> Study:
+def keep_longest(study: Study, lengths: list[Lengths]) -> Study:
     """Return a study that has the longest training alone on tasks with several lengths."""
     if not lengths:
         return study
@@ -64,10 +64,10 @@ def _lengths_on(study: Study, task: str) -> Lengths | None:
     """Return the lengths of training on a task; None where recipes do not differ, or differ in more."""
     cells = _cells_with_lengths(study, task)
     unit = "steps" if cells["steps"].notna().all() else "epochs"
-    lengths_of_same = cells.groupby("rest")[unit].transform("nunique")
-    compared = cells[lengths_of_same > 1]
+    different_lengths = cells.groupby("all_else")[unit].transform("nunique")
+    compared = cells[different_lengths > 1]
     # Two cells with one length and seed differ in something that the length hides.
-    if compared.empty or compared.duplicated([unit, "rest", "seed"]).any():
+    if compared.empty or compared.duplicated([unit, "all_else", "seed"]).any():
         return None
     studies = {}
     for length in sorted(compared[unit].unique()):
@@ -79,25 +79,29 @@ def _lengths_on(study: Study, task: str) -> Lengths | None:
 def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
     """Return the cells of a task with the length of their training.
 
-    The columns are cell, seed, name (that of its recipe without the length), rest (all that decides the result but the
-    length and the seed), epochs and steps (NaN: not known).
+    The columns are cell, seed, name (that of its recipe without the length), all_else (all that decides the result but
+    the length and the seed), epochs and steps (NaN: not known).
     """
     rows = []
     # Networks and losses have names already. A recipe is named by what tells trainings of one loss apart.
-    for _, own in study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True):
-        planned = [study.planned[cell] for cell in own["cell"]]
-        rests = [_without_length(cell) for cell in planned]
-        names = labels(rests)
-        for row, cell, rest in zip(rows_of(own), planned, rests, strict=True):
+    by_names = study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True)
+    for _, cells_of_loss in by_names:
+        without_length = {
+            cell: _without_length(study.planned[cell]) for cell in cells_of_loss["cell"]
+        }
+        names = labels(without_length.values())
+        for row in rows_of(cells_of_loss):
+            recipe = study.planned[row.cell].recipe
+            all_else = without_length[row.cell]
             rows.append(
                 {
                     "cell": row.cell,
                     "variant": row.variant,
                     "seed": row.seed,
-                    "name": names[rest.id].recipe,
-                    "rest": rest.variant_key,
-                    "epochs": cell.recipe.epochs,
-                    "steps_per_epoch": cell.recipe.steps_per_epoch,
+                    "name": names[all_else.id].recipe,
+                    "all_else": all_else.variant_key,
+                    "epochs": recipe.epochs,
+                    "steps_per_epoch": recipe.steps_per_epoch,
                 }
             )
     cells = pd.DataFrame(rows)
@@ -117,9 +121,9 @@ def _without_length(cell: Cell) -> Cell:
 def _renamed(study: Study, names: pd.Series[str]) -> Study:
     """Return a study of some cells alone, with new names of their recipes, by cell."""
     frame = study.results.frame
-    own = frame[frame["cell"].isin(names.index)]
-    recipes = own["cell"].astype(str).map(names)
-    return Study(replace(study.results, frame=own.assign(recipe=recipes)))
+    kept = frame[frame["cell"].isin(names.index)]
+    recipes = kept["cell"].astype(str).map(names)
+    return Study(replace(study.results, frame=kept.assign(recipe=recipes)))
 
 
 def lengths_table(lengths: Lengths) -> Table:
@@ -127,7 +131,7 @@ def lengths_table(lengths: Lengths) -> Table:
     metric = lengths.longest.metric(lengths.task)
     columns = {}
     for length, study in lengths.studies.items():
-        head = f"{length:,.0f} {lengths.unit}: {metric.heading}"
+        head = f"{_length_text(length)} {lengths.unit}: {metric.heading}"
         rows = rows_of(study.summary(lengths.task))
         columns[head] = {row.Index: ticked(row, metric) for row in rows}
     # The best loss after the longest training comes first.
@@ -135,7 +139,7 @@ def lengths_table(lengths: Lengths) -> Table:
     for column in reversed(columns.values()):
         order += [loss for loss in column if loss not in order]
     frame = pd.DataFrame(columns).reindex(order).fillna(NOTHING).rename_axis("loss")
-    note = f"{MEANS} Losses are compared with those of the same length.{BOUNDS}"
+    note = f"{MEANS_NOTE} Losses are compared with those of the same length.{BOUNDS_NOTE}"
     title = f"Losses by the length of training on {readable(lengths.task)}"
     return Table(title, named_rows(frame), note)
 
@@ -143,12 +147,16 @@ def lengths_table(lengths: Lengths) -> Table:
 def verdicts(study: Study) -> list[str]:
     """Return the sentences on the losses after the longest training, and on whether their order changes with it."""
     lengths = lengths_of(study)
-    return [*sentences(longest(study, lengths)), *length_lines(lengths)]
+    return [*sentences(keep_longest(study, lengths)), *length_lines(lengths)]
 
 
 def length_lines(lengths: list[Lengths]) -> list[str]:
     """Return whether the order of losses changes with the length of training; nothing for one length."""
-    orders = [order for order in map(_order, lengths) if order is not None]
+    orders = []
+    for one in lengths:
+        order = _compare_orders(one)
+        if order is not None:
+            orders.append(order)
     if len(orders) <= MOST_SENTENCES:
         return [_order_in_words(order) for order in orders]
     changed = [readable(order.task) for order in orders if order.overtaken is not None]
@@ -177,13 +185,15 @@ class _Order:
 
     task: str
     short: float
+    """The first of these lengths."""
     long: float
+    """The last of them."""
     unit: str
     overtaken: _Overtaken | None
     """None: each leader may be the best at the other length too."""
 
 
-def _order(lengths: Lengths) -> _Order | None:
+def _compare_orders(lengths: Lengths) -> _Order | None:
     """Return whether the order changes; None where losses have learnt something at fewer than two lengths."""
     learnt = []
     for length, study in lengths.studies.items():
@@ -197,30 +207,41 @@ def _order(lengths: Lengths) -> _Order | None:
     may_be_best_early = lengths.studies[short].summary(lengths.task)["contender"]
     may_be_best_late = lengths.studies[long].summary(lengths.task)["contender"]
     # Summaries begin with the best mean.
-    first = str(may_be_best_early.index[0])
-    last = str(may_be_best_late.index[0])
+    early_leader = str(may_be_best_early.index[0])
+    late_leader = str(may_be_best_late.index[0])
     overtaken = None
-    if not may_be_best_late.get(first, False):
-        overtaken = _Overtaken(first, leads_at=short, is_worse_at=long, leader_there=last)
-    elif not may_be_best_early.get(last, False):
-        overtaken = _Overtaken(last, leads_at=long, is_worse_at=short, leader_there=first)
+    if not may_be_best_late.get(early_leader, False):
+        overtaken = _Overtaken(
+            early_leader, leads_at=short, is_worse_at=long, leader_there=late_leader
+        )
+    elif not may_be_best_early.get(late_leader, False):
+        overtaken = _Overtaken(
+            late_leader, leads_at=long, is_worse_at=short, leader_there=early_leader
+        )
     return _Order(lengths.task, short, long, lengths.unit, overtaken)
 
 
 def _order_in_words(order: _Order) -> str:
+    """Return the sentence on whether the order of losses changes on a task."""
     task = readable(order.task)
-    spans = f"from {order.short:,.0f} to {order.long:,.0f} {order.unit}"
-    overtaken = order.overtaken
-    if overtaken is None:
+    span = f"from {_length_text(order.short)} to {_length_text(order.long)} {order.unit}"
+    if order.overtaken is None:
         return (
-            f"On {task} no change of the order is shown {spans}: the leader at each of these lengths may be the best "
+            f"On {task} no change of the order is shown {span}: the leader at each of these lengths may be the best "
             "at the other one too."
         )
+    loss = readable(order.overtaken.loss)
+    leads_at = _length_text(order.overtaken.leads_at)
+    is_worse_at = _length_text(order.overtaken.is_worse_at)
+    leader_there = readable(order.overtaken.leader_there)
     return (
-        f"On {task} the order changes with the length of training, {spans}: {readable(overtaken.loss)} leads at "
-        f"{overtaken.leads_at:,.0f} and is worse than the best at {overtaken.is_worse_at:,.0f}, where "
-        f"{readable(overtaken.leader_there)} leads."
+        f"On {task} the order changes with the length of training, {span}: {loss} leads at {leads_at} and is worse "
+        f"than the best at {is_worse_at}, where {leader_there} leads."
     )
+
+
+def _length_text(length: float) -> str:
+    return f"{length:,.0f}"
 
 
 def last_changes(study: Study) -> list[str]:
@@ -232,8 +253,8 @@ def last_changes(study: Study) -> list[str]:
         if values.empty:
             continue
         last_two = _last_two_means(values)
-        evaluations = [len(means) for means in last_two.values()]
-        if min(evaluations, default=0) == 2:
+        were_all_evaluated_twice = all(len(means) == 2 for means in last_two.values())
+        if last_two and were_all_evaluated_twice:
             lines.append(_change_in_words(study, task, last_two))
         else:
             evaluated_once.append(readable(task))
@@ -273,19 +294,19 @@ def _change_in_words(study: Study, task: str, last_two: dict[str, pd.Series[floa
 
     best = str(study.summary(task).index[0])
     changes = pd.Series({loss: means.iloc[1] - means.iloc[0] for loss, means in last_two.items()})
-    points = " points" if metric.percent else ""
-    said = (
-        f"On {readable(task)} the {metric.label} changed by {signed(changes[best])}{points} with "
-        f"{readable(best)}"
-    )
+    unit = " points" if metric.percent else ""
+    of_best = f"by {signed(changes[best])}{unit} with {readable(best)}"
     others = changes.drop(best)
+    of_others = ""
     if len(others) == 1:
-        said += f" and by {signed(others.iloc[0])} with {readable(str(others.index[0]))}"
+        only = readable(str(others.index[0]))
+        of_others = f" and by {signed(others.iloc[0])} with {only}"
     elif len(others) > 1:
-        said += f" and by {signed(others.min())} to {signed(others.max())} with the others"
+        of_others = f" and by {signed(others.min())} to {signed(others.max())} with the others"
 
+    when = "between the last two evaluations"
     epochs = {tuple(means.index) for means in last_two.values()}
     if len(epochs) == 1:
         before, last = epochs.pop()
-        return f"{said} from epoch {before} to {last}, the last two evaluations."
-    return f"{said} between the last two evaluations."
+        when = f"from epoch {before} to {last}, the last two evaluations"
+    return f"On {readable(task)} the {metric.label} changed {of_best}{of_others} {when}."

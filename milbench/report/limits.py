@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.thresholds import FEW_BAGS
+from milbench.report.bag_items import BagItems
 from milbench.report.formatting import counted, first_of, listed, number_word, readable
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
@@ -84,9 +86,17 @@ def _shared(study: Study, task: str) -> str:
         evidence = study.evidence(str(cell))
         # All cells are tested on bags that are made alike, so that the first one tells.
         if evidence.outcomes:
-            made_of = list(evidence.bag_items.values())
-            kinds = [bag_items.shared for bag_items in made_of]
-            return next((kind for kind in kinds if kind in SHARED), "" if made_of else "unknown")
+            return _shared_by(list(evidence.bag_items.values()))
+    return ""
+
+
+def _shared_by(made_of: Sequence[BagItems]) -> str:
+    """Return what the first set of bags shares that shares anything, "unknown" where no set has been kept."""
+    if not made_of:
+        return "unknown"
+    for bag_items in made_of:
+        if bag_items.shared in SHARED:
+            return bag_items.shared
     return ""
 
 
@@ -160,9 +170,7 @@ def _test_bags_line(study: Study) -> str:
         return ""
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
     return (
-        "Intervals and contenders cover training seeds, not another draw of the test bags"
-        + where
-        + "."
+        f"Intervals and contenders cover training seeds, not another draw of the test bags{where}."
     )
 
 

@@ -68,10 +68,10 @@ def replications(study: Study, task: str) -> list[Replication]:
     for published in study.info(task).published:
         if published.method:
             nothing = pd.Series(dtype=float)
-            found.append(Replication("", published, nothing, UNKNOWN, "", (published.note,)))
+            found.append(_not_compared("", published, nothing, verdict="", reasons=[]))
         else:
             variants = _variants_of(study, task, published.loss)
-            found += [_compare(study, task, variant, published) for variant in variants]
+            found += [_replication(study, task, variant, published) for variant in variants]
     return found
 
 
@@ -180,10 +180,7 @@ def _outcome(one: Replication) -> str:
 
 def _without_verdict(compared: Sequence[Replication]) -> str:
     """Say why no number is comparable with a published one, and whether the losses have the published order."""
-    causes: dict[str, None] = {}
-    for one in compared:
-        for reason in one.reasons:
-            causes |= dict.fromkeys(kind for kind in OBSTACLES if reason.startswith(kind))
+    causes = _causes(compared)
     text = f"None of these repeats a published number ({' and '.join(causes)})"
     if not _have_published_order(compared):
         return f"{text}."
@@ -194,6 +191,17 @@ def _without_verdict(compared: Sequence[Replication]) -> str:
     return f"{text}; the order of the losses is {order}."
 
 
+def _causes(compared: Sequence[Replication]) -> list[str]:
+    """Return the OBSTACLES with which reasons begin, each once."""
+    causes: dict[str, None] = {}
+    for one in compared:
+        for reason in one.reasons:
+            for obstacle in OBSTACLES:
+                if reason.startswith(obstacle):
+                    causes[obstacle] = None
+    return list(causes)
+
+
 def _have_published_order(compared: Sequence[Replication]) -> bool:
     """Return whether published values put losses in an order: several by one metric, no two of them equal."""
     metrics = {one.published.metric for one in compared}
@@ -201,9 +209,8 @@ def _have_published_order(compared: Sequence[Replication]) -> bool:
     return len(compared) > 1 and len(metrics) == 1 and len(means) == len(compared)
 
 
-def _compare(study: Study, task: str, variant: str, published: Published) -> Replication:
-    """Return a published value beside ours with a verdict, if only means of enough seeds by its protocol have one."""
-    metric = describe(published.metric)
+def _replication(study: Study, task: str, variant: str, published: Published) -> Replication:
+    """Return a published value beside that of one of our losses, and compare the two where nothing forbids it."""
     values = study.table(task, published.metric, published.rule).loc[variant]
     ours = pd.Series(values, dtype=float).dropna()
     rows = rows_of(study.cells_of(task))
@@ -211,22 +218,54 @@ def _compare(study: Study, task: str, variant: str, published: Published) -> Rep
 
     obstacles = _obstacles(study, cells, published)
     if obstacles:
-        reasons = (*obstacles, published.note)
-        return Replication(variant, published, ours, UNKNOWN, "not comparable", reasons)
+        return _not_compared(variant, published, ours, "not comparable", obstacles)
     if len(ours) < FEWEST_TO_DIFFER:
-        done = counted(len(ours), "seed")
-        if len(ours) < len(cells):
-            done = f"{len(ours)} of {len(cells)} seeds"
-        reasons = (f"{done}, where {FEWEST_TO_DIFFER} are needed", published.note)
-        return Replication(variant, published, ours, UNKNOWN, "open", reasons)
+        too_few = _too_few_seeds(done=len(ours), planned=len(cells))
+        return _not_compared(variant, published, ours, "open", [too_few])
 
-    margin = published.margin
-    said = "no margin of agreement was stated"
-    if margin is not None:
-        said = f"margin {with_unit(margin, metric)}"
     bounds = difference(ours.to_numpy(), published)
-    verdict = agreement(bounds, len(ours), margin, metric.lower_is_better)
-    return Replication(variant, published, ours, bounds, verdict, (said, published.note))
+    lower_is_better = describe(published.metric).lower_is_better
+    return Replication(
+        variant=variant,
+        published=published,
+        ours=ours,
+        interval=bounds,
+        verdict=agreement(bounds, len(ours), published.margin, lower_is_better),
+        reasons=(_margin_text(published), published.note),
+    )
+
+
+def _not_compared(
+    variant: str,
+    published: Published,
+    ours: pd.Series[float],
+    verdict: str,
+    reasons: Sequence[str],
+) -> Replication:
+    """Return a published value beside ours without their difference, and why."""
+    return Replication(
+        variant=variant,
+        published=published,
+        ours=ours,
+        interval=UNKNOWN,
+        verdict=verdict,
+        reasons=(*reasons, published.note),
+    )
+
+
+def _too_few_seeds(done: int, planned: int) -> str:
+    """Return how many seeds there are, of how many, and how many a comparison needs."""
+    seeds = counted(done, "seed")
+    if done < planned:
+        seeds = f"{done} of {planned} seeds"
+    return f"{seeds}, where {FEWEST_TO_DIFFER} are needed"
+
+
+def _margin_text(published: Published) -> str:
+    """Return the margin of agreement, or that none was stated."""
+    if published.margin is None:
+        return "no margin of agreement was stated"
+    return f"margin {with_unit(published.margin, describe(published.metric))}"
 
 
 def _obstacles(study: Study, cells: Sequence[Cell], published: Published) -> list[str]:
@@ -250,34 +289,36 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
     It is Welch's where mean, standard deviation and number of the published runs are known, and otherwise Student's, as
     if these runs (one, where their number is unknown) had the standard deviation of ours.
     """
-    sample = np.asarray(values, dtype=float)
-    n = sample.size
-    own = float(sample.std(ddof=1))
+    ours = np.asarray(values, dtype=float)
+    n = ours.size
+    our_deviation = float(ours.std(ddof=1))
     runs = published.count or 1
-    spread = published.deviation
-    if spread is not None and runs > 1:
-        error, freedom = _welch(own**2 / n, n - 1, spread**2 / runs, runs - 1)
+    their_deviation = published.deviation
+    if their_deviation is not None and runs > 1:
+        our_variance = our_deviation**2 / n
+        their_variance = their_deviation**2 / runs
+        error, freedom = _welch(our_variance, n - 1, their_variance, runs - 1)
     else:
-        error = own * math.sqrt(1 / n + 1 / runs)
+        error = our_deviation * math.sqrt(1 / n + 1 / runs)
         freedom = float(n - 1)
     half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    middle = float(sample.mean()) - published.mean
+    middle = float(ours.mean()) - published.mean
     return middle - half, middle + half
 
 
 def _welch(
-    own_variance: float, own_freedom: int, other_variance: float, other_freedom: int
+    our_variance: float, our_freedom: int, their_variance: float, their_freedom: int
 ) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
 
     The variances are those of the means.
     """
-    variance = own_variance + other_variance
+    variance = our_variance + their_variance
     error = math.sqrt(variance)
     if not error:
         # No run differs from another one. The interval is a point with any degrees of freedom.
         return 0.0, 1.0
-    return error, error**4 / (own_variance**2 / own_freedom + other_variance**2 / other_freedom)
+    return error, error**4 / (our_variance**2 / our_freedom + their_variance**2 / their_freedom)
 
 
 def deviations(published: Published, params: Sequence[dict[str, Any]]) -> list[str]:

@@ -95,8 +95,8 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
 def equivalence_frame(study: Study) -> pd.DataFrame:
     """Return the verdict on the first loss against each other one on each task, where tasks cross parameters.
 
-    first, other, row and column (the values of the first and the second half of these parameters), difference, half (of
-    its interval) and verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
+    first, other, row and column (see `_rows_and_columns`), difference, half (the half width of its 95 % interval) and
+    verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
     """
     first_task = study.tasks[0]
     margin = study.margin(first_task)
@@ -104,13 +104,14 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
     first, *others = study.supervision
     rows = []
     if margin:
-        for task, (row, column) in _places(study).items():
+        for task, (row, column) in _rows_and_columns(study).items():
             losses = study.table(task).index
             for other in others:
                 if first not in losses or other not in losses:
                     continue
                 pair = study.compare(task, first, other)
                 _, high = pair.interval
+                half = high - pair.difference
                 rows.append(
                     {
                         "first": first,
@@ -118,34 +119,41 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
                         "row": row,
                         "column": column,
                         "difference": pair.difference,
-                        "half": high - pair.difference,
+                        "half": half,
                         "verdict": equivalence(pair, margin, lower_is_better),
                     }
                 )
     return pd.DataFrame(rows, columns=_EQUIVALENCE_COLUMNS)
 
 
-def _places(study: Study) -> dict[str, tuple[str, str]]:
-    """Return task -> its row and its column, by the parameters in which tasks differ.
+def _rows_and_columns(study: Study) -> dict[str, tuple[str, str]]:
+    """Return task -> its row and its column: the values of the first and the second half of the varied parameters.
 
     {} where tasks are not one task by one metric, with two varied parameters at least.
     """
-    kinds = {(study.cell_of(task).task.name, study.primary(task)) for task in study.tasks}
-    params = {task: study.plan.task_params(study.cell_of(task)) for task in study.tasks}
+    names_and_metrics = {
+        (study.cell_of(task).task.name, study.primary(task)) for task in study.tasks
+    }
+    params_by_task = {task: study.plan.task_params(study.cell_of(task)) for task in study.tasks}
+    varied = _varied(list(params_by_task.values()))
+    in_rows = varied[: len(varied) // 2]
+    in_columns = varied[len(varied) // 2 :]
+    if len(names_and_metrics) > 1 or not in_rows:
+        return {}
+    found = {}
+    for task, params in params_by_task.items():
+        found[task] = (_settings(params, in_rows), _settings(params, in_columns))
+    return found
+
+
+def _varied(params: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the parameters of the first task that have another value for another task."""
     varied = []
-    for key in params[study.tasks[0]]:
-        values = {str(of_task.get(key)) for of_task in params.values()}
+    for key in params[0]:
+        values = {str(of_task.get(key)) for of_task in params}
         if len(values) > 1:
             varied.append(key)
-    half = len(varied) // 2
-    if len(kinds) > 1 or half == 0:
-        return {}
-    places = {}
-    for task, of_task in params.items():
-        row = _settings(of_task, varied[:half])
-        column = _settings(of_task, varied[half:])
-        places[task] = (row, column)
-    return places
+    return varied
 
 
 def _settings(params: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -175,10 +183,10 @@ def equivalence_sentences(study: Study) -> list[str]:
     metric = study.metric(study.tasks[0])
     margin = _margin_in_words(study.margin(study.tasks[0]), metric)
     lines = []
-    for (first, other), own in frame.groupby(["first", "other"], sort=False):
-        counts = Counter(own["verdict"])
+    for (first, other), on_tasks in frame.groupby(["first", "other"], sort=False):
+        counts = Counter(on_tasks["verdict"])
         found = [f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]]
-        tasks = counted(len(own), "task")
+        tasks = counted(len(on_tasks), "task")
         lines.append(
             f"Of {tasks} {readable(str(first))} is {', '.join(found)} against {readable(str(other))} "
             f"({metric.label}, margin {margin})."
@@ -191,8 +199,8 @@ def _margin_in_words(margin: float, metric: Metric) -> str:
     size = scaled(margin, metric)
     if not metric.percent:
         return f"{size:g}"
-    points = "point" if size == 1 else "points"
-    return f"{size:g} {points}"
+    unit = "point" if size == 1 else "points"
+    return f"{size:g} {unit}"
 
 
 def agreement(

@@ -52,8 +52,9 @@ def _line(task: str, contenders: tuple[str, ...], seeds: dict[str, int]) -> str:
         return ""
     best, *others = contenders
     by_name = {readable(other): count for other, count in seeds.items()}
-    nearest, *further = sorted(by_name, key=lambda name: (by_name[name], name))
-    parts = [f"{by_name[nearest]} seeds would separate {readable(best)} from {nearest}"]
+    fewest_seeds_first = sorted(by_name, key=lambda name: (by_name[name], name))
+    first, *further = fewest_seeds_first
+    parts = [f"{by_name[first]} seeds would separate {readable(best)} from {first}"]
     parts += [f"{by_name[name]} from {name}" for name in further]
     left = len(others) - len(seeds)
     rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""

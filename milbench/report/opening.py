@@ -39,13 +39,13 @@ def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series])
 
 def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
     title = f"{metrics_title(study)} of each loss against the length of training"
-    return pictures_of("lengths", title, lines.LENGTHS, lines.lengths_figure(lengths))
+    return pictures_of("lengths", title, lines.LENGTHS_CAPTION, lines.lengths_figure(lengths))
 
 
 def _tests(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
         title = f"Which losses pass which tests, by {label}"
-        yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS, figure)
+        yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS_CAPTION, figure)
 
 
 def _equivalence(study: Study) -> list[Picture]:
@@ -53,7 +53,7 @@ def _equivalence(study: Study) -> list[Picture]:
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
     figure = heatmap.equivalence_figure(study)
-    return pictures_of("equivalence", title, heatmap.EQUIVALENCE, figure)
+    return pictures_of("equivalence", title, heatmap.EQUIVALENCE_CAPTION, figure)
 
 
 def _amounts(study: Study, series: list[Series]) -> Iterator[Picture]:
@@ -62,12 +62,12 @@ def _amounts(study: Study, series: list[Series]) -> Iterator[Picture]:
         label = capital(study.metric(first_task).label)
         title = f"{label} of each loss against the number of training bags"
         figure = lines.amounts_figure(study, one.tasks)
-        yield from pictures_of(f"amounts-{slug(one.name)}", title, lines.AMOUNTS, figure)
+        yield from pictures_of(f"amounts-{slug(one.name)}", title, lines.AMOUNTS_CAPTION, figure)
 
 
 def _tasks(study: Study) -> list[Picture]:
     title = f"{metrics_title(study)} of each loss on each task"
-    return pictures_of("tasks", title, heatmap.TASKS, heatmap.tasks_figure(study))
+    return pictures_of("tasks", title, heatmap.TASKS_CAPTION, heatmap.tasks_figure(study))
 
 
 def _seeds(study: Study) -> list[Picture]:

@@ -5,6 +5,7 @@ import json
 import zlib
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -30,7 +31,8 @@ PLAN = "comparison.json.gz"
 FRAME = "results.csv.gz"
 """The file of the frame of results."""
 
-_NUMBERS = ("seed", "epoch", "draw", "value")
+_WHOLE_NUMBERS = ("seed", "epoch", "draw")
+_NUMBERS = (*_WHOLE_NUMBERS, "value")
 """The columns of the frame that are numbers."""
 
 
@@ -47,8 +49,9 @@ def save(results: Results, folder: Path) -> None:
         _write_compressed(folder / PLAN, plan_to_json(results.plan))
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
-        was_published_here = folder in results.folders.values()
-        if not was_published_here:
+        # Results that were read from this folder have no other source for these files than the files themselves.
+        were_read_from_here = folder in results.folders.values()
+        if not were_read_from_here:
             _save_outcomes(study, folder / OUTCOMES_FILE)
             _save_bag_items(study, folder / BAG_ITEMS_FILE)
             _save_counts(study, folder / CLASSES_FILE)
@@ -122,12 +125,25 @@ def read(folder: Path) -> Results:
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
     try:
         plan = plan_from_json(gzip.decompress((folder / PLAN).read_bytes()))
-        text = {name: str for name in COLUMNS if name not in _NUMBERS}
-        frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_NUMBERS[:3], "Int64"), keep_default_na=False,
-                            na_values={name: [""] for name in _NUMBERS})  # fmt: skip
-        frame = frame.astype({"seed": int, "value": float})[list(COLUMNS)]
+        frame = _read_frame(folder / FRAME)
     except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
         raise UsageError(f"{folder} cannot be read: {error}") from None
-    has_outcomes = (folder / OUTCOMES_FILE).is_file()
-    done = frame.loc[(frame["status"] == "done") & has_outcomes, "cell"]
-    return Results(plan, frame, dict.fromkeys(map(str, done), folder))
+    folders: dict[str, Path] = {}
+    if (folder / OUTCOMES_FILE).is_file():
+        done = frame.loc[frame["status"] == "done", "cell"]
+        folders = dict.fromkeys(map(str, done), folder)
+    return Results(plan, frame, folders)
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    """Return the frame that `save` wrote. Only numbers may be missing: an empty text is a text."""
+    dtypes: dict[str, Any] = {name: str for name in COLUMNS if name not in _NUMBERS}
+    # Whole numbers of pandas, as there are cells without an epoch, and most are no draws.
+    dtypes |= dict.fromkeys(_WHOLE_NUMBERS, "Int64")
+    frame = pd.read_csv(
+        path,
+        dtype=dtypes,
+        keep_default_na=False,
+        na_values={name: [""] for name in _NUMBERS},
+    )
+    return frame.astype({"seed": int, "value": float})[list(COLUMNS)]

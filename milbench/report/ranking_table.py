@@ -72,11 +72,11 @@ def _values_of_block(
     study: Study, tasks: list[str], losses: list[str]
 ) -> list[NDArray[np.float64]]:
     """Return the values of losses on each task, (losses, seeds), with the sign that makes the smaller the better."""
-    of_tasks = []
+    values_of_tasks = []
     for task in tasks:
         values = study.table(task).dropna(how="all").loc[losses].to_numpy()
-        of_tasks.append(np.asarray(_sign(study, task) * values))
-    return of_tasks
+        values_of_tasks.append(np.asarray(_sign(study, task) * values))
+    return values_of_tasks
 
 
 def _lines_of_block(study: Study, tasks: list[str]) -> list[float]:

@@ -26,11 +26,11 @@ from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, readable, slug
 from milbench.report.lengths import (
     Lengths,
+    keep_longest,
     last_changes,
     length_lines,
     lengths_of,
     lengths_table,
-    longest,
     verdicts,
 )
 from milbench.report.limits import limits, small_search_lines, undone_line
@@ -115,7 +115,7 @@ class _Page:
     opening: list[Picture]
     sections: list[Section]
     searched: list[SearchedArm]
-    searches: list[Picture]
+    search_pictures: list[Picture]
     """Of every task that was searched on: its draws, and the error against the budget."""
 
     @property
@@ -147,12 +147,13 @@ def _make_page(
     """
     tell(f"comparing losses on {counted(len(all_lengths.tasks), 'task')}")
     lengths = lengths_of(all_lengths)
-    study = longest(all_lengths, lengths)
+    study = keep_longest(all_lengths, lengths)
     searched = searches(study)
-    of_searches: list[Picture] = []
+    search_pictures: list[Picture] = []
     for task in _searched_tasks(searched):
         tell(f"drawing the search on {readable(task)}")
-        of_searches += _search_pictures(study, [arm for arm in searched if arm.task == task])
+        arms = [arm for arm in searched if arm.task == task]
+        search_pictures += _search_pictures(study, arms)
     opening = opening_pictures(study, lengths, series_of(study))
     is_brief = has_many_tasks(study)
     sections = []
@@ -166,7 +167,7 @@ def _make_page(
         opening=opening,
         sections=sections,
         searched=searched,
-        searches=of_searches,
+        search_pictures=search_pictures,
     )
 
 
@@ -264,7 +265,7 @@ def _shown_of_search(page: _Page) -> dict[str, Any]:
     return {
         "search": search_table(page.searched),
         "doubts": [*_budget_lines(page), *search_lines(page.searched)],
-        "searches": page.searches,
+        "searches": page.search_pictures,
         "budgets": _budget_tables(page),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -41,9 +41,10 @@ class SearchedArm:
     """The mean of the metric over the seeds that a draw has; nan where one of them failed."""
     seeds: pd.Series[int]
     """How many seeds each draw has: finalists have more than others."""
-    points: int | None
+    point_count: int | None
     """How many points of the ranges were tried; None where plans do not tell, or there are no ranges."""
     chosen: int
+    """The number of the draw that was chosen."""
     deviation: float
     """The standard deviation between seeds of one training; nan: not known."""
     fresh: pd.Series[float]
@@ -76,7 +77,9 @@ class SearchedArm:
     def is_luck(self) -> bool:
         """Whether half of the other draws or more are as good as the chosen one."""
         others = len(self.means) - 1
-        return 0 < others <= 2 * self.as_good
+        if others == 0:
+            return False
+        return 2 * self.as_good >= others
 
     @property
     def is_worse_afresh(self) -> bool:
@@ -101,14 +104,16 @@ def searches(study: Study) -> list[SearchedArm]:
     values = _values(study, search)
     cells_by_arm = draws_of_arms(search)
     found = []
-    # The values of a task in the comparison, which all its arms share.
+    # What losses reach on a task in the comparison: all arms of the task need it.
     fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
     for key, chosen in search.chosen.items():
         first_draw = next(iter(cells_by_arm[key].values()))
         arm = first_draw.arm
         if arm.task not in fresh_by_task:
             fresh_by_task[arm.task] = _fresh_values(study, search.metric, arm.task)
-        variant, fresh = _fresh(arm, fresh_by_task[arm.task])
+        fresh_by_variant = fresh_by_task[arm.task]
+        variant = _variant_of(arm, fresh_by_variant)
+        fresh = fresh_by_variant.get(variant, pd.Series(dtype=float))
         found.append(_searched_arm(search, cells_by_arm[key], chosen, values, variant, fresh))
     return found
 
@@ -158,7 +163,7 @@ def _searched_arm(
         settings=pd.DataFrame(settings).T.infer_objects(),
         means=means,
         seeds=seeds,
-        points=_points(draws.values()),
+        point_count=_count_points(draws.values()),
         chosen=chosen,
         deviation=deviation,
         fresh=fresh,
@@ -170,29 +175,30 @@ def _metric_name(search: SearchRecord) -> str:
     return search.metric.partition("/")[2]
 
 
-def _points(draws: Iterable[Draw]) -> int | None:
+def _count_points(draws: Iterable[Draw]) -> int | None:
     """Return how many points draws are of, None where their plan does not say."""
     points = {draw.point for draw in draws}
     return None if None in points else len(points)
 
 
-def _fresh(arm: Arm, values: Mapping[str, pd.Series[float]]) -> tuple[str, pd.Series[float]]:
-    """Return how the comparison names an arm, and the metric of the search there by seed, of all losses' `values`."""
+def _variant_of(arm: Arm, compared: Container[str]) -> str:
+    """Return how an arm is named among the variants that are compared; its own name where it is not among them."""
+    with_network = Label(*arm).variant
+    without_network = Label(arm.task, arm.loss).variant
     # The only network of a comparison goes unnamed, though the search may have been asked for it by name.
-    names = [Label(*arm).variant, Label(arm.task, arm.loss).variant]
-    for name in names:
-        if name in values:
-            return name, values[name]
-    return names[0], pd.Series(dtype=float)
+    if with_network not in compared and without_network in compared:
+        return without_network
+    return with_network
 
 
 def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[float]]:
     """Return the metric of the search by seed in the comparison, for each loss."""
-    own = study.selected(task) if task in study.tasks else study.history(task)
+    rows = study.selected(task) if task in study.tasks else study.history(task)
     # Without validation bags in the comparison, those to test on stand for them.
     metrics = [metric, f"test/{metric.partition('/')[2]}"]
-    own = own[own["metric"].isin(metrics)].sort_values("metric")
-    one_a_seed = own.drop_duplicates(["variant", "seed"], keep="last")
+    # Where a seed has both, validation is kept: "test" comes before "validation".
+    rows = rows[rows["metric"].isin(metrics)].sort_values("metric")
+    one_a_seed = rows.drop_duplicates(["variant", "seed"], keep="last")
     by_variant = one_a_seed.groupby("variant", observed=True)
     return {str(name): rows.set_index("seed")["value"] for name, rows in by_variant}
 
@@ -272,10 +278,10 @@ def _origin(arms: list[SearchedArm]) -> str:
     points_of_arms = []
     combinations_of_arms = []
     for arm in arms:
-        if not arm.points:
+        if not arm.point_count:
             return ""
-        points_of_arms.append(arm.points)
-        combinations_of_arms.append(round(len(arm.means) / arm.points))
+        points_of_arms.append(arm.point_count)
+        combinations_of_arms.append(round(len(arm.means) / arm.point_count))
     points = _span(points_of_arms)
     combinations = _span(combinations_of_arms)
     if combinations == "1":

@@ -91,7 +91,7 @@ def _differences(study: Study, task: str) -> list[Picture]:
     label = study.metric(task).label
     title = f"Differences in {label} between every two losses"
     figure = heatmap.pairs_figure(study, task)
-    return pictures_of(f"differences-{slug(task)}", title, heatmap.PAIRS, figure)
+    return pictures_of(f"differences-{slug(task)}", title, heatmap.PAIRS_CAPTION, figure)
 
 
 def _small_pictures(study: Study, task: str) -> list[Picture]:
@@ -100,19 +100,19 @@ def _small_pictures(study: Study, task: str) -> list[Picture]:
     curves = pictures_of(
         f"curves-{name}",
         f"{label} of each loss, epoch by epoch",
-        lines.CURVES,
+        lines.CURVES_CAPTION,
         lines.curves_figure(study, task),
     )
     training = pictures_of(
         f"training-{name}",
         "Training loss, epoch by epoch",
-        lines.TRAINING,
+        lines.TRAINING_CAPTION,
         lines.training_figure(study, task),
     )
     costs = pictures_of(
         f"costs-{name}",
         f"{label} against the time of a training step",
-        lines.PARETO,
+        lines.PARETO_CAPTION,
         lines.pareto_figure(study, task),
     )
     return [*curves, *training, *costs]
@@ -141,8 +141,8 @@ def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
     pattern = f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"
     found = []
     for path in sorted(folder.glob(pattern)):
-        network = path.stem.removeprefix(name).replace("-", " ")
-        own_title = f"{title},{network}" if network else title
+        network = path.stem.removeprefix(name).replace("-", " ").strip()
+        full_title = f"{title}, {network}" if network else title
         content = path.read_bytes()
-        found.append(Picture(path.stem, own_title, galleries.CAPTION, content, photographs=True))
+        found.append(Picture(path.stem, full_title, galleries.CAPTION, content, photographs=True))
     return found

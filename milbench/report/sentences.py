@@ -59,7 +59,7 @@ def sentences(study: Study) -> list[str]:
     judgements = [judge(study, task) for task in tasks]
     if len(tasks) <= MOST_SENTENCES:
         return [sentence_of(judgement) for judgement in judgements]
-    return _of_many(study, judgements)
+    return _on_many_tasks(study, judgements)
 
 
 def _passed_tests(study: Study) -> str:
@@ -155,13 +155,16 @@ def _nothing_learnt(judgement: Judgement, finding: NothingLearnt) -> str:
     subject = "no loss is" if finding.losses > 1 else f"{readable(leader.loss)} is not"
     value = with_unit(leader.mean, metric)
     line = with_unit(finding.no_skill, metric)
-    is_ahead = (leader.mean < finding.no_skill) == metric.lower_is_better and value != line
-    chance = ", which may be chance" if is_ahead else ""
+    is_smaller = leader.mean < finding.no_skill
+    is_ahead = is_smaller == metric.lower_is_better
+    # A value that is written like the line is not seen to be ahead of it.
+    chance = ", which may be chance" if is_ahead and value != line else ""
     said = (
         f"On {readable(judgement.task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
         f"{_kind(judgement)}: no skill has {line}, {readable(leader.loss)} {value}{chance}."
     )
-    return " ".join([said, *[_learnt(learnt) for learnt in finding.by_others]])
+    by_others = [_learnt(learnt) for learnt in finding.by_others]
+    return " ".join([said, *by_others])
 
 
 def _learnt(learnt: Learnt) -> str:
@@ -179,39 +182,46 @@ def _learnt(learnt: Learnt) -> str:
     return f"By {metric.label} {losses} {line}: {best} has {value}."
 
 
-def _of_many(study: Study, judgements: Sequence[Judgement]) -> list[str]:
-    """Return on how many tasks each loss may be the best, and what has to be said of single tasks."""
-    lines = _tasks_without_learning(judgements)
-    for judgement in judgements:
-        baseline = _baseline(judgement)
-        if baseline:
-            lines.append(f"On {readable(judgement.task)} {baseline}.")
-    lines += _tasks_not_told_apart(judgements)
+def _on_many_tasks(study: Study, judgements: Sequence[Judgement]) -> list[str]:
+    """Return the answer over many tasks, and after it what has to be said of single ones."""
+    return [
+        *_answer_over_tasks(study, judgements),
+        *_tasks_without_learning(judgements),
+        *_tasks_with_better_baseline(judgements),
+        *_tasks_not_told_apart(judgements),
+    ]
+
+
+def _answer_over_tasks(study: Study, judgements: Sequence[Judgement]) -> list[str]:
+    """Return on how many tasks each loss may be the best, or that seeds are too few to say so.
+
+    Nothing where no task has two losses to compare.
+    """
     told_apart = [one for one in judgements if isinstance(one.finding, Best)]
     if len(told_apart) == 1:
-        return [_in_words(told_apart[0]), *lines]
+        return [_in_words(told_apart[0])]
     if told_apart:
-        return [_counts(study, told_apart), *lines]
-    if not any(isinstance(one.finding, TooFewSeeds) for one in judgements):
-        return [*_single_losses(judgements), *lines]
-    return [
-        f"{FEW_SEEDS} cannot tell which loss is best on any of {len(judgements)} tasks.",
-        *lines,
-    ]
+        return [_counts(study, told_apart)]
+    has_too_few_seeds = any(isinstance(one.finding, TooFewSeeds) for one in judgements)
+    if has_too_few_seeds:
+        tasks = len(judgements)
+        return [f"{FEW_SEEDS} cannot tell which loss is best on any of {tasks} tasks."]
+    return _single_losses(judgements)
 
 
 def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
     """Say where a loss has no other one beside it; nothing where there is no such task."""
-    alone = [one for one in judgements if isinstance(one.finding, OneLoss)]
+    alone = []
+    losses: dict[str, None] = {}
+    for judgement in judgements:
+        if isinstance(judgement.finding, OneLoss):
+            alone.append(judgement)
+            losses[readable(judgement.finding.leader.loss)] = None
     if not alone:
         return []
-    losses = dict.fromkeys(
-        readable(one.finding.leader.loss) for one in alone if isinstance(one.finding, OneLoss)
-    )
+    kind = _kind(alone[0])
     tasks = counted(len(alone), "task")
-    return [
-        f"One loss{_kind(alone[0])} has nothing to be better than on {tasks}: {listed(list(losses))}."
-    ]
+    return [f"One loss{kind} has nothing to be better than on {tasks}: {listed(list(losses))}."]
 
 
 def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
@@ -221,15 +231,15 @@ def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
         if isinstance(judgement.finding, Best):
             counts.update(judgement.finding.contenders)
     ranking = [loss for loss in study.ranking() if study.supervision[loss] == study.kinds[0]]
-    parts = []
     # Losses with a smaller count than the second largest are left out.
-    for count in sorted(set(counts.values()), reverse=True)[:2]:
-        names = [readable(loss) for loss in ranking if counts[loss] == count]
-        parts.append((first_of(names), count))
-    (first, most), *others = parts
-    said = f"{first} on {most} of {counted(len(judgements), 'task')}"
-    for names_of_count, count in others:
-        said += f"; {names_of_count} on {count}"
+    most, *others = sorted(set(counts.values()), reverse=True)[:2]
+
+    def names_with(count: int) -> str:
+        return first_of([readable(loss) for loss in ranking if counts[loss] == count])
+
+    said = f"{names_with(most)} on {most} of {counted(len(judgements), 'task')}"
+    for count in others:
+        said += f"; {names_with(count)} on {count}"
     worse = [readable(loss) for loss in ranking if not counts[loss]]
     never = ""
     if 0 < len(worse) <= MOST_NAMED:
@@ -270,6 +280,16 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
     return [line]
 
 
+def _tasks_with_better_baseline(judgements: Sequence[Judgement]) -> list[str]:
+    """Say on which tasks a simple baseline has a better mean than the best loss, a line each."""
+    lines = []
+    for judgement in judgements:
+        baseline = _baseline(judgement)
+        if baseline:
+            lines.append(f"On {readable(judgement.task)} {baseline}.")
+    return lines
+
+
 def _baseline(judgement: Judgement) -> str:
     """Say that a simple baseline has a better mean than the best loss, "" where it has not, or that is not known."""
     if judgement.baseline is None:
@@ -281,20 +301,24 @@ def _baseline(judgement: Judgement) -> str:
 
 
 def _kind(judgement: Judgement) -> str:
+    """Return which losses are meant, to be put behind a noun, such as " with set supervision"; "" for all."""
     return f" with {judgement.supervision} supervision" if judgement.supervision else ""
 
 
 def _where(judgement: Judgement) -> str:
+    """Return which losses are meant, and on which task, such as " on birds"."""
     return f"{_kind(judgement)} on {readable(judgement.task)}"
 
 
 def _leads(leader: Leader, metric: Metric) -> str:
+    """Return which loss has the best mean, as a clause."""
     extreme = "smallest" if metric.lower_is_better else "largest"
     value = with_unit(leader.mean, metric)
     return f"{readable(leader.loss)} has the {extreme} {metric.label}, {value}"
 
 
 def _sure(leader: Leader) -> str:
+    """Return how sure it is that losses are worse, in brackets."""
     little = ", but two seeds say little" if leader.seeds < 3 else ""
     return f"({CONFIDENCE}{little})"
 

@@ -22,7 +22,7 @@ from milbench.report.statistics.differences import (
     share_interval,
     student_interval,
 )
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.statistics.sampling import SamplingNoise
 from milbench.report.statistics.selection import Search
 from milbench.report.uses import Use
@@ -105,7 +105,7 @@ class Study(Values):
         # Student's interval knows neither the bounds of a share nor that a likelihood ends at zero.
         if is_any_negative:
             return bounds
-        is_share = kind_of(describe(metric)) == "logit"
+        is_share = scale_of(describe(metric)) == "logit"
         if is_share and not is_any_above_one:
             return bounds.clip(0, 1)
         return bounds.clip(lower=0)
@@ -169,7 +169,7 @@ class Study(Values):
                 noise=self.noise(task, name),
                 overlap=self.info(task).overlap,
                 searches=[searches.get(str(loss)) for loss in table.index],
-                kind=kind_of(describe(name)),
+                scale=scale_of(describe(name)),
             )
             # One common seed shows no variances: then nothing is known of the losses of a kind.
             if len(found.rows) < 2 or np.isfinite(found.worse_by).any():
@@ -207,10 +207,9 @@ class Study(Values):
                 values = self.table(task, metric).notna().any(axis=1)
                 losses_with_value[metric] = int(values.sum())
         most = max(losses_with_value.values(), default=0)
-        for metric, losses in losses_with_value.items():
-            if losses == most > 0:
-                return metric
-        return None
+        if most == 0:
+            return None
+        return next(metric for metric, losses in losses_with_value.items() if losses == most)
 
     def resolution(self, task: str, metric: str = "") -> float:
         """Return the smallest difference of losses with the least supervision that would show; nan: not known.
@@ -252,8 +251,8 @@ class Study(Values):
     @cached
     def _arm(self, task: str, variant: str) -> str | None:
         """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
-        own = self.cells_of(task)
-        cells = own.loc[own["variant"] == variant, "cell"]
+        cells_of_task = self.cells_of(task)
+        cells = cells_of_task.loc[cells_of_task["variant"] == variant, "cell"]
         arms = {self._arms[cell] for cell in cells if cell in self._arms}
         return arms.pop() if len(arms) == 1 else None
 

@@ -19,6 +19,8 @@ from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
 from milbench.report.table import Table
 
+Floats = NDArray[np.float64]
+
 FEWEST_AMOUNTS = 3
 """With fewer numbers of training bags there is no curve."""
 
@@ -49,12 +51,13 @@ def series_of(study: Study) -> list[Series]:
         shared.setdefault(key, without_amount)
         if isinstance(bags, int | float):
             tasks_by_key.setdefault(key, {})[bags] = task
-    long_enough = {k: tasks for k, tasks in tasks_by_key.items() if len(tasks) >= FEWEST_AMOUNTS}
-    names = labels(shared[key] for key in long_enough)
+    keys = [key for key, tasks in tasks_by_key.items() if len(tasks) >= FEWEST_AMOUNTS]
+    names = labels(shared[key] for key in keys)
     series = []
-    for key, tasks in long_enough.items():
+    for key in keys:
         name = names[shared[key].id].task
-        series.append(Series(name, dict(sorted(tasks.items()))))
+        fewest_bags_first = dict(sorted(tasks_by_key[key].items()))
+        series.append(Series(name, fewest_bags_first))
     return series
 
 
@@ -88,42 +91,57 @@ def equivalent_amount(
         lower_is_better: whether the values are errors.
         overlap: how many bags are tested on for each that is trained on, where seeds split the same bags.
     """
-    places = np.log(np.asarray(amounts, dtype=float))
-    values = np.asarray(curve, dtype=float)
-    wanted = np.asarray(target, dtype=float)
-    grid = np.linspace(places[0], places[-1], _GRID)
-    # How far each curve is on the worse side of its target, at each amount of the grid.
-    excess = np.stack([np.interp(grid, places, line) for line in values]) - wanted[:, None]
+    log_amounts = np.log(np.asarray(amounts, dtype=float))
+    grid = np.linspace(log_amounts[0], log_amounts[-1], _GRID)
+    curves = [np.interp(grid, log_amounts, of_seed) for of_seed in np.asarray(curve, dtype=float)]
+    targets = np.asarray(target, dtype=float)
+    # (seeds, _GRID): how far each curve is on the worse side of its target.
+    excess = np.stack(curves) - targets[:, None]
     if not lower_is_better:
         excess = -excess
-    mean = excess.mean(axis=0)
-    amount = _first_amount_reached(grid, mean)
+    mean_excess = excess.mean(axis=0)
+    amount = _first_amount_reached(grid, mean_excess)
 
-    seeds = len(values)
+    seeds = len(excess)
     if seeds < FEWEST_SEEDS:
         return amount, math.nan, math.nan
     quantile = special.stdtrit(seeds - 1, (1 + LEVEL) / 2)
-    half_width = quantile * excess.std(axis=0, ddof=1) * math.sqrt(1 / seeds + overlap)
-    not_excluded = np.flatnonzero(np.abs(mean) <= half_width)
-    if not len(not_excluded):
+    half_widths = quantile * excess.std(axis=0, ddof=1) * math.sqrt(1 / seeds + overlap)
+    is_zero_inside = np.abs(mean_excess) <= half_widths
+    if not is_zero_inside.any():
         # The two are told apart everywhere that they were compared.
         return amount, amount, amount
-    first = not_excluded[0]
-    last = not_excluded[-1]
-    # What is not excluded at an end of the grid may go on beyond it.
-    low = 0.0 if first == 0 else float(np.exp(grid[first]))
-    high = math.inf if last == _GRID - 1 else float(np.exp(grid[last]))
+    low, high = _bounds_of_amounts(grid, is_zero_inside)
     return amount, low, high
 
 
-def _first_amount_reached(grid: NDArray[np.float64], mean_excess: NDArray[np.float64]) -> float:
-    """Return the first amount of a grid of logarithms where the mean curve reaches the target; see its caller."""
-    is_reached = mean_excess <= 0
+def _first_amount_reached(grid: Floats, mean_excess: Floats) -> float:
+    """Return the first amount at which the mean curve has reached the target.
+
+    That is inf where it never does, and 0 where it is beyond the target from the start.
+
+    Args:
+        grid: the logarithms of the amounts.
+        mean_excess: how far the mean curve is on the worse side of the mean target there.
+    """
     if mean_excess[0] < 0:
         return 0.0
+    is_reached = mean_excess <= 0
     if not is_reached.any():
         return math.inf
-    return float(np.exp(grid[is_reached.argmax()]))
+    first = is_reached.argmax()
+    return float(np.exp(grid[first]))
+
+
+def _bounds_of_amounts(grid: Floats, is_zero_inside: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return the least and the largest amount of a grid of logarithms at which the interval holds zero."""
+    not_excluded = np.flatnonzero(is_zero_inside)
+    first = not_excluded[0]
+    last = not_excluded[-1]
+    # Amounts that are not excluded at an end of the grid may go on beyond it.
+    low = 0.0 if first == 0 else float(np.exp(grid[first]))
+    high = math.inf if last == len(grid) - 1 else float(np.exp(grid[last]))
+    return low, high
 
 
 def worth_table(study: Study, series: Series) -> Table | None:

@@ -35,14 +35,14 @@ COSTS = {
 }
 """What is measured beside errors: the head of its column, and by what seconds and bytes are multiplied."""
 
-MEANS = "Mean ± standard deviation over seeds."
-BOUND = (
+MEANS_NOTE = "Mean ± standard deviation over seeds."
+BOUND_NOTE = (
     " Worse by at most: than the best loss, of those that may be the best; for all at once with 95 % "
     "confidence."
 )
-BOUNDS = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
-STEPS = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
-SAME_KIND = " Losses are compared with those of the same supervision."
+BOUNDS_NOTE = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
+STEPS_NOTE = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
+SAME_SUPERVISION_NOTE = " Losses are compared with those of the same supervision."
 
 
 def main_table(study: Study) -> Table:
@@ -72,11 +72,11 @@ def _table_of_task(study: Study, task: str) -> Table:
         frame = frame.drop(columns=[BEST, bound])
     frame = with_lines(frame, study, {metric.heading: (task, study.primary(task))})
     marked = [row for row, loss in enumerate(index) if loss in study.may_be_best]
-    note = MEANS
+    note = MEANS_NOTE
     if is_known:
-        note += BOUND
+        note += BOUND_NOTE
     if len(study.kinds) > 1:
-        note += SAME_KIND
+        note += SAME_SUPERVISION_NOTE
     return Table("All losses", named_rows(frame), note, frozenset(marked))
 
 
@@ -93,12 +93,12 @@ def _table_of_tasks(study: Study) -> Table:
     frame = pd.DataFrame(columns, index=index)
     frame["step, × the quickest"] = [significant(ratio) for ratio in _relative_steps(study, index)]
     frame = with_lines(frame, study, metrics)
-    note = MEANS
+    note = MEANS_NOTE
     if study.may_be_best:
-        note += BOUNDS
-    note += STEPS
+        note += BOUNDS_NOTE
+    note += STEPS_NOTE
     if len(study.kinds) > 1:
-        note += SAME_KIND
+        note += SAME_SUPERVISION_NOTE
     return Table("All losses", named_rows(frame), note)
 
 
@@ -197,7 +197,7 @@ def metrics_table(study: Study, task: str) -> Table:
             columns[label] = [significant(factor * value) for value in means]
     frame = pd.DataFrame(columns, index=order.rename("loss"))
     frame = with_lines(frame, study, metrics)
-    note = MEANS
+    note = MEANS_NOTE
     if asked_for:
         note += " ✓: may be the best by this metric."
     return Table(f"Every metric on {readable(task)}", named_rows(frame), note)

@@ -73,7 +73,7 @@ class UseVerdict:
 
 
 def _worse(verdict: UseVerdict) -> str:
-    """Return who is worse than the best where most losses are not told apart."""
+    """Return who is worse than the best where most losses are not told apart, to be put behind the remark."""
     finding = verdict.judgement.finding
     if not isinstance(finding, NotToldApart) or not finding.worse:
         return ""

@@ -94,8 +94,8 @@ class Values:
 
     def done_cells(self, task: str, variant: str) -> list[str]:
         """Return the done cells of a loss on a task, one for each seed."""
-        own = self.cells_of(task)
-        cells = own.loc[own["variant"] == variant, "cell"]
+        cells_of_task = self.cells_of(task)
+        cells = cells_of_task.loc[cells_of_task["variant"] == variant, "cell"]
         return [str(cell) for cell in cells if cell in self.results.folders]
 
     def info(self, task: str) -> TaskInfo:
@@ -205,11 +205,14 @@ class Values:
             means = self.table(task).mean(axis=1)
             by_task[task] = means.rank(ascending=self.metric(task).lower_is_better)
         ranks = pd.DataFrame(by_task).mean(axis=1)
-        levels = {variant: self.kinds.index(kind) for variant, kind in self.supervision.items()}
-        return sorted(
-            ranks.index,
-            key=lambda variant: (levels[variant], np.nan_to_num(ranks[variant], nan=np.inf)),
-        )
+        # A loss without any value comes last among those with as much supervision.
+        ranks = ranks.fillna(np.inf)
+
+        def supervision_and_rank(variant: str) -> tuple[int, float]:
+            supervision = self.kinds.index(self.supervision[variant])
+            return supervision, ranks[variant]
+
+        return sorted(ranks.index, key=supervision_and_rank)
 
     def constant_answer(self, task: str, metric: str = "") -> pd.Series[float]:
         """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN: neither is known."""

@@ -26,7 +26,7 @@ from milbench.report.statistics.factor_shares import (
     Share,
     shares_of,
 )
-from milbench.report.statistics.pairs import kind_of
+from milbench.report.statistics.pairs import scale_of
 from milbench.report.study import Study
 from milbench.report.table import Table
 from milbench.report.uses import USES
@@ -72,8 +72,8 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
     rows = []
     for metric in metrics:
         values = _values(study, task, metric).reindex(levels.index).dropna()
-        kind = kind_of(describe(metric))
-        shares = shares_of(values, levels.loc[values.index], groups[values.index], kind)
+        scale = scale_of(describe(metric))
+        shares = shares_of(values, levels.loc[values.index], groups[values.index], scale)
         rows += _rows(metric, shares, len(values))
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -86,11 +86,11 @@ def variance_table(study: Study, task: str) -> Table | None:
         return None
     columns = {}
     for metric in dict.fromkeys(frame["metric"]):
-        own = frame[(frame["metric"] == metric) & frame["share"].notna()]
-        texts = pd.Series([_text(row) for _, row in own.iterrows()], index=own["source"])
-        texts["cells"] = f"{own['cells'].iloc[0]}"
+        rows = frame[(frame["metric"] == metric) & frame["share"].notna()]
+        texts = pd.Series([_text(row) for _, row in rows.iterrows()], index=rows["source"])
+        texts["cells"] = f"{rows['cells'].iloc[0]}"
         columns[describe(metric).label] = texts
-    order = [*_ordered(frame), "cells"]
+    order = [*_sources_in_order(frame), "cells"]
     table = pd.DataFrame(columns).reindex(order).fillna(NOTHING).rename_axis("due to")
     note = " ".join([NOTE, *_lines_on_joint_sources(frame)])
     return Table(f"Where variance comes from on {readable(task)}", table, note)
@@ -131,8 +131,8 @@ def _values(study: Study, task: str, metric: str) -> pd.Series[float]:
         parts.append(selected.set_index("cell")["value"].astype(float))
     values_of_draws = study.values_of_draws
     if name in values_of_draws:
-        own = [cell for cell, draw in _draws(study).items() if draw.arm.task == task]
-        parts.append(values_of_draws[name].reindex(own))
+        drawn = [cell for cell, draw in _draws(study).items() if draw.arm.task == task]
+        parts.append(values_of_draws[name].reindex(drawn))
     if not parts:
         return pd.Series(dtype=float)
     values = pd.concat(parts)
@@ -240,7 +240,7 @@ def _rows(metric: str, shares: Sequence[Share], cells: int) -> list[tuple[str | 
     return rows
 
 
-def _ordered(frame: pd.DataFrame) -> list[str]:
+def _sources_in_order(frame: pd.DataFrame) -> list[str]:
     """Return the sources of a table that have a share, those that are no factors last.
 
     What several factors explain together is left out where that is next to nothing by every metric.

@@ -31,6 +31,7 @@ class Learnt:
     losses: int
     """How many of the losses are shown to be better, each for itself."""
     of: int
+    """How many losses were judged."""
     leader: Leader
     no_skill: float
     """What the best constant answer or chance has."""

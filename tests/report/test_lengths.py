@@ -9,11 +9,11 @@ import pytest
 from milbench.report.combine import combine
 from milbench.report.lengths import (
     Lengths,
+    keep_longest,
     last_changes,
     length_lines,
     lengths_of,
     lengths_table,
-    longest,
     verdicts,
 )
 from milbench.report.sentences import sentences
@@ -112,7 +112,7 @@ def test_one_length_is_no_comparison_of_lengths() -> None:
 def test_the_page_has_the_longest_training_alone() -> None:
     results = at_lengths(A_IS_OVERTAKEN)
     study = Study(results)
-    of_page = longest(study, lengths_of(study))
+    of_page = keep_longest(study, lengths_of(study))
     means = of_page.table(TASK).mean(axis=1)
     assert means.index.tolist() == ["a", "b"]
     assert means["b"] == pytest.approx(mean_after(results, 8, "b"))
@@ -120,7 +120,7 @@ def test_the_page_has_the_longest_training_alone() -> None:
 
 def test_the_page_has_all_of_one_length() -> None:
     study = Study(make_results(tasks=ONE))
-    assert longest(study, []) is study
+    assert keep_longest(study, []) is study
 
 
 def test_the_table_begins_with_the_best_after_the_longest_training() -> None:

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from milbench.contracts.metric_info import Metric
-from milbench.report.figures.lines import draw_line
-from milbench.report.figures.style import label_ends, new_figure, value_axis, without_verdict
+from milbench.report.figures.lines import plot_line
+from milbench.report.figures.style import label_ends, new_figure, styles_without_verdict, value_axis
 from milbench.report.looks import Look
 
 CAPTION = (
@@ -19,7 +19,7 @@ CAPTION = (
 
 
 def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look]) -> Figure | None:
-    """Draw the expected test error of one task against the number of draws; None without two numbers.
+    """Plot the expected test error of one task against the number of draws; None without two numbers.
 
     Args:
         curves: a row for each loss and number: loss (its label), draws, expected, low and high.
@@ -32,13 +32,13 @@ def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look
         return None
     figure = new_figure(6.6, 3.4)
     axes = figure.subplots()
-    drawn = without_verdict(looks)
+    styles = styles_without_verdict(looks)
     ends = {}
-    for name, own in known.groupby("loss", sort=False):
-        by_number = own.set_index("draws")
+    for name, rows in known.groupby("loss", sort=False):
+        by_number = rows.set_index("draws")
         line = by_number["expected"]
-        draw_line(axes, line, (by_number["low"], by_number["high"]), drawn[str(name)])
-        ends[str(name)] = (int(own["draws"].iloc[-1]), float(own["expected"].iloc[-1]))
+        plot_line(axes, line, (by_number["low"], by_number["high"]), styles[str(name)])
+        ends[str(name)] = (int(line.index[-1]), float(line.iloc[-1]))
     lowest = float(known["expected"].min())
     highest = float(np.nanmax(known[["expected", "high"]].to_numpy()))
     value_axis(axes, "y", metric, lowest, highest)
@@ -47,5 +47,5 @@ def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look
     axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("draws of settings that were tried, log scale")
-    label_ends(axes, ends, drawn)
+    label_ends(axes, ends, styles)
     return figure

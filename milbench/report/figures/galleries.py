@@ -39,13 +39,13 @@ MOST_BAGS = 4
 MOST_SEQUENCES = 3
 MOST_LOSSES = 7
 MOST_STRIPS = 12
-"""Classes of a sequence that have a strip."""
+"""At most so many classes of a sequence have a strip."""
 MOST_NAMED = 60
-"""Instances of a class in a set that are named beside their points."""
+"""The instances of a class in a set are named where they are no more."""
 MOST_IN_TITLE = 5
-"""Classes that are named above a bag."""
+"""The classes of a bag are named above it where they are no more."""
 MOST_LETTERS = 9
-"""Of a name inside a picture."""
+"""A longer name is shortened inside a picture."""
 _STRIP = 0.13
 """The height in inches of the strip of a class."""
 _FRAMES = 1.25
@@ -53,15 +53,15 @@ _FRAMES = 1.25
 _TITLE = 0.28
 """The height in inches of the line above either."""
 _MARGIN = 0.03
-"""Around the picture of a bag, in inches."""
+"""The free space in inches around the picture of a bag."""
 _HIGHEST = 1.2
-"""The height of the picture of a bag for a width of 1, at most: a higher image is narrower."""
+"""The picture of a bag is at most so high for a width of 1: a higher image is narrower."""
 _LINE = 0.17
 """The height in inches of a line above a bag."""
 _HEAD_LINE = 0.19
 """The height in inches of a line above a column."""
 _GAP = 0.22
-"""Between a bag and the line above the next one, in inches."""
+"""The free space in inches between a bag and the line above the next one."""
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
@@ -151,7 +151,7 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
     # Without instance truth the label set is all that is known of a bag.
     is_truth_known = first.boxes is not None or first.position_classes is not None
     heads = ["truth" if is_truth_known else "label set", *seen]
-    _place(figure, grid, heads, _height_of_width(first))
+    _lay_out(figure, grid, heads, _height_of_width(first))
     return figure
 
 
@@ -163,10 +163,10 @@ def _height_of_width(gallery: Gallery) -> float:
     return float(min(_HIGHEST, height / width))
 
 
-def _place(
+def _lay_out(
     figure: Figure, grid: Sequence[Sequence[Axes]], heads: Sequence[str], height_of_width: float
 ) -> None:
-    """Place the axes of a gallery in rows, each below its titles, and write the heads of columns above.
+    """Place the axes of a gallery in rows, each row below its titles, and write the heads of columns above.
 
     All sizes are known, so that no layout has to be searched for, which takes long for so many axes.
     """
@@ -245,7 +245,7 @@ def _draw_found(axes: Axes, gallery: Gallery, bag: int) -> None:
     _frame_instances(axes, gallery, bag)
     ys, xs = centres(gallery)
     draw_classes(axes, classes, strengths, len(gallery.class_names), extent_of(ys, xs))
-    for (row, column), name in _named_places(gallery, bag).items():
+    for (row, column), name in _named_positions(gallery, bag).items():
         name_at(axes, xs[column], ys[row], shorten(name))
 
 
@@ -259,7 +259,7 @@ def _frame_instances(axes: Axes, gallery: Gallery, bag: int) -> None:
         axes.add_patch(Rectangle((left, top), *size, fill=False, ec="white", lw=0.9, alpha=0.8))
 
 
-def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
+def _named_positions(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
     """Return the most probable position of each detected class, as for the hit rate: (row, column) -> its name."""
     names: dict[tuple[int, int], list[str]] = {}
     for index in sorted(gallery.detected(bag)):
@@ -269,7 +269,7 @@ def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
             strengths = np.where(gallery.mask[bag], strengths, -1)
         row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
         names.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
-    return {place: " ".join(of_place) for place, of_place in names.items()}
+    return {position: " ".join(of_position) for position, of_position in names.items()}
 
 
 def _scatter(
@@ -289,13 +289,13 @@ def _scatter(
         strengths: (K,), how probable these classes are; None: they are the true ones.
     """
     background = len(gallery.class_names)
-    points = _points(gallery)
-    is_valid = np.ones(points.shape[:2], bool) if gallery.mask is None else gallery.mask
-    class_map = np.full(points.shape[1], background) if classes is None else classes
+    coordinates = _coordinates(gallery)
+    is_valid = np.ones(coordinates.shape[:2], bool) if gallery.mask is None else gallery.mask
+    class_map = np.full(coordinates.shape[1], background) if classes is None else classes
     # Padding is neither a class nor background.
     class_map = np.where(is_valid[bag], class_map, -1)
     colours = class_colours(background)
-    x, y = points[bag].T
+    x, y = coordinates[bag].T
     is_empty = class_map == background
     axes.plot(x[is_empty], y[is_empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
     is_instance = (class_map >= 0) & ~is_empty
@@ -320,13 +320,13 @@ def _scatter(
                 annotation_clip=True,
             )
     # The limits of all sets are the same, so that sets can be compared.
-    _show_all(axes, points[is_valid])
+    _show_all(axes, coordinates[is_valid])
 
 
-def _points(gallery: Gallery) -> NDArray[np.float32]:
+def _coordinates(gallery: Gallery) -> NDArray[np.float32]:
     """Return two coordinates of every instance of a set; the second is 0 where there is one alone."""
-    points = gallery.instances if gallery.coords is None else gallery.coords
-    with_zeros = np.pad(points, [(0, 0), (0, 0), (0, 1)])
+    known = gallery.instances if gallery.coords is None else gallery.coords
+    with_zeros = np.pad(known, [(0, 0), (0, 0), (0, 1)])
     return np.asarray(with_zeros[..., :2])
 
 

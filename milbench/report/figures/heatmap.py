@@ -29,37 +29,37 @@ from milbench.report.study import Study
 from milbench.report.tables import NO_SKILL, YES
 from milbench.report.values import rows_of
 
-MARKS = (
+MARKS_CAPTION = (
     "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "
     "✓ passes: the interval is on the passing side and no seed is missing. ✗ fails: it is on the other side. The rest "
     "is open."
 )
-PAIRS = (
+PAIRS_CAPTION = (
     "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % interval of this pair. "
     "Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within the margin of the spec. Each pair is judged "
     "alone, and contenders by all at once: one of them may be worse in a pair."
 )
-EQUIVALENCE = (
+EQUIVALENCE_CAPTION = (
     "The first loss less the other one, means over common seeds, ± half of the 95 % interval. Yellow ≈: equivalent, "
     "the 90 % interval is within the margin of the spec. Else blue ✓: the first is better, or orange ✗: worse, as the "
     "95 % interval leaves out 0. Grey: not settled. Each cell is judged alone, without adjustment for their number."
 )
-TASKS = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
+TASKS_CAPTION = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
 MOST_PAIRS = 20
 """Above so many losses, no differences between every two are drawn."""
-_VERDICTS = {
+_SIGNS_OF_VERDICTS = {
     "better": (BETTER, "✓"),
     "equivalent": (SAME, "≈"),
     "worse": (WORSE, "✗"),
     "open": (LINE, ""),
 }
 """The colour and the sign of a verdict about two losses."""
-_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
+_SIGNS_OF_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
 """The code and the sign of a verdict about a mark."""
 
 
 def marks_figures(study: Study) -> list[tuple[str, Figure]]:
-    """Draw losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
+    """Plot losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
     frame = marks_frame(study)
     if frame.empty:
         return []
@@ -71,10 +71,10 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
 
 
 def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
-    """Draw the marks of a metric, the losses that pass most first."""
+    """Plot the marks of a metric, the losses that pass most first."""
     cells = []
     for row in rows_of(marks):
-        code, sign = _MARKS[row.verdict]
+        code, sign = _SIGNS_OF_MARKS[row.verdict]
         shown = _difference_text(row.distance, metric, row.half, sign)
         cells.append((_test_name(row, metric), row.variant, code, shown))
     codes, text = _by_rows_and_columns(cells)
@@ -91,7 +91,7 @@ def _test_name(mark: Any, metric: Metric) -> str:
 
 
 def tasks_figure(study: Study) -> Figure:
-    """Draw the mean of every loss on many tasks."""
+    """Plot the mean of every loss on many tasks."""
     order = study.ranking()
     constants = _values_beside_losses(study)
     codes = {}
@@ -138,7 +138,7 @@ def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
 
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
-    """Draw the difference of every two losses; None without intervals, and for many losses."""
+    """Plot the difference of every two losses; None without intervals, and for many losses."""
     pairs = pairs_frame(study, task)
     table = study.table(task)
     order = [name for name in study.summary(task).index if table.loc[name].notna().any()]
@@ -149,11 +149,10 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     margin = study.margin(task)
     cells = []
     for row in rows_of(pairs):
-        there = _Difference(row.difference, row.low, row.high)
-        # The same pair with row and column exchanged.
-        back = _Difference(-row.difference, -row.high, -row.low)
-        cells.append((row.first, row.second, *_pair_cell(there, margin, metric)))
-        cells.append((row.second, row.first, *_pair_cell(back, margin, metric)))
+        difference = _Difference(row.difference, row.low, row.high)
+        exchanged = _Difference(-row.difference, -row.high, -row.low)
+        cells.append((row.first, row.second, *_pair_cell(difference, margin, metric)))
+        cells.append((row.second, row.first, *_pair_cell(exchanged, margin, metric)))
     codes, text = _by_rows_and_columns(cells)
     codes = codes.loc[order, order].fillna(PLAIN)
     text = text.loc[order, order].fillna("")
@@ -190,7 +189,7 @@ def _pair_cell(difference: _Difference, margin: float, metric: Metric) -> tuple[
 
 
 def equivalence_figure(study: Study) -> Figure | None:
-    """Draw the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
+    """Plot the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
     frame = equivalence_frame(study)
     if frame.empty:
         return None
@@ -199,9 +198,9 @@ def equivalence_figure(study: Study) -> Figure | None:
     height = 0.6 + len(comparisons) * (0.95 + 0.34 * frame["row"].nunique())
     figure = new_figure(WIDTH, height, w_pad=0.15)
     grid = figure.subplots(len(comparisons), squeeze=False)
-    for axes, (other, own) in zip(grid[:, 0], comparisons, strict=True):
-        _draw_equivalence(axes, own, metric)
-        first = readable(own["first"].iloc[0])
+    first = readable(frame["first"].iloc[0])
+    for axes, (other, cells) in zip(grid[:, 0], comparisons, strict=True):
+        _plot_equivalence(axes, cells, metric)
         axes.set_title(literal(f"{first} against {readable(str(other))}"), pad=8)
     _add_legend(figure)
     return figure
@@ -211,23 +210,23 @@ def _add_legend(figure: Figure) -> None:
     """Write below a figure what the colours of verdicts mean."""
     patches = []
     words = []
-    for name, (colour, sign) in _VERDICTS.items():
+    for name, (colour, sign) in _SIGNS_OF_VERDICTS.items():
         patches.append(Patch(color=colour))
         words.append(f"{VERDICTS[name]} {sign}".strip())
     figure.legend(patches, words, loc="outside lower center", ncols=len(words))
 
 
-def _draw_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
-    """Draw the first loss against another one: verdicts by row and column."""
+def _plot_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
+    """Plot the first loss against another one: verdicts by row and column."""
     # A cell is filled by the number of its verdict in this order.
     verdicts = list(VERDICTS)
     cells = []
     for row in rows_of(frame):
-        _, sign = _VERDICTS[row.verdict]
+        _, sign = _SIGNS_OF_VERDICTS[row.verdict]
         shown = f"{_difference_text(row.difference, metric, row.half)} {sign}"
         cells.append((row.row, row.column, float(verdicts.index(row.verdict)), shown))
     codes, text = _by_rows_and_columns(cells)
-    colours = [_VERDICTS[name][0] for name in verdicts]
+    colours = [_SIGNS_OF_VERDICTS[name][0] for name in verdicts]
     fill_cells(axes, codes, text.fillna(""), colours, size=9.5, edge=(1.5, PAPER))
     heads = [literal(str(column).replace(", ", "\n")) for column in codes.columns]
     name_columns(axes, heads, rotation=0, fontsize=8.5)

@@ -17,14 +17,14 @@ from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
     TICK,
     WIDTH,
-    Drawn,
-    drawn_losses,
+    LossStyle,
     error_axis,
     label_ends,
     log_ticks,
+    loss_styles,
     new_figure,
     panels,
-    without_verdict,
+    styles_without_verdict,
     wrapped,
 )
 from milbench.report.formatting import readable
@@ -33,42 +33,42 @@ from milbench.report.looks import Look
 from milbench.report.study import Study
 from milbench.report.values import rows_of
 
-_VERDICTS = "✓: may be the best; hollow and dashed: worse than the best."
-PARETO = (
-    f"Means over seeds. {_VERDICTS} On the grey line: losses that no other one beats in one of the two without losing "
-    "in the other. The least time of a training step, which other work on the machine disturbs least."
+_FILLED_OR_HOLLOW = "✓: may be the best; hollow and dashed: worse than the best."
+PARETO_CAPTION = (
+    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in one of the two without "
+    "losing in the other. The least time of a training step, which other work on the machine disturbs least."
 )
-TRAINING = (
+TRAINING_CAPTION = (
     f"Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
-    f"training still made progress at its end. {_VERDICTS}"
+    f"training still made progress at its end. {_FILLED_OR_HOLLOW}"
 )
-AMOUNTS = "Means over seeds, the band from the smallest to the largest seed; test bags."
-LENGTHS = (
-    f"{AMOUNTS} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: worse than "
-    "the best there. Grey, dashed: no skill."
+AMOUNTS_CAPTION = "Means over seeds, the band from the smallest to the largest seed; test bags."
+LENGTHS_CAPTION = (
+    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: "
+    "worse than the best there. Grey, dashed: no skill."
 )
-CURVES = f"{AMOUNTS} {_VERDICTS} Grey, dashed: no skill."
+CURVES_CAPTION = f"{AMOUNTS_CAPTION} {_FILLED_OR_HOLLOW} Grey, dashed: no skill."
 _HALF = 5.4
 """The width in inches of a picture beside another one."""
 _LEAST_HEIGHT = 3.4
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary metric over epochs; None where no loss was evaluated twice."""
+    """Plot the primary metric over epochs; None where no loss was evaluated twice."""
     values = _over_epochs(study, task, f"test/{study.primary(task)}")
     if not _has_two_epochs(values):
         return None
     figure, axes = _one_panel(_HALF, values["variant"].nunique())
-    drawn = drawn_losses(study, task)
-    means = _draw_lines(axes, values, drawn, markevery=[-1])
+    styles = loss_styles(study, task)
+    means = _plot_lines(axes, values, styles, markevery=[-1])
     _name_epochs(axes)
     error_axis(axes, study, task, "y", means, values["value"].max())
-    label_ends(axes, _ends(means), drawn)
+    label_ends(axes, _ends(means), styles)
     return figure
 
 
 def training_figure(study: Study, task: str) -> Figure | None:
-    """Draw the training loss over epochs, of each loss in units of its first epoch; None for one epoch."""
+    """Plot the training loss over epochs, of each loss in units of its first epoch; None for one epoch."""
     values = _over_epochs(study, task, "train/loss")
     # The axis is logarithmic.
     values = values[values["value"] > 0]
@@ -79,18 +79,18 @@ def training_figure(study: Study, task: str) -> Figure | None:
     if not _has_two_epochs(values):
         return None
     figure, axes = _one_panel(_HALF, values["variant"].nunique())
-    drawn = drawn_losses(study, task)
-    means = _draw_lines(axes, values, drawn, markevery=[-1])
+    styles = loss_styles(study, task)
+    means = _plot_lines(axes, values, styles, markevery=[-1])
     _name_epochs(axes)
     axes.set_yscale("log")
     axes.set_ylabel("training loss, first epoch = 1, log scale")
     log_ticks(axes.yaxis)
-    label_ends(axes, _ends(means), drawn)
+    label_ends(axes, _ends(means), styles)
     return figure
 
 
 def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | None:
-    """Draw the primary metric against the length of training, a panel a task; None without any.
+    """Plot the primary metric against the length of training, a panel a task; None without any.
 
     Args:
         lengths: the tasks.
@@ -100,7 +100,7 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
         return None
     if len(lengths) == 1:
         figure, grid = panels(1, 1, 6.6, 3.4)
-        _draw_named_lengths(grid[0], lengths[0])
+        _plot_named_lengths(grid[0], lengths[0])
         return figure
     looks = _looks_by_rank(lengths)
     # Rows with as many panels each as may be, so that the last one is not much shorter.
@@ -111,10 +111,12 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
     legend_height = 0.24 * math.ceil(len(looks) / names_a_row)
     figure, grid = panels(len(lengths), panels_a_row, width, 2.8 + legend_height / rows)
     for axes, one in zip(grid, lengths, strict=True):
-        _draw_ticked_lengths(axes, one)
+        _plot_ticked_lengths(axes, one)
     for name, look in looks.items():
-        how = Drawn(look)
-        grid[0].plot([], [], ms=5, label=literal(readable(name)), **how.line, **how.marks)
+        style = LossStyle(look)
+        grid[0].plot(
+            [], [], ms=5, label=literal(readable(name)), **style.line_style, **style.marker_style
+        )
     figure.legend(loc="outside lower left", ncols=names_a_row)
     return figure
 
@@ -129,60 +131,60 @@ def _looks_by_rank(lengths: Sequence[Lengths]) -> dict[str, Look]:
     return {name: looks[name] for name in names}
 
 
-def _draw_named_lengths(axes: Axes, one: Lengths) -> None:
-    """Draw a task with the names of losses at the ends of their lines."""
-    ends = _draw_lengths(axes, one)
-    label_ends(axes, ends, drawn_losses(one.longest, one.task))
+def _plot_named_lengths(axes: Axes, one: Lengths) -> None:
+    """Plot a task with the names of losses at the ends of their lines."""
+    ends = _plot_lengths(axes, one)
+    label_ends(axes, ends, loss_styles(one.longest, one.task))
 
 
-def _draw_ticked_lengths(axes: Axes, one: Lengths) -> None:
-    """Draw a task with a tick at the end of every line whose loss may be the best; a legend has the names."""
-    drawn = drawn_losses(one.longest, one.task)
-    ends = _draw_lengths(axes, one)
-    ticked = {name: end for name, end in ends.items() if drawn[name].is_best}
-    label_ends(axes, ticked, drawn, dict.fromkeys(ticked, TICK))
+def _plot_ticked_lengths(axes: Axes, one: Lengths) -> None:
+    """Plot a task with a tick at the end of every line whose loss may be the best; a legend has the names."""
+    styles = loss_styles(one.longest, one.task)
+    ends = _plot_lengths(axes, one)
+    ticked = {name: end for name, end in ends.items() if styles[name].is_best}
+    label_ends(axes, ticked, styles, dict.fromkeys(ticked, TICK))
 
 
-def _draw_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
-    """Draw the losses of a task against the length of training; return the ends of lines at the longest one."""
-    drawn = drawn_losses(one.longest, one.task)
-    places = {length: (study, one.task) for length, study in one.studies.items()}
-    means = _draw_against(axes, places, drawn)
+def _plot_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
+    """Plot the losses of a task against the length of training; return the ends of lines at the longest one."""
+    styles = loss_styles(one.longest, one.task)
+    by_length = {length: (study, one.task) for length, study in one.studies.items()}
+    means = _plot_against(axes, by_length, styles)
     axes.set_xlabel(f"{one.unit} of training, log scale")
     axes.set_title(literal(wrapped(one.task, 24)))
     longest = max(one.studies)
     ends = {}
-    for name in drawn:
+    for name in styles:
         if (name, longest) in means.index:
             ends[name] = (longest, means[name, longest])
     return ends
 
 
 def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
-    """Draw the primary metric against the number of training bags, by which `amounts` has tasks; None without any."""
+    """Plot the primary metric against the number of training bags, by which `amounts` has tasks; None without any."""
     if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
         return None
     figure = new_figure(WIDTH, 4)
     axes = figure.subplots()
-    drawn = without_verdict(study.looks)
-    places = {amount: (study, task) for amount, task in amounts.items()}
-    means = _draw_against(axes, places, drawn)
-    texts = {name: readable(name) for name in drawn}
+    styles = styles_without_verdict(study.looks)
+    by_amount = {amount: (study, task) for amount, task in amounts.items()}
+    means = _plot_against(axes, by_amount, styles)
+    texts = {name: readable(name) for name in styles}
     if len(study.kinds) > 1:
         for name, kind in study.supervision.items():
             texts[name] = f"{readable(name)}: {kind} supervision"
-    label_ends(axes, _ends(means), drawn, texts)
+    label_ends(axes, _ends(means), styles, texts)
     axes.set_xlabel("training bags")
     return figure
 
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
+    """Plot the primary metric against the time of a step; None where fewer than two losses have both."""
     summary = study.summary(task).dropna(subset=["mean", "step"])
     if len(summary) < 2:
         return None
     figure, axes = _one_panel(_HALF, len(summary))
-    drawn = drawn_losses(study, task)
+    styles = loss_styles(study, task)
     front = _pareto_front(summary, lower_is_better=study.metric(task).lower_is_better)
     milliseconds = 1000 * summary["step"]
     axes.plot(
@@ -195,7 +197,7 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     )
     ends = {}
     for name, x, mean in zip(summary.index, milliseconds, summary["mean"], strict=True):
-        axes.plot(x, mean, ls="", ms=7.5, zorder=3, **drawn[name].marks)
+        axes.plot(x, mean, ls="", ms=7.5, zorder=3, **styles[name].marker_style)
         ends[str(name)] = (x, mean)
     is_wide = milliseconds.max() > 5 * milliseconds.min()
     if is_wide:
@@ -207,7 +209,7 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     error_axis(axes, study, task, "y", summary["mean"], summary["mean"].max())
     axes.set_xlabel("training step (ms)")
     axes.set_xlim(right=1.05 * float(milliseconds.max()))
-    label_ends(axes, ends, drawn)
+    label_ends(axes, ends, styles)
     return figure
 
 
@@ -228,11 +230,11 @@ def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
     history = study.history(task)
     is_done = history["status"] == "done"
     is_shown = (history["metric"] == name) & np.isfinite(history["value"])
-    own = history[is_done & is_shown]
-    epochs = own.groupby("variant")["epoch"].transform("nunique")
-    own = own[epochs > 1]
+    rows = history[is_done & is_shown]
+    epochs = rows.groupby("variant")["epoch"].transform("nunique")
+    rows = rows[epochs > 1]
     return pd.DataFrame(
-        {"variant": own["variant"], "x": own["epoch"].astype(int), "value": own["value"]}
+        {"variant": rows["variant"], "x": rows["epoch"].astype(int), "value": rows["value"]}
     )
 
 
@@ -246,52 +248,55 @@ def _one_panel(width: float, losses: int) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _draw_against(
-    axes: Axes, places: dict[float, tuple[Study, str]], drawn: Mapping[str, Drawn]
+def _plot_against(
+    axes: Axes, tasks: dict[float, tuple[Study, str]], styles: Mapping[str, LossStyle]
 ) -> pd.Series[float]:
-    """Draw the primary metric on tasks that have a place on a logarithmic axis; return the means."""
+    """Plot the primary metric on tasks against a logarithmic axis; return the means.
+
+    `tasks`: x -> the task and the study that has its values.
+    """
     tables = {}
-    for place, (study, task) in places.items():
-        tables[place] = study.table(task).reset_index().melt("variant")
+    for x, (study, task) in tasks.items():
+        tables[x] = study.table(task).reset_index().melt("variant")
     values = pd.concat(tables, names=["x"]).reset_index("x").dropna()
-    means = _draw_lines(axes, values, drawn)
-    study, task = places[max(places)]
-    # The no-skill line is drawn in any case.
+    means = _plot_lines(axes, values, styles)
+    # The axis is that of the longest training or the most bags, and shows its no-skill line in any case.
+    study, task = tasks[max(tasks)]
     highest = float(np.fmax(values["value"].max(), study.constant_answer(task).mean()))
     error_axis(axes, study, task, "y", means, highest)
     axes.set_xscale("log")
-    axes.set_xticks(list(places), [f"{place:,.0f}" for place in places])
+    axes.set_xticks(list(tasks), [f"{x:,.0f}" for x in tasks])
     axes.xaxis.set_minor_locator(NullLocator())
     return means
 
 
-def _draw_lines(
-    axes: Axes, values: pd.DataFrame, drawn: Mapping[str, Drawn], **style: Any
+def _plot_lines(
+    axes: Axes, values: pd.DataFrame, styles: Mapping[str, LossStyle], **further: Any
 ) -> pd.Series[float]:
-    """Draw means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
-    by_place = values.groupby(["variant", "x"])["value"]
-    means = by_place.mean()
-    least = by_place.min()
-    most = by_place.max()
-    shown = [name for name in drawn if name in means.index.get_level_values("variant")]
+    """Plot means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
+    over_seeds = values.groupby(["variant", "x"])["value"]
+    means = over_seeds.mean()
+    least = over_seeds.min()
+    most = over_seeds.max()
+    shown = [name for name in styles if name in means.index.get_level_values("variant")]
     # The best ones are drawn last, above the others.
     for name in reversed(shown):
         line = means[name]
-        draw_line(axes, line, (least[name], most[name]), drawn[name], **style)
+        plot_line(axes, line, (least[name], most[name]), styles[name], **further)
     return means
 
 
-def draw_line(
+def plot_line(
     axes: Axes,
     line: pd.Series[float],
     band: tuple[pd.Series[float], pd.Series[float]],
-    how: Drawn,
-    **style: Any,
+    style: LossStyle,
+    **further: Any,
 ) -> None:
-    """Draw the values of a loss against their index, over a band from low to high ones."""
+    """Plot the values of a loss against their index, over a band from low to high ones."""
     low, high = band
-    axes.fill_between(line.index, low, high, color=how.colour, alpha=0.12, lw=0)
-    axes.plot(line.index, line, ms=4.5, **how.line, **how.marks, **style)
+    axes.fill_between(line.index, low, high, color=style.colour, alpha=0.12, lw=0)
+    axes.plot(line.index, line, ms=4.5, **style.line_style, **style.marker_style, **further)
 
 
 def _name_epochs(axes: Axes) -> None:

@@ -15,9 +15,9 @@ from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
     TICK,
     WIDTH,
-    Drawn,
-    drawn_losses,
+    LossStyle,
     error_axis,
+    loss_styles,
     new_figure,
     wrapped,
 )
@@ -42,7 +42,7 @@ WORSE = " On the right: by how much a loss that may be the best may be worse tha
 
 
 def overview_figure(study: Study) -> Figure | None:
-    """Draw every seed of every loss on every task; None without values."""
+    """Plot every seed of every loss on every task; None without values."""
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     tasks = tasks[:MOST_TASKS]
     if not tasks:
@@ -52,7 +52,7 @@ def overview_figure(study: Study) -> Figure | None:
     with_bounds = is_alone and bool(study.may_be_best)
     if is_alone:
         width = 6.9 if with_bounds else 5.8
-        names = _ticked_names(order, drawn_losses(study, tasks[0]))
+        names = _ticked_names(order, loss_styles(study, tasks[0]))
     else:
         width = max(WIDTH, 2.6 + 1.65 * len(tasks))
         names = [wrapped(variant, 28) for variant in order]
@@ -61,7 +61,7 @@ def overview_figure(study: Study) -> Figure | None:
     figure = new_figure(width, max(2.2, 0.9 + row_height * len(order)))
     grid = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
     for axes, task in zip(grid, tasks, strict=True):
-        _draw_task(axes, study, task, order)
+        _plot_task(axes, study, task, order)
         if with_bounds:
             _write_bounds(axes, study, task, order)
         else:
@@ -72,20 +72,20 @@ def overview_figure(study: Study) -> Figure | None:
     return figure
 
 
-def _ticked_names(order: list[str], drawn: dict[str, Drawn]) -> list[str]:
+def _ticked_names(order: list[str], styles: dict[str, LossStyle]) -> list[str]:
     """Return names with ticks, in short lines, so that a telephone shows more than the names."""
     names = []
     for variant in order:
-        name = drawn[variant].named(variant) if variant in drawn else variant
+        name = styles[variant].named(variant) if variant in styles else variant
         names.append(wrapped(name, 20))
     return names
 
 
 def _write_ticks(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     """Write a tick right of every loss that may be the best."""
-    for variant, drawn in drawn_losses(study, task).items():
-        if drawn.is_best:
-            _write_beside(axes, order.index(variant), TICK, drawn.colour)
+    for variant, style in loss_styles(study, task).items():
+        if style.is_best:
+            _write_beside(axes, order.index(variant), TICK, style.colour)
 
 
 def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:
@@ -94,10 +94,10 @@ def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None
     worse_by = study.summary(task)["worse_by"]
     metric = study.metric(task)
     unit = " points" if metric.percent else ""
-    for variant, drawn in drawn_losses(study, task).items():
-        if drawn.is_best:
+    for variant, style in loss_styles(study, task).items():
+        if style.is_best:
             text = f"{at_most(worse_by[variant], metric)}{unit}"
-            _write_beside(axes, order.index(variant), text, drawn.colour)
+            _write_beside(axes, order.index(variant), text, style.colour)
 
 
 def _write_beside(axes: Axes, row: int, text: str, colour: str) -> None:
@@ -106,16 +106,16 @@ def _write_beside(axes: Axes, row: int, text: str, colour: str) -> None:
     axes.text(1.02, row, text, transform=place, va="center", color=colour)
 
 
-def _draw_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    """Draw the losses of a task, each in its row, with published means and the baseline."""
+def _plot_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
+    """Plot the losses of a task, each in its row, with published means and the baseline."""
     table = study.table(task)
     summary = study.summary(task)
-    drawn = drawn_losses(study, task)
+    styles = loss_styles(study, task)
     bounds = {str(row.Index): row for row in rows_of(summary)}
     known = [name for name in order if name in table.index and table.loc[name].notna().any()]
     for name in known:
         seeds = table.loc[name].dropna().to_numpy()
-        _draw_row(axes, order.index(name), seeds, bounds[name], drawn[name])
+        _plot_row(axes, order.index(name), seeds, bounds[name], styles[name])
     published = []
     for variant, mean in _published_means(study, task):
         if variant in known:
@@ -145,12 +145,12 @@ def _published_means(study: Study, task: str) -> list[tuple[str, float]]:
     return means
 
 
-def _draw_row(axes: Axes, row: int, seeds: NDArray[Any], summary: Any, drawn: Drawn) -> None:
-    """Draw the seeds of a loss, the interval of their mean, and the mean."""
+def _plot_row(axes: Axes, row: int, seeds: NDArray[Any], summary: Any, style: LossStyle) -> None:
+    """Plot the seeds of a loss, the interval of their mean, and the mean."""
     # Up and down, so that equal seeds do not hide each other.
     heights = row + 0.11 * (np.arange(len(seeds)) % 3 - 1)
-    axes.scatter(seeds, heights, color=drawn.colour, s=22, alpha=0.55, linewidth=0, zorder=2)
+    axes.scatter(seeds, heights, color=style.colour, s=22, alpha=0.55, linewidth=0, zorder=2)
     ends = [summary.low, summary.high]
-    axes.plot(ends, [row, row], color=drawn.colour, lw=2.2, zorder=3, solid_capstyle="butt")
-    marks = drawn.marks | {"marker": "D"}
+    axes.plot(ends, [row, row], color=style.colour, lw=2.2, zorder=3, solid_capstyle="butt")
+    marks = style.marker_style | {"marker": "D"}
     axes.plot(summary.mean, row, ms=6.5, mew=1.2, zorder=4, **marks)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from milbench._utils.palette import MUTED
 from milbench._utils.pictures import literal
 from milbench.contracts.metric_info import describe
-from milbench.report.figures.style import WIDTH, Drawn, drawn_losses, panels, wrapped
+from milbench.report.figures.style import WIDTH, LossStyle, loss_styles, panels, wrapped
 from milbench.report.formatting import with_unit
 from milbench.report.statistics.differences import share_interval
 from milbench.report.study import Study
@@ -26,7 +26,7 @@ _MOST_LOSSES = 8
 
 
 def reliability_figure(study: Study, task: str) -> Figure | None:
-    """Draw how often classes are present that were forecast to be, of the first losses; None without forecasts."""
+    """Plot how often classes are present that were forecast to be, of the first losses; None without forecasts."""
     bins_of: dict[str, pd.DataFrame] = {}
     for variant in map(str, study.summary(task).index):
         if len(bins_of) == _MOST_LOSSES:
@@ -38,11 +38,11 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
         return None
     width = WIDTH * min(1, len(bins_of) / _COLUMNS)
     figure, grid = panels(len(bins_of), _COLUMNS, width, 2.7, sharex=True, sharey=True)
-    drawn = drawn_losses(study, task)
+    styles = loss_styles(study, task)
     errors = study.table(task, _NAME, "last").mean(axis=1)
     for axes, (variant, bins) in zip(grid, bins_of.items(), strict=True):
-        _draw_bins(axes, bins, drawn[variant])
-        axes.set_title(literal(wrapped(drawn[variant].named(variant), 22)), fontsize=8.5)
+        _plot_bins(axes, bins, styles[variant])
+        axes.set_title(literal(wrapped(styles[variant].named(variant), 22)), fontsize=8.5)
         error = with_unit(float(errors[variant]), describe(_NAME))
         axes.text(
             0.97,
@@ -58,8 +58,8 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     return figure
 
 
-def _draw_bins(axes: Axes, bins: pd.DataFrame, how: Drawn) -> None:
-    """Draw the share that happened in every bin, with its interval."""
+def _plot_bins(axes: Axes, bins: pd.DataFrame, style: LossStyle) -> None:
+    """Plot the share that happened in every bin, with its interval."""
     axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
     lows = []
     highs = []
@@ -68,8 +68,8 @@ def _draw_bins(axes: Axes, bins: pd.DataFrame, how: Drawn) -> None:
         low, high = share_interval(happened, int(one.count))
         lows.append(low)
         highs.append(high)
-    axes.vlines(bins["probability"], lows, highs, color=how.colour, lw=1.4, alpha=0.6)
-    axes.scatter(bins["probability"], bins["frequency"], color=how.colour, s=24, linewidth=0)
+    axes.vlines(bins["probability"], lows, highs, color=style.colour, lw=1.4, alpha=0.6)
+    axes.scatter(bins["probability"], bins["frequency"], color=style.colour, s=24, linewidth=0)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
     axes.set_aspect("equal")
 

@@ -11,13 +11,13 @@ from milbench._utils.palette import INK
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
     WIDTH,
-    Drawn,
+    LossStyle,
     label_ends,
     log_ticks,
     panels,
+    styles_without_verdict,
     value_axis,
     with_unit_of,
-    without_verdict,
 )
 from milbench.report.search import SearchedArm
 from milbench.report.study import Study
@@ -28,20 +28,23 @@ CAPTION = (
     "A mark is a mean over the seeds that the draw was trained with."
 )
 _COLUMNS = 3
+_CHOSEN = {"ms": 7, "mec": INK, "zorder": 4}
+_TRIED = {"ms": 4, "mew": 0, "alpha": 0.5}
+"""How the marker of a draw that was chosen differs from those of the others."""
 
 
 def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
-    """Draw the search of each loss on one task, a panel a setting; None where nothing was varied."""
+    """Plot the search of each loss on one task, a panel a setting; None where nothing was varied."""
     draws = _draws(arms)
     names = _varied_settings(arms, draws)
     if not names or draws.empty:
         return None
     metric = arms[0].metric
-    drawn = without_verdict(study.looks)
+    styles = styles_without_verdict(study.looks)
     height = max(3.0, 0.9 + 0.14 * len(arms))
     figure, grid = panels(len(names), _COLUMNS, WIDTH, height, sharey=True)
     for axes, name in zip(grid, names, strict=True):
-        _draw_setting(axes, draws.dropna(subset=name), name, drawn)
+        _plot_setting(axes, draws.dropna(subset=name), name, styles)
         value_axis(axes, "y", metric, float(draws["mean"].min()), float(draws["mean"].max()))
         axes.set_xlabel(literal(name))
         axes.set_ylabel(f"{with_unit_of(metric)}, search")
@@ -51,7 +54,7 @@ def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
     ends = {}
     for row in rows_of(draws[draws["chosen"]]):
         ends[row.variant] = (edge, row.mean)
-    label_ends(last, ends, drawn)
+    label_ends(last, ends, styles)
     return figure
 
 
@@ -72,20 +75,19 @@ def _varied_settings(arms: Sequence[SearchedArm], draws: pd.DataFrame) -> list[s
     return [name for name in settings if len(set(draws[name].map(str))) > 1]
 
 
-def _draw_setting(axes: Axes, draws: pd.DataFrame, name: str, drawn: Mapping[str, Drawn]) -> None:
-    """Draw every draw against one setting."""
+def _plot_setting(
+    axes: Axes, draws: pd.DataFrame, name: str, styles: Mapping[str, LossStyle]
+) -> None:
+    """Plot every draw against one setting."""
     is_number = pd.api.types.is_numeric_dtype(draws[name])
-    places: Any = draws[name] if is_number else draws[name].astype(str)
-    for (variant, is_chosen), own in draws.groupby(["variant", "chosen"], sort=False):
-        marks = drawn[str(variant)].marks
-        looks_chosen = {"ms": 7, "mec": INK, "zorder": 4}
-        looks_tried = {"ms": 4, "mew": 0, "alpha": 0.5}
-        style = looks_chosen if is_chosen else looks_tried
-        axes.plot(places[own.index], own["mean"], ls="", **(marks | style))
+    x: Any = draws[name] if is_number else draws[name].astype(str)
+    for (variant, is_chosen), rows in draws.groupby(["variant", "chosen"], sort=False):
+        style = styles[str(variant)].marker_style | (_CHOSEN if is_chosen else _TRIED)
+        axes.plot(x[rows.index], rows["mean"], ls="", **style)
     if not is_number:
-        # Names below the ends have room.
+        # The first and the last value have room for their names.
         axes.margins(x=0.1)
         axes.tick_params(axis="x", labelsize=7.5, pad=7)
-    elif places.min() > 0 and places.max() > 5 * places.min():
+    elif x.min() > 0 and x.max() > 5 * x.min():
         axes.set_xscale("log")
         log_ticks(axes.xaxis)

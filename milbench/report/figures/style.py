@@ -63,7 +63,7 @@ _LABEL_GAP = 3
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the style of a report for the block."""
+    """Plot in the style of a report for the block."""
     with rc_context(STYLE), warnings.catch_warnings(), _seldom_collected():
         # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
@@ -137,7 +137,7 @@ def with_unit_of(metric: Metric) -> str:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class LossStyle:
     """How a loss is drawn on a task: colour and marker say which loss it is, filling what is known of it."""
 
     look: Look
@@ -152,13 +152,13 @@ class Drawn:
         return self.look.colour
 
     @property
-    def marks(self) -> dict[str, Any]:
+    def marker_style(self) -> dict[str, Any]:
         """The style of marks: filled, but hollow where the loss is excluded."""
         face = PAPER if self.is_excluded else self.colour
         return {"marker": self.look.marker, "mfc": face, "mec": self.colour}
 
     @property
-    def line(self) -> dict[str, Any]:
+    def line_style(self) -> dict[str, Any]:
         """The style of a line: full, but dashed and thin where the loss is excluded."""
         if self.is_excluded:
             return {"color": self.colour, "ls": (0, (4, 2)), "lw": 1.0}
@@ -169,7 +169,7 @@ class Drawn:
         return f"{TICK} {name}" if self.is_best else name
 
 
-def drawn_losses(study: Study, task: str) -> dict[str, Drawn]:
+def loss_styles(study: Study, task: str) -> dict[str, LossStyle]:
     """Return how each loss is drawn on a task."""
     contender = study.summary(task)["contender"]
     # Where no loss may be the best, none was judged.
@@ -178,19 +178,19 @@ def drawn_losses(study: Study, task: str) -> dict[str, Drawn]:
     for name in map(str, contender.index):
         is_best = bool(contender[name])
         is_excluded = has_verdicts and not is_best
-        found[name] = Drawn(study.looks[name], is_best, is_excluded)
+        found[name] = LossStyle(study.looks[name], is_best, is_excluded)
     return found
 
 
-def without_verdict(looks: Mapping[str, Look]) -> dict[str, Drawn]:
+def styles_without_verdict(looks: Mapping[str, Look]) -> dict[str, LossStyle]:
     """Return how each loss is drawn where several tasks are in one panel."""
-    return {name: Drawn(look) for name, look in looks.items()}
+    return {name: LossStyle(look) for name, look in looks.items()}
 
 
 def label_ends(
     axes: Axes,
     ends: Mapping[str, tuple[float, float]],
-    drawn: Mapping[str, Drawn],
+    styles: Mapping[str, LossStyle],
     texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write the name of every line right of its end, with a leader from the end to the name.
@@ -200,13 +200,13 @@ def label_ends(
     Args:
         axes: of a figure by `new_figure`, as names are moved when the axes have their size.
         ends: the last point (x, y) of each line, by the name of its loss.
-        drawn: how each loss is drawn.
+        styles: how each loss is drawn.
         texts: what is written in place of names.
     """
     if not ends:
         return
     if texts is None:
-        texts = {name: drawn[name].named(readable(name)) for name in ends}
+        texts = {name: styles[name].named(readable(name)) for name in ends}
     figure: Any = axes.get_figure(root=True)
     beside = offset_copy(axes.transAxes, figure, x=_LABEL_INDENT, units="points")
     names = sorted(ends, key=lambda name: ends[name][1])
@@ -217,10 +217,10 @@ def label_ends(
         label.set(
             va="center",
             fontsize=11 if texts[name] == TICK else 7.5,
-            color=drawn[name].colour,
+            color=styles[name].colour,
         )
         labels.append(label)
-    colours = [drawn[name].colour for name in names]
+    colours = [styles[name].colour for name in names]
     leaders = LineCollection(
         [], colors=colours, linewidths=0.6, transform=axes.transAxes, clip_on=False, zorder=3
     )
@@ -244,18 +244,18 @@ def label_ends(
 
 
 def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
-    """Return ascending heights as near to the wanted ones as may be, which are at least so far apart.
+    """Move ascending heights apart, so that two are at least `least` apart, and none is far from where it should be.
 
     The top is 1: where labels would reach above it, they are moved down again, with those below.
     """
-    steps = least * np.arange(len(wanted))
-    # Less its steps, a height has to be no smaller than those before it.
-    pushed_up = np.maximum.accumulate(wanted - steps) + steps
-    # The middle of the highest label is half a label below the top.
+    # What the labels below take, at the least. Heights less this are free to be equal, but may not fall.
+    below = least * np.arange(len(wanted))
+    pushed_up = np.maximum.accumulate(wanted - below) + below
+    # The middle of the highest label is half a label below the top, and labels above need room as well.
     highest = 1 - least / 2
-    most = highest - steps[::-1]
-    places: NDArray[np.float64] = np.minimum(pushed_up, most)
-    return places
+    above = below[::-1]
+    heights: NDArray[np.float64] = np.minimum(pushed_up, highest - above)
+    return heights
 
 
 def error_axis(
@@ -270,13 +270,13 @@ def error_axis(
     metric = study.metric(task)
     no_skill = float(study.constant_answer(task).mean())
     if metric.lower_is_better and highest > _NEAR_NO_SKILL * no_skill:
-        _draw_no_skill(axes, axis, no_skill)
+        _plot_no_skill(axes, axis, no_skill)
         highest = max(no_skill, highest)
     value_axis(axes, axis, metric, float(means.min()), float(highest))
 
 
-def _draw_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
-    """Draw the value of the best constant answer as a dashed line across an axis."""
+def _plot_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
+    """Plot the value of the best constant answer as a dashed line across an axis."""
     if axis == "x":
         axes.axvline(value, color=MUTED, ls="--", lw=1)
         return

@@ -46,7 +46,7 @@ class UseColumn:
 
 
 def uses_figure(uses: Sequence[UseColumn], losses: Sequence[str]) -> Figure | None:
-    """Draw the losses of one task in rows, in this order, and uses in columns; None where no use has a value."""
+    """Plot the losses of one task in rows, in this order, and uses in columns; None where no use has a value."""
     if not losses or not any(_has_values(use) for use in uses):
         return None
     # A use without values stays where its remark says why.

@@ -22,18 +22,19 @@ from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
 from milbench.report.statistics.pairs import (
-    Kind,
     Pairs,
+    Scale,
     Scaled,
     common_means,
     compare_all,
-    scaled,
+    put_on_scale,
     searches_on_scale,
 )
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 from milbench.report.statistics.selection import Search
 
 MOST_SEEDS = 10_000
+"""More seeds are not tried where it is asked how many would separate two losses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,25 +77,28 @@ class Contenders:
             return math.nan
         # One loss that varies wildly would make a mean large, however little all others vary.
         difference = float(np.median(known))
-        # How much of the metric this is depends on where the best loss lies. Of several that may be the best, the one
-        # with the best mean was lucky.
-        place = float(means[self.contender[self.rows]].mean())
-        worse, at_best = self.scaled.metric(np.array([place + difference, place]))
+        # How much of the metric this is depends on where the best loss lies on the scale. The best mean is a lucky one,
+        # so that the mean over all losses that may be the best stands for it.
+        mean_of_best = float(means[self.contender[self.rows]].mean())
+        worse, at_best = self.scaled.metric(np.array([mean_of_best + difference, mean_of_best]))
         return float(worse - at_best)
 
     def seeds_to_separate(self, first: int, second: int) -> int | None:
         """Return how many seeds would separate two losses, given by their rows, if difference and variances stay.
 
-        With so many, the better one leaves the worse one no contender in 80 % of comparisons of as many losses; None
-        where thousands do not suffice, or nothing is known of variances.
+        With so many, the worse one is excluded by the better one in 80 % of comparisons of as many losses; None where
+        thousands do not suffice, or nothing is known of variances.
         """
-        pair = self.rows.index(first), self.rows.index(second)
-        if not self.pairs.separate(*pair, MOST_SEEDS):
+        place_of_first = self.rows.index(first)
+        place_of_second = self.rows.index(second)
+
+        def suffice(seeds: int) -> bool:
+            return self.pairs.separate(place_of_first, place_of_second, seeds)
+
+        if not suffice(MOST_SEEDS):
             return None
         # Where some number suffices, every larger one does.
-        return bisect_left(
-            range(MOST_SEEDS), True, lo=2, key=lambda seeds: self.pairs.separate(*pair, seeds)
-        )
+        return bisect_left(range(MOST_SEEDS), True, lo=2, key=suffice)
 
 
 def contenders(
@@ -105,7 +109,7 @@ def contenders(
     overlap: float = 0.0,
     searches: Sequence[Search | None] | None = None,
     level: float = LEVEL,
-    kind: Kind | None = None,
+    scale: Scale | None = None,
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
@@ -122,7 +126,7 @@ def contenders(
             not. Without any the set holds for these settings alone.
         level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
             one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
-        kind: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
+        scale: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
             "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
 
     Examples:
@@ -139,7 +143,7 @@ def contenders(
     _check_finite(given)
     rows = np.flatnonzero(np.isfinite(given).any(axis=1))
     noise_of_rows = None if noise is None else noise.of(rows)
-    values = scaled(given[rows], lower_is_better, noise_of_rows, kind)
+    values = put_on_scale(given[rows], lower_is_better, noise_of_rows, scale)
     searched = [None if searches is None else searches[row] for row in rows.tolist()]
     search = searches_on_scale(searched, given[rows], values)
     pairs = compare_all(values, overlap, search, level)
@@ -153,7 +157,8 @@ def contenders(
         # With missing seeds each of three losses may be worse than the next one, in a circle. One of them is the best.
         if not is_excluded.all():
             is_contender[rows] = ~is_excluded
-        in_units, _ = common_means(given[rows] if lower_is_better else -given[rows])
+        smaller_is_better = given[rows] if lower_is_better else -given[rows]
+        in_units, _ = common_means(smaller_is_better)
         bounds = Bounds(values, pairs, widths, in_units)
     return Contenders(is_contender, rows.tolist(), pairs, values, bounds)
 
@@ -170,7 +175,7 @@ def _check_finite(errors: Floats) -> None:
         )
 
 
-PLACES = np.linspace(-1, 1, 5)
+POINTS_OF_INTERVAL = np.linspace(-1, 1, 5)
 """Where in the interval of their mean two losses are looked at, as shares of its half width."""
 
 SYMMETRIC = 5
@@ -227,9 +232,9 @@ class Bounds:
         share = v_first / (v_first + v_second)
         # What this leaves in place is their mean with weights 1 / variance. It has an interval of its own.
         reach = (1 - share) * self.half_widths[first] + share * self.half_widths[second]
-        places = reach * PLACES
-        up = places + share * width
-        down = np.maximum(places - (1 - share) * width, self.lowest[first, second])
+        moves = reach * POINTS_OF_INTERVAL
+        up = moves + share * width
+        down = np.maximum(moves - (1 - share) * width, self.lowest[first, second])
         return self._gap(first, second, up, down)
 
     def _gap(self, first: int, second: int, up: Floats, down: Floats) -> float:
@@ -264,7 +269,8 @@ def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     if not is_known.any():
         return np.full_like(pairs.seeds, -np.inf)
     v = pairs.variances.values
-    at_most_median = replace(pairs.variances, values=np.minimum(v, np.median(v)))
+    no_more_than_median = np.minimum(v, np.median(v))
+    at_most_median = replace(pairs.variances, values=no_more_than_median)
     widths_of_median = replace(pairs, variances=at_most_median).widths()
     best_seed = np.nanmin(scaled.values, axis=1)
     return np.where(is_known, best_seed - pairs.means.T - widths_of_median, -np.inf)
@@ -277,14 +283,14 @@ def _half_widths(scaled: Scaled, pairs: Pairs) -> Floats:
     z = special.ndtri(pairs.level)
     squares = np.full(len(seeds), np.nan)
     for loss, n in enumerate(seeds.tolist()):
-        own_seeds = np.flatnonzero(present[loss])
+        seeds_of_loss = np.flatnonzero(present[loss])
         if n > 1:
             t = special.stdtrit(n - 1, pairs.level)
-            spread = scaled.values[loss, own_seeds].var(ddof=1)
-            squares[loss] = t**2 * spread * (1 / n + pairs.overlap)
+            variance = scaled.values[loss, seeds_of_loss].var(ddof=1)
+            squares[loss] = t**2 * variance * (1 / n + pairs.overlap)
         if scaled.noise is not None:
-            covariance = scaled.noise.covariance[loss, :, loss][own_seeds][:, own_seeds]
-            of_items = covariance.sum() / n**2
+            covariance = scaled.noise.covariance[loss, :, loss]
+            of_items = covariance[seeds_of_loss][:, seeds_of_loss].sum() / n**2
             squares[loss] += z**2 * of_items
         search = pairs.search.values[loss]
         if search > 0:

@@ -136,23 +136,24 @@ def item_parts(
     items = int(min(noise.items[first, seeds].min(), noise.items[second, seeds].min()))
     if not items:
         return ItemParts()
-    # (seeds, seeds): the covariance of the differences with two seeds.
     between = noise.covariance[first, :, second]
-    covariance = (
+    of_all_seeds = (
         noise.covariance[first, :, first]
         + noise.covariance[second, :, second]
         - between
         - between.T
-    )[seeds][:, seeds]
+    )
+    # (n, n): the covariance of the differences with two of the common seeds.
+    covariance = of_all_seeds[seeds][:, seeds]
     n = len(seeds)
     of_one_seed = float(np.trace(covariance)) / n
     of_two_seeds = of_one_seed
     if n > 1:
         off_diagonal = float(covariance.sum()) - n * of_one_seed
         of_two_seeds = off_diagonal / (n * (n - 1))
-    # An item more for each loss on which it alone is wrong: where losses differ on few items, these show too small a
-    # variance, and on none no variance at all. Agresti and Min (Statistics in Medicine 24, 2005, pp. 729-740) add half
-    # an item each, for one comparison; the tails that many comparisons reach need more.
+    # Each loss gets one more item on which it alone is wrong. Where losses differ on few items, these show too small a
+    # variance, and where they differ on none, no variance at all. Agresti and Min (Statistics in Medicine 24, 2005,
+    # pp. 729-740) add half an item each, for one comparison; the tails that many comparisons reach need more.
     first_units = noise.unit[first, seeds]
     second_units = noise.unit[second, seeds]
     added = float((first_units**2 + second_units**2).sum()) / n
@@ -182,15 +183,15 @@ def holm(p: Sequence[float]) -> list[float]:
     Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6,
     1979, pp. 65-70.
     """
-    known = [place for place, value in enumerate(p) if not math.isnan(value)]
-    known.sort(key=lambda place: p[place])
+    known = [test for test, value in enumerate(p) if not math.isnan(value)]
+    smallest_first = sorted(known, key=lambda test: p[test])
     adjusted = [math.nan] * len(p)
     largest = 0.0
-    for rank, place in enumerate(known):
+    for rank, test in enumerate(smallest_first):
         still_open = len(known) - rank
         # No adjusted value is below that of a smaller p.
-        largest = max(largest, min(1.0, p[place] * still_open))
-        adjusted[place] = round(largest, 12)
+        largest = max(largest, min(1.0, p[test] * still_open))
+        adjusted[test] = round(largest, 12)
     return adjusted
 
 

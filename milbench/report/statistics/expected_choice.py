@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Kind, scaled
+from milbench.report.statistics.pairs import Scale, put_on_scale
 from milbench.report.statistics.sampling import Floats
 
 COLUMNS = ["loss", "draws", "expected", "low", "high"]
@@ -42,8 +42,8 @@ class DrawsOfLoss:
     """(d,), what chooses, the smaller the better; infinity for a draw that failed."""
     test: Floats
     """(d,), what is reported where the draw is chosen; NaN: not known."""
-    points: NDArray[np.int64]
-    """(d,), equal for draws that are left out together."""
+    group: NDArray[np.int64]
+    """(d,), the number of the group of each draw: draws of one group are left out together."""
 
     @property
     def count(self) -> int:
@@ -56,14 +56,14 @@ class DrawsOfLoss:
         return int(np.isinf(self.validation).sum())
 
     @property
-    def groups(self) -> int:
+    def group_count(self) -> int:
         """How many groups of draws there are to leave out."""
-        return len(np.unique(self.points))
+        return len(np.unique(self.group))
 
-    def without(self, point: int) -> DrawsOfLoss:
-        """Return the draws of all other points."""
-        stays = self.points != point
-        return DrawsOfLoss(self.loss, self.validation[stays], self.test[stays], self.points[stays])
+    def without(self, group: int) -> DrawsOfLoss:
+        """Return the draws of all other groups."""
+        stays = self.group != group
+        return DrawsOfLoss(self.loss, self.validation[stays], self.test[stays], self.group[stays])
 
 
 def budgets(draws: int) -> list[int]:
@@ -98,19 +98,19 @@ def _mean_of_equals(validation: Floats, test: Floats) -> Floats:
     return np.asarray(means[places])
 
 
-def curves(tried: Sequence[DrawsOfLoss], kind: Kind | None = None) -> pd.DataFrame:
+def curves(tried: Sequence[DrawsOfLoss], scale: Scale | None = None) -> pd.DataFrame:
     """Return what is expected of losses on one task for each budget, with a 95 % band over other draws.
 
     Args:
         tried: the draws of each loss.
-        kind: the scale on which bands are computed, see `milbench.report.statistics.pairs.scaled`.
+        scale: the scale on which bands are computed, see `milbench.report.statistics.pairs.put_on_scale`.
 
     Returns:
         A row for each loss and each of `budgets`: loss, draws (the budget), expected, low and high; NaN where they are
         not known.
     """
     most = max((draws.count for draws in tried), default=0)
-    by_budget = [_with_bands(tried, budget, kind) for budget in budgets(most)]
+    by_budget = [_with_bands(tried, budget, scale) for budget in budgets(most)]
     if not by_budget:
         return pd.DataFrame(columns=COLUMNS)
     frame = pd.concat(by_budget, ignore_index=True)
@@ -121,34 +121,34 @@ def curves(tried: Sequence[DrawsOfLoss], kind: Kind | None = None) -> pd.DataFra
 
 
 def _with_bands(
-    tried: Sequence[DrawsOfLoss], budget: int, kind: Kind | None = None
+    tried: Sequence[DrawsOfLoss], budget: int, scale: Scale | None = None
 ) -> pd.DataFrame:
     """Return the rows of all losses that have so many draws, for one budget."""
-    able = [draws for draws in tried if draws.count >= budget]
-    values = _expected_with_and_without(able, budget)
+    with_enough = [draws for draws in tried if draws.count >= budget]
+    values = _expected_with_and_without(with_enough, budget)
     expected = values[:, 0]
-    scale = scaled(values, True, None, kind)
-    on_scale = np.asarray(scale.values)
-    half_widths = _half_widths(able, budget, on_scale[:, 1:])
-    low = scale.metric(on_scale[:, 0] - half_widths)
-    high = scale.metric(on_scale[:, 0] + half_widths)
+    comparison = put_on_scale(values, True, None, scale)
+    on_scale = np.asarray(comparison.values)
+    half_widths = _half_widths(with_enough, budget, on_scale[:, 1:])
+    low = comparison.metric(on_scale[:, 0] - half_widths)
+    high = comparison.metric(on_scale[:, 0] + half_widths)
     # The way to logits and back moves errors of exactly 0 and 1 a little.
     has_no_width = half_widths == 0
     low = np.where(has_no_width, expected, np.minimum(low, expected))
     high = np.where(has_no_width, expected, np.maximum(high, expected))
-    names = [draws.loss for draws in able]
+    names = [draws.loss for draws in with_enough]
     columns = {"loss": names, "draws": budget, "expected": expected, "low": low, "high": high}
     return pd.DataFrame(columns)
 
 
-def _expected_with_and_without(able: Sequence[DrawsOfLoss], budget: int) -> Floats:
+def _expected_with_and_without(tried: Sequence[DrawsOfLoss], budget: int) -> Floats:
     """Return a row for each loss: what is expected, then what is expected without each group of draws.
 
     NaN fills the rows of losses with fewer groups than others.
     """
-    most_groups = max(draws.groups for draws in able)
-    values = np.full((len(able), 1 + most_groups), np.nan)
-    for row, draws in zip(values, able, strict=True):
+    most_groups = max(draws.group_count for draws in tried)
+    values = np.full((len(tried), 1 + most_groups), np.nan)
+    for row, draws in zip(values, tried, strict=True):
         left_out = _left_out(draws, budget)
         row[0] = expected_choice(draws, budget)
         row[1 : 1 + len(left_out)] = left_out
@@ -156,14 +156,14 @@ def _expected_with_and_without(able: Sequence[DrawsOfLoss], budget: int) -> Floa
     return values.round(DIGITS)
 
 
-def _half_widths(able: Sequence[DrawsOfLoss], budget: int, left_out: Floats) -> Floats:
+def _half_widths(tried: Sequence[DrawsOfLoss], budget: int, left_out: Floats) -> Floats:
     """Return the half width of the band of each loss, from what is expected without each group of its draws."""
     own = np.array([_jackknife_variance(row) for row in left_out])
     known = own[np.isfinite(own)]
     # Few draws show a variance badly: variances count as equal for all losses, but none as less than its own.
     typical = known.mean() if len(known) else math.nan
     variances = np.maximum(own, typical)
-    freedom = [_freedom(draws, budget, len(known)) for draws in able]
+    freedom = [_freedom(draws, budget, len(known)) for draws in tried]
     return np.asarray(special.stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(variances))
 
 
@@ -172,12 +172,12 @@ def _left_out(draws: DrawsOfLoss, budget: int) -> list[float]:
 
     Where fewer draws than the budget are left, it is what is expected of all that are left.
     """
-    if draws.groups < 2:
+    if draws.group_count < 2:
         return []
     found = []
-    for point in np.unique(draws.points):
-        rest = draws.without(point)
-        found.append(expected_choice(rest, min(budget, rest.count)))
+    for group in np.unique(draws.group):
+        others = draws.without(group)
+        found.append(expected_choice(others, min(budget, others.count)))
     return found
 
 
@@ -193,7 +193,7 @@ def _jackknife_variance(left_out: Floats) -> float:
 
 def _freedom(draws: DrawsOfLoss, budget: int, losses: int) -> float:
     """Return the degrees of freedom of the variance of a loss, where so many losses have known ones."""
-    separate_choices = min(draws.count / budget, draws.groups)
+    separate_choices = min(draws.count / budget, draws.group_count)
     own = max(separate_choices - 1, 1.0)
     # Losses try the same settings, so that many of them show no more than the settings do.
-    return max(min(own * losses, draws.groups - 1), 1.0)
+    return max(min(own * losses, draws.group_count - 1), 1.0)

@@ -22,7 +22,7 @@ import pandas as pd
 from scipy import special
 
 from milbench.report.statistics.differences import LEVEL
-from milbench.report.statistics.pairs import Kind, scaled
+from milbench.report.statistics.pairs import Scale, put_on_scale
 from milbench.report.statistics.sampling import Floats
 
 STAGE = "stage of the search"
@@ -70,8 +70,8 @@ class _Model:
         design = np.hstack([constant, *self._columns.values()])
         # The factor that each column of the design belongs to; "" for the constant.
         owners = [""]
-        for factor, own in self._columns.items():
-            owners += [factor] * own.shape[1]
+        for factor, columns in self._columns.items():
+            owners += [factor] * columns.shape[1]
         self._owners = np.array(owners)
         # All sums of factors are fitted by parts of these products, which are small: cells are many, levels few.
         self._products = design.T @ design
@@ -99,10 +99,10 @@ class _Model:
 
         Seeds are parts of a stage. What the stage explains is therefore asked of the model without seeds.
         """
-        own = set(factors)
-        seeds = {SEED} if STAGE in own else set()
-        squares_with, parameters_with = self.fit(seeds - own)
-        squares_without, parameters_without = self.fit(seeds | own)
+        asked_for = set(factors)
+        left_out_anyway = {SEED} if STAGE in asked_for else set()
+        squares_with, parameters_with = self.fit(left_out_anyway - asked_for)
+        squares_without, parameters_without = self.fit(left_out_anyway | asked_for)
         return squares_without - squares_with, parameters_with - parameters_without
 
     def entangled(self) -> list[set[str]]:
@@ -111,11 +111,12 @@ class _Model:
         # The columns so far that are no sums of others, and the factor of each; "" for the constant.
         independent = np.ones((len(self.values), 1))
         owners = [""]
-        for factor, own in self._columns.items():
-            has_one_seed_a_stage = own.shape[1] == 0
+        for factor, columns in self._columns.items():
+            # Only seeds can have no column: the first one of each stage has none.
+            has_one_seed_a_stage = columns.shape[1] == 0
             if has_one_seed_a_stage:
                 found.append({SEED, STAGE})
-            for column in own.T:
+            for column in columns.T:
                 weights = np.linalg.lstsq(independent, column, rcond=None)[0]
                 rest = column - independent @ weights
                 if np.abs(rest).max() > ROUNDING:
@@ -166,7 +167,7 @@ def shares_of(
     values: pd.Series[float],
     levels: pd.DataFrame,
     groups: pd.Series[str],
-    kind: Kind | None = None,
+    scale: Scale | None = None,
 ) -> list[Share]:
     """Return the shares of all sources of the variance of values.
 
@@ -174,7 +175,7 @@ def shares_of(
         values: of each cell, in the unit of the metric.
         levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where both are there.
         groups: of each cell what it is left out with, for the intervals.
-        kind: the scale on which variances are compared, see `scaled`.
+        scale: the scale on which variances are compared, see `put_on_scale`.
 
     Returns:
         Those of single factors, or of several that cannot be told apart; last those of `TOGETHER` and `REST`. Nothing
@@ -185,8 +186,7 @@ def shares_of(
     given = np.asarray(values, np.float64)
     if levels.empty or np.ptp(given) == 0:
         return []
-    scale = scaled(given[:, None], True, None, kind)
-    on_scale = np.asarray(scale.values)[:, 0]
+    on_scale = np.asarray(put_on_scale(given[:, None], True, None, scale).values)[:, 0]
     model = _Model(on_scale, levels)
     if math.isnan(model.noise()):
         return []

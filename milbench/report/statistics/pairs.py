@@ -31,7 +31,7 @@ from milbench.report.statistics.variances import Variances, moderated
 
 POWER = 0.8
 
-Kind = Literal["logit", "log", ""]
+Scale = Literal["logit", "log", ""]
 """The scale on which values are compared: logits, logarithms, or values as they are."""
 
 
@@ -42,16 +42,16 @@ class Scaled:
     values: Floats
     noise: SamplingNoise | None
     """Of `values`."""
-    kind: Kind
+    scale: Scale
     sign: int
     """-1 where the larger value of the metric is the better."""
 
     def metric(self, values: Floats) -> Floats:
         """Return values of this scale as values of the metric, with the sign that makes the smaller the better."""
         signed = self.sign * values
-        if self.kind == "logit":
+        if self.scale == "logit":
             back = special.expit(signed)
-        elif self.kind == "log":
+        elif self.scale == "log":
             with np.errstate(over="ignore"):
                 back = np.exp(signed)
         else:
@@ -59,23 +59,23 @@ class Scaled:
         return np.asarray(self.sign * back)
 
 
-def scaled(
+def put_on_scale(
     values: Floats,
     lower_is_better: bool,
     noise: SamplingNoise | None,
-    kind: Kind | None = None,
+    scale: Scale | None = None,
 ) -> Scaled:
     """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one.
 
-    None as the `kind` takes the scale that the values allow. Whoever knows the metric should say it, see `kind_of`:
-    a log-likelihood below 1 looks like a share. Values that a kind does not allow stay as they are.
+    Without a `scale` it is the one that the values allow. Whoever knows the metric should say which, see `scale_of`: a
+    log-likelihood below 1 looks like a share. Values that a scale does not allow stay as they are.
     """
-    kind = _kind(values, kind)
-    if kind == "logit":
+    chosen = _choose_scale(values, scale)
+    if chosen == "logit":
         moved = _moved_shares(values, noise)
         slopes = 1 / (moved * (1 - moved))
         on_scale = special.logit(moved)
-    elif kind == "log":
+    elif chosen == "log":
         moved = np.maximum(values, _least_above_zero(values) / 2)
         slopes = 1 / moved
         on_scale = np.log(moved)
@@ -88,7 +88,7 @@ def scaled(
         covariance = np.nan_to_num(covariance)
         noise = replace(noise, covariance=covariance, unit=noise.unit * slopes)
     sign = 1 if lower_is_better else -1
-    return Scaled(sign * on_scale, noise, kind, sign)
+    return Scaled(sign * on_scale, noise, chosen, sign)
 
 
 def searches_on_scale(
@@ -100,30 +100,30 @@ def searches_on_scale(
         if search is None:
             on_scale.append(None)
         else:
-            test = _on_scale(np.asarray(search.test, float), errors, scaled.kind)
+            test = _on_scale(np.asarray(search.test, float), errors, scaled.scale)
             on_scale.append(replace(search, test=test))
     return search_variances(on_scale)
 
 
-def kind_of(metric: Metric) -> Kind:
+def scale_of(metric: Metric) -> Scale:
     """Return the scale of a metric: logits for shares, which areas below curves are as well, else logarithms."""
     # What is better the larger it is, and no percentage, is an area below a curve.
     is_share = metric.percent or not metric.lower_is_better
     return "logit" if is_share else "log"
 
 
-def _on_scale(values: Floats, errors: Floats, kind: Kind) -> Floats:
+def _on_scale(values: Floats, errors: Floats, scale: Scale) -> Floats:
     """Return values of the metric on the scale on which `errors` are compared."""
     # A search may find smaller values than any of the comparison, and these must not look alike.
     together = np.concatenate([errors.ravel(), values.ravel()])
-    if kind == "logit":
+    if scale == "logit":
         return np.asarray(special.logit(_clipped_shares(values, together)))
-    if kind == "log":
+    if scale == "log":
         return np.log(np.maximum(values, _least_above_zero(together) / 2))
     return values
 
 
-def _kind(values: Floats, wanted: Kind | None) -> Kind:
+def _choose_scale(values: Floats, wanted: Scale | None) -> Scale:
     """Return the scale on which values are compared: the wanted one where it has a place for all of them."""
     is_any_negative = bool((values < 0).any())
     is_any_above_one = bool((values > 1).any())
@@ -259,7 +259,7 @@ class Pairs:
         """Return the quantiles for losses with such degrees of freedom, (m,); typical ones set the level."""
         rivals = len(self.means) - 1
         z = dunnett(rivals, math.inf, self.level)
-        # Few different quantiles are computed.
+        # Dunnett's quantile takes long and is kept: rounded, few different ones are asked for.
         rounded = math.floor(10 * typical_freedom) / 10
         beyond_t = float(special.stdtr(rounded, -dunnett(rivals, rounded, self.level)))
         beyond_u = 0.0
@@ -299,8 +299,10 @@ def compare_all(
                 if not common.any():
                     continue
                 parts = item_parts(scaled.noise, first, second, common)
-                own[first, second] = own[second, first] = parts.own
-                shared[first, second] = shared[second, first] = parts.shared
+                own[first, second] = parts.own
+                own[second, first] = parts.own
+                shared[first, second] = parts.shared
+                shared[second, first] = parts.shared
     return Pairs(means, seeds, own, shared, moderated(values), overlap, search, level)
 
 

@@ -38,12 +38,12 @@ def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     ranks = np.mean([_ranks_of_block(block) for block in blocks], axis=0)
     rng = np.random.default_rng(0)
     count = len(blocks)
-    of_blocks = []
+    ranks_of_blocks = []
     for block in blocks:
-        of_tasks = [_resampled_ranks(task, rng) for task in block]
-        of_blocks.append(np.mean(of_tasks, axis=0))
+        ranks_of_tasks = [_resampled_ranks(task, rng) for task in block]
+        ranks_of_blocks.append(np.mean(ranks_of_tasks, axis=0))
     # (blocks, resamples of the seeds, losses).
-    resampled = np.stack(of_blocks)
+    resampled = np.stack(ranks_of_blocks)
     which_block = rng.integers(count, size=(RESAMPLES, count))
     which_resample = rng.integers(RESAMPLES, size=(RESAMPLES, count))
     taken = resampled[which_block, which_resample].mean(axis=1)
@@ -82,11 +82,11 @@ def _ranks(values: Floats, axis: int) -> Floats:
 
 def win_rates(blocks: Blocks) -> Floats:
     """Return how often each loss is better than another one with the same seed, a tie counted as half, over blocks."""
-    of_blocks = []
+    rates_of_blocks = []
     for block in blocks:
-        of_tasks = [_wins(task) for task in block]
-        of_blocks.append(np.mean(of_tasks, axis=0))
-    return np.asarray(np.mean(of_blocks, axis=0))
+        rates_of_tasks = [_wins(task) for task in block]
+        rates_of_blocks.append(np.mean(rates_of_tasks, axis=0))
+    return np.asarray(np.mean(rates_of_blocks, axis=0))
 
 
 def _wins(values: Floats) -> Floats:
@@ -104,12 +104,12 @@ def scores(blocks: Blocks, lines: Sequence[Sequence[float]]) -> Floats:
 
     What is worse than the line has 0 as well. `lines` has the line of every task of `blocks`.
     """
-    of_blocks = []
+    scores_of_blocks = []
     for block, lines_of_block in zip(blocks, lines, strict=True):
-        of_tasks = []
+        scores_of_tasks = []
         for task, line in zip(block, lines_of_block, strict=True):
             gain = line - np.nanmean(task, axis=1)
             best = max(gain.max(), _NO_GAIN)
-            of_tasks.append(np.clip(gain, 0, None) / best)
-        of_blocks.append(np.mean(of_tasks, axis=0))
-    return np.asarray(np.mean(of_blocks, axis=0))
+            scores_of_tasks.append(np.clip(gain, 0, None) / best)
+        scores_of_blocks.append(np.mean(scores_of_tasks, axis=0))
+    return np.asarray(np.mean(scores_of_blocks, axis=0))

@@ -109,6 +109,7 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
     typical_freedom = math.inf
     for loss, draws in usable.items():
         own = max(scale * of_quarters[loss], 0.0)
+        # How much of what the other searches say holds for this loss.
         trust = min(1.0, typical / own) if own > 0 else 1.0
         own_freedom = _own_freedom(draws, searched)
         values[loss] = max(own, typical)

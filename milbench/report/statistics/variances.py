@@ -59,10 +59,10 @@ class Variances:
 
     def _added(self, own_freedom: Floats | float) -> Floats:
         """Return the degrees of freedom that the prior adds to so many of a loss's own."""
-        # The prior cannot be known better than the median of the other losses.
+        # The prior cannot be known better than the median of the other losses, which is as good as the mean of some.
         others = len(self.own_freedom) - 1
-        worth = max(EFFICIENCY_OF_MEDIAN * others - 1, 0.0)
-        return np.minimum(self.prior, worth * np.asarray(own_freedom))
+        losses_worth = max(EFFICIENCY_OF_MEDIAN * others - 1, 0.0)
+        return np.minimum(self.prior, losses_worth * np.asarray(own_freedom))
 
 
 def moderated(values: Floats) -> Variances:
@@ -152,25 +152,26 @@ def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
     logarithms of sample variances with f of their own vary by trigamma(f / 2) + trigamma(d / 2): d is what makes this
     so. The trigamma function is Hurwitz' zeta function of 2.
     """
-    of_chance = [_log_variance(int(of_loss)) for of_loss in freedom]
-    middles = np.array([middle for middle, _ in of_chance])
-    deviations = np.array([deviation for _, deviation in of_chance])
+    # What is expected of the logarithms if all losses have the same true variance.
+    by_chance = [_log_variance(int(of_loss)) for of_loss in freedom]
+    middles = np.array([middle for middle, _ in by_chance])
+    deviations = np.array([deviation for _, deviation in by_chance])
     logs = np.log(own) - middles
-    place = float(np.median(logs))
+    middle_of_all = float(np.median(logs))
     # The median absolute deviation of few values is too small.
-    for_few = len(own) / (len(own) - 1)
-    ratio = float(np.median(np.abs(logs - place) / deviations)) * for_few
+    correction = len(own) / (len(own) - 1)
+    ratio = float(np.median(np.abs(logs - middle_of_all) / deviations)) * correction
     # What is beyond the variance that logarithms of variances have with so few seeds.
     spread = float(special.zeta(2, np.median(freedom) / 2)) * (ratio**2 - 1)
     if spread < 1e-3:
-        return math.exp(place), math.inf
+        return math.exp(middle_of_all), math.inf
 
     def excess(half: float) -> float:
         return float(special.zeta(2, half)) - spread
 
     prior = 2 * float(optimize.brentq(excess, 1e-4, 1e4))
-    # The place is the median of such a distribution; this is its scale.
-    typical = math.exp(place) * float(special.chdtri(prior, 0.5)) / prior
+    # What was found is the median of such a distribution; this is its scale.
+    typical = math.exp(middle_of_all) * float(special.chdtri(prior, 0.5)) / prior
     return typical, prior
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from milbench.report.figures.galleries import galleries, gallery_figure
 from milbench.report.figures.picture import pictures_of
-from milbench.report.figures.style import Drawn, label_ends, new_figure, styled
+from milbench.report.figures.style import LossStyle, label_ends, new_figure, styled
 from milbench.report.looks import Look
 from milbench.report.study import Study
 from tests._helpers.report_data import ONE, make_results
@@ -24,8 +24,8 @@ def labelled(heights: list[float]) -> Any:
         axes = figure.subplots()
         axes.set(xlim=(0, 1), ylim=(0, 1))
         ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
-        how = Drawn(Look("black", "o"))
-        label_ends(axes, ends, dict.fromkeys(NAMES, how))
+        style = LossStyle(Look("black", "o"))
+        label_ends(axes, ends, dict.fromkeys(NAMES, style))
         pictures_of("labels", "", "", figure)
     return axes
 

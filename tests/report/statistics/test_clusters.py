@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.clusters import Clusters, clusters
-from milbench.report.statistics.pairs import compare_all, scaled
+from milbench.report.statistics.pairs import compare_all, put_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from milbench.report.statistics.selection import search_variances
 from tests._helpers.scenes import most_by_chance
@@ -369,7 +369,7 @@ def outcomes_on_words(
 def first_is_excluded(outcomes: list[list[Outcomes]], of_bags: Mapping[str, Clusters]) -> bool:
     """Return whether the first loss is no contender, without the bounds, which take most of the time."""
     values = np.array([[of_cell.value for of_cell in row] for row in outcomes])
-    on_scale = scaled(values, True, sampling_noise(outcomes, of_bags))
+    on_scale = put_on_scale(values, True, sampling_noise(outcomes, of_bags))
     nothing_searched = search_variances([None] * len(values))
     pairs = compare_all(on_scale, OVERLAP, nothing_searched)
     is_worse = pairs.difference > pairs.widths()

@@ -7,7 +7,7 @@ from scipy import special, stats
 
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import Kind, dunnett, scaled
+from milbench.report.statistics.pairs import Scale, dunnett, put_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from tests._helpers.scenes import (
     SCENES,
@@ -309,21 +309,21 @@ TWO_LIKELIHOODS = [[0.5, 0.6, 0.55], [0.9, 0.95, 0.97]]
 )
 def test_likelihoods_are_compared_as_logarithms(errors: list[list[float]]) -> None:
     """Whether or not all values are below 1, so that a third loss does not change the scale of two."""
-    found = contenders(errors, kind="log")
+    found = contenders(errors, scale="log")
     np.testing.assert_allclose(found.scaled.values, np.log(errors))
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("scale", "value"),
     [
         pytest.param("logit", 1.2, id="a share above 1"),
         pytest.param("logit", -0.1, id="a negative share"),
         pytest.param("log", -0.1, id="a negative amount"),
     ],
 )
-def test_values_that_a_scale_does_not_allow_stay_as_they_are(kind: Kind, value: float) -> None:
+def test_values_that_a_scale_does_not_allow_stay_as_they_are(scale: Scale, value: float) -> None:
     errors = np.array([[0.1, 0.2, value], [0.3, 0.4, 0.5]])
-    np.testing.assert_array_equal(scaled(errors, True, None, kind).values, errors)
+    np.testing.assert_array_equal(put_on_scale(errors, True, None, scale).values, errors)
 
 
 def test_shares_of_zero_and_one_are_far_apart() -> None:

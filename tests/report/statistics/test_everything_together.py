@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from milbench.contracts.outcomes import Outcomes
 from milbench.report.statistics.clusters import clusters
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import compare_all, scaled, searches_on_scale
+from milbench.report.statistics.pairs import compare_all, put_on_scale, searches_on_scale
 from milbench.report.statistics.sampling import sampling_noise
 from milbench.report.statistics.selection import Search
 from tests._helpers.scenes import most_by_chance
@@ -128,7 +128,7 @@ def excluded(comparison: Comparison) -> NDArray[np.bool_]:
     values = comparison.values
     of_bags = clusters(None, comparison.items)
     noise = sampling_noise(comparison.outcomes, {"bags": of_bags})
-    on_scale = scaled(values, True, noise)
+    on_scale = put_on_scale(values, True, noise)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(comparison.searches, values, on_scale))
     is_worse = pairs.difference > pairs.widths()
     return np.asarray(is_worse.any(axis=1))

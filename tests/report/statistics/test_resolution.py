@@ -105,7 +105,7 @@ def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
 def test_the_resolution_is_the_middle_one_of_what_losses_would_show() -> None:
     """Of nine losses beside the best four would show a smaller difference."""
     logits = sample_logits("another varies 8 times as much", np.zeros(10), 5, 1)[0]
-    found = contenders(logits, kind="")
+    found = contenders(logits, scale="")
     best = int(logits.mean(axis=1).argmin())
     others = [loss for loss in range(10) if loss != best]
     shown = np.array([found.pairs.shown_difference(loss, best) for loss in others])

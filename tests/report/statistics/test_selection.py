@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from milbench.report.statistics.contenders import contenders
-from milbench.report.statistics.pairs import Kind, compare_all, scaled, searches_on_scale
+from milbench.report.statistics.pairs import Scale, compare_all, put_on_scale, searches_on_scale
 from milbench.report.statistics.selection import Search, SearchVariances, search_variances
 from tests._helpers.scenes import most_by_chance
 from tests._helpers.simulated_searches import SELECTION_SEEDS, SHAPES, mean_choice, searches_of
@@ -36,20 +36,22 @@ def left_out(
 
 def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool:
     """Return whether the first loss is no contender, without the bounds, which take most of the time."""
-    on_scale = scaled(values, True, None)
+    on_scale = put_on_scale(values, True, None)
     pairs = compare_all(on_scale, 0.0, searches_on_scale(searches, values, on_scale))
     is_worse = pairs.difference > pairs.widths()
     return bool(is_worse[0].any())
 
 
-@pytest.mark.parametrize("kind", ["logit", "log"])
-def test_a_search_keeps_values_below_those_of_the_comparison(kind: Kind) -> None:
+@pytest.mark.parametrize("scale", ["logit", "log"])
+def test_a_search_keeps_values_below_those_of_the_comparison(scale: Scale) -> None:
     """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
     errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
     draws: Floats = np.tile(np.array([[0.0005], [0.010]]), (4, 1))
     worse = np.linspace(0.1, 0.2, 8)[:, None]
-    found = searches_on_scale([Search(worse, draws)], errors, scaled(errors[:1], True, None, kind))
-    to_scale = special.logit if kind == "logit" else np.log
+    found = searches_on_scale(
+        [Search(worse, draws)], errors, put_on_scale(errors[:1], True, None, scale)
+    )
+    to_scale = special.logit if scale == "logit" else np.log
     truth = search_variances([Search(worse, to_scale(draws))])
     assert found.values[0] == pytest.approx(truth.values[0])
     assert found.values[0] > 1
