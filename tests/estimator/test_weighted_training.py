@@ -129,7 +129,7 @@ def assert_ends_as(reference: MLPClassifier, values: Iterable[float]) -> None:
         ends.append(patience.is_over)
     assert len(ends) == reference.n_iter_
     assert reference.n_iter_ < reference.max_iter
-    assert ends.index(True) == len(ends) - 1
+    assert ends == [False] * (len(ends) - 1) + [True]
 
 
 def test_epochs_without_a_better_score_are_counted_as_by_scikit_learn() -> None:
