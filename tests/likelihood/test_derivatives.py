@@ -140,7 +140,7 @@ def by_forward_mode(function: Function, logits: Tensor) -> Tensor:
 
 
 def vjp_of_grad(function: Function, logits: Tensor) -> Tensor:
-    _, product_with = vjp(grad(function), logits)
+    product_with = vjp(grad(function), logits)[1]
     product: Tensor = product_with(DIRECTION)[0]
     return product
 
