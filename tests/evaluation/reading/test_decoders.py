@@ -273,9 +273,9 @@ def test_components_are_those_of_a_flood_fill() -> None:
         parts = connected_parts(places)
         expected.extend(component_of(image, cls, part, probs) for part in parts)
     found = find_components(probs)
-    columns = [getattr(found, field.name).tolist() for field in dataclasses.fields(found)]
-    rows = zip(*columns, strict=True)
-    assert np.allclose(sorted(rows), sorted(expected))
+    fields = [getattr(found, field.name).tolist() for field in dataclasses.fields(found)]
+    components_found = zip(*fields, strict=True)
+    assert np.allclose(sorted(components_found), sorted(expected))
     assert (np.diff(found.image) >= 0).all()
 
 
