@@ -471,6 +471,7 @@ def test_a_picture_too_small_for_the_network_is_refused(predict: Milbench) -> No
 def test_a_large_picture_is_made_smaller_and_boxes_are_not(
     predict: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The default of `pixels`, of which at most so many are read: callers leave it out.
     monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
     ten_times = Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST)
     ten_times.save("large.png")

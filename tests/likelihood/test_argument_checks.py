@@ -1,7 +1,11 @@
 """Every wrong argument is refused in one line that names the shapes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from milbench import UsageError
 from milbench.likelihood import (
@@ -16,9 +20,10 @@ from milbench.likelihood import (
 
 GOOD = torch.zeros(2, 4, 5).log_softmax(1)
 LABELS = torch.zeros(2, 3, dtype=torch.bool)
+Function = Callable[..., Any]
 TAKES_LABELS = [bag_log_prob, instance_posterior, bag_log_prob_bounds]
 
-CASES = {
+CASES: dict[str, tuple[Tensor, Tensor, Tensor | None, str]] = {
     "rank": (torch.zeros(4), LABELS, None, r"\(B, C\+1, \*positions\).*\(4,\)"),
     "integers": (
         torch.zeros(2, 4, 5, dtype=torch.int64),
@@ -50,11 +55,12 @@ CASES = {
         r"got a sum of nan at bag 0, position \(0,\), of .*\(2, 4, 5\)",
     ),
 }
+"""Log-probabilities, label sets and a mask, of which one is wrong, and what is said of it."""
 
 
 @pytest.mark.parametrize("function", TAKES_LABELS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_wrong_argument_is_refused_in_one_line(case: str, function) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_argument_is_refused_in_one_line(case: str, function: Function) -> None:
     log_probs, labels, mask, message = CASES[case]
     with pytest.raises(UsageError, match=message) as raised:
         function(log_probs, labels, mask)
@@ -63,7 +69,7 @@ def test_a_wrong_argument_is_refused_in_one_line(case: str, function) -> None:  
 
 
 @pytest.mark.parametrize("function", [presence_log_prob, label_set_distribution, best_label_set])
-def test_functions_without_labels_check_their_arguments(function) -> None:  # type: ignore[no-untyped-def]
+def test_functions_without_labels_check_their_arguments(function: Function) -> None:
     with pytest.raises(UsageError, match="sum to 1"):
         function(GOOD - 1)
 
@@ -81,25 +87,40 @@ def test_validation_can_be_switched_off() -> None:
     assert torch.allclose(value, bag_log_prob(GOOD, LABELS) - 5)
 
 
-def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
-    log_probs = torch.zeros(1, 21, 30).log_softmax(1)
+TWENTY_CLASSES = torch.zeros(1, 21, 30).log_softmax(1)
+ALL_TWENTY = torch.ones(1, 20, dtype=torch.bool)
+
+
+def test_a_label_set_beyond_the_exact_limit_points_to_the_bounds() -> None:
     with pytest.raises(UsageError, match=r"\(1, 20\).*20.*16.*bag_log_prob_bounds"):
-        bag_log_prob(log_probs, torch.ones(1, 20).bool())
+        bag_log_prob(TWENTY_CLASSES, ALL_TWENTY)
+
+
+@pytest.mark.parametrize("function", [bag_log_prob, bag_log_prob_from_logits])
+def test_without_validation_the_exact_limit_still_holds(function: Function) -> None:
+    with pytest.raises(UsageError, match="exact limit of 16"):
+        function(TWENTY_CLASSES, ALL_TWENTY, validate=False)
+
+
+def test_a_label_set_larger_than_promised_is_refused() -> None:
     with pytest.raises(UsageError, match=r"above max_labels = 2"):
         bag_log_prob(GOOD, torch.ones(2, 3).bool(), max_labels=2)
-    for function in (bag_log_prob, bag_log_prob_from_logits):
-        with pytest.raises(UsageError, match="exact limit of 16"):
-            function(log_probs, torch.ones(1, 20).bool(), validate=False)
-    on_meta = log_probs.to("meta"), torch.ones(1, 20, device="meta").bool()
-    with pytest.raises(
-        UsageError,
-        match=r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels",
-    ):
-        bag_log_prob(*on_meta, max_labels=17)
 
 
-def test_other_limits() -> None:
+def test_a_promise_beyond_the_exact_limit_is_refused_without_values() -> None:
+    # Tensors on the device "meta" have no values.
+    log_probs = TWENTY_CLASSES.to("meta")
+    labels = ALL_TWENTY.to("meta")
+    complaint = r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels"
+    with pytest.raises(UsageError, match=complaint):
+        bag_log_prob(log_probs, labels, max_labels=17)
+
+
+def test_a_distribution_of_too_many_classes_is_refused() -> None:
     with pytest.raises(UsageError, match="16 classes"):
         label_set_distribution(torch.zeros(1, 18, 2).log_softmax(1))
+
+
+def test_bounds_sum_no_more_classes_than_the_exact_limit() -> None:
     with pytest.raises(UsageError, match="exact_labels must be from 0 to 16, got 17"):
         bag_log_prob_bounds(GOOD, LABELS, exact_labels=17)

@@ -1,11 +1,10 @@
 """First and second derivatives of the exact likelihood in every mode of torch, against enumerated label maps."""
 
 import itertools
-from collections.abc import Callable
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, NamedTuple
 
-import mpmath
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.testing import assert_close
 
 from milbench.likelihood import (
+    Bounds,
     bag_log_prob,
     bag_log_prob_bounds,
     bag_log_prob_from_logits,
@@ -22,16 +22,16 @@ from milbench.likelihood import (
     presence_log_prob,
 )
 from milbench.losses import Exact
+from tests._helpers.label_maps import exactly, softmax
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.losses import random_logits
 
-C, K = 2, 3
+C = 2
+K = 3
+BACKGROUND = C
 LABEL_SETS = every_label_set(C)
 SCALES = (1.0, 10.0, 100.0)
 DIRECTION = random_logits(C + 1, K, seed=9, scale=1.0)
-
-exactly = mpmath.MPContext()
-exactly.dps = 300
 
 Function = Callable[[Tensor], Tensor]
 
@@ -52,50 +52,70 @@ class Truth(NamedTuple):
         return product
 
 
-@cache
-def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
-    """Return both derivatives from the probabilities of all label maps that show exactly this label set.
-
-    By the log-probabilities, the gradient is the posterior of one position and channel, and the second derivative the
-    covariance of two. The normalisation of the softmax subtracts its own mean and covariance at every position.
-    """
-    logits = one_bag(scale)
-    odds = [[exactly.exp(exactly.mpf(value)) for value in row] for row in logits.tolist()]
-    sums = [sum(odds[c][k] for c in range(C + 1)) for k in range(K)]
-    places = [*itertools.product(range(C + 1), range(K))]
-    probs = {(c, k): odds[c][k] / sums[k] for c, k in places}
-    wanted = {c for c in range(C) if label_set[c]}
-    total = exactly.mpf(0)
-    single = dict.fromkeys(places, exactly.mpf(0))
-    pairs = dict.fromkeys(itertools.product(places, places), exactly.mpf(0))
-    for label_map in itertools.product(range(C + 1), repeat=K):
-        if set(label_map) - {C} != wanted:
-            continue
-        shown = [(c, k) for k, c in enumerate(label_map)]
-        prob = exactly.fprod(probs[place] for place in shown)
-        total += prob
-        for place in shown:
-            single[place] += prob
-            for other in shown:
-                pairs[place, other] += prob
-    gradient = torch.zeros(C + 1, K, dtype=torch.float64)
-    second = torch.zeros(C + 1, K, C + 1, K, dtype=torch.float64)
-    for place in places:
-        posterior = single[place] / total
-        gradient[place] = float(posterior - probs[place])
-        for other in places:
-            covariance = pairs[place, other] / total - posterior * single[other] / total
-            if place[1] == other[1]:
-                of_softmax = -probs[place] * probs[other]
-                if place == other:
-                    of_softmax += probs[place]
-                covariance -= of_softmax
-            second[(*place, *other)] = float(covariance)
-    return Truth(gradient, second)
+Entry = tuple[int, int]
+"""A channel and a position."""
+ENTRIES: list[Entry] = list(itertools.product(range(C + 1), range(K)))
 
 
 def one_bag(scale: float) -> Tensor:
     return random_logits(C + 1, K, seed=3, scale=scale)
+
+
+def truth(scale: float, label_set: Tensor) -> Truth:
+    # Tensors are no keys of a cache.
+    return enumerated(scale, tuple(label_set.tolist()))
+
+
+@cache
+def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
+    """Return both derivatives from the probabilities of all label maps that show exactly this label set.
+
+    By the log-probabilities, the gradient is the posterior of one entry, and the second derivative the covariance of
+    two. The normalisation of the softmax subtracts its own mean and covariance at every position.
+    """
+    p = softmax(one_bag(scale))
+    # The probabilities of all label maps, of those that have an entry, and of those that have two.
+    total = exactly.mpf(0)
+    of_entry = dict.fromkeys(ENTRIES, exactly.mpf(0))
+    of_two = dict.fromkeys(itertools.product(ENTRIES, ENTRIES), exactly.mpf(0))
+    for label_map in label_maps(label_set):
+        prob = exactly.fprod(p[c][k] for c, k in label_map)
+        total += prob
+        for entry in label_map:
+            of_entry[entry] += prob
+            for other in label_map:
+                of_two[entry, other] += prob
+
+    posterior = {entry: prob / total for entry, prob in of_entry.items()}
+    gradient = torch.zeros(C + 1, K, dtype=torch.float64)
+    second = torch.zeros(C + 1, K, C + 1, K, dtype=torch.float64)
+    for entry in ENTRIES:
+        c, k = entry
+        gradient[c, k] = float(posterior[entry] - p[c][k])
+        for other in ENTRIES:
+            d, m = other
+            covariance = of_two[entry, other] / total - posterior[entry] * posterior[other]
+            second[c, k, d, m] = float(covariance - covariance_of_softmax(p, entry, other))
+    return Truth(gradient, second)
+
+
+def label_maps(label_set: tuple[bool, ...]) -> Iterator[list[Entry]]:
+    """Yield the entries of every label map that shows exactly these classes, and perhaps background."""
+    wanted = {c for c in range(C) if label_set[c]}
+    for channels in itertools.product(range(C + 1), repeat=K):
+        if set(channels) - {BACKGROUND} == wanted:
+            yield [(c, k) for k, c in enumerate(channels)]
+
+
+def covariance_of_softmax(p: list[list[Any]], first: Entry, second: Entry) -> Any:
+    """Return the covariance of two entries where every position shows a channel by itself."""
+    c, k = first
+    d, m = second
+    if k != m:
+        return 0
+    if c != d:
+        return -p[c][k] * p[d][k]
+    return p[c][k] * (1 - p[c][k])
 
 
 def from_logits(label_set: Tensor) -> Function:
@@ -107,11 +127,22 @@ def of_the_loss(label_set: Tensor) -> Function:
     return lambda logits: -loss(logits[None], label_set[None])
 
 
+def by_jvp(function: Function, logits: Tensor) -> Tensor:
+    tangent: Tensor = jvp(function, (logits,), (DIRECTION,))[1]
+    return tangent
+
+
 def by_forward_mode(function: Function, logits: Tensor) -> Tensor:
     with forward_ad.dual_level():
         value = function(forward_ad.make_dual(logits, DIRECTION))
         tangent: Tensor = forward_ad.unpack_dual(value).tangent
         return tangent
+
+
+def vjp_of_grad(function: Function, logits: Tensor) -> Tensor:
+    product_with = vjp(grad(function), logits)[1]
+    product: Tensor = product_with(DIRECTION)[0]
+    return product
 
 
 def backward_of_forward_mode(function: Function, logits: Tensor) -> Tensor:
@@ -128,19 +159,26 @@ def forward_mode_of_backward(function: Function, logits: Tensor) -> Tensor:
         return tangent
 
 
+def mapped(derivative: Function, logits: Tensor) -> Tensor:
+    """Return a derivative of one bag by vmap over a batch of this bag."""
+    found: Tensor = vmap(derivative)(logits[None])[0]
+    return found
+
+
 Mode = Callable[[Function, Tensor], Tensor]
+"""A way to a derivative of a function at these logits."""
 
 GRADIENTS: dict[str, Mode] = {
     "autograd": torch.autograd.functional.jacobian,
     "grad": lambda f, z: grad(f)(z),
     "jacrev": lambda f, z: jacrev(f)(z),
     "jacfwd": lambda f, z: jacfwd(f)(z),
-    "vmap of grad": lambda f, z: vmap(grad(f))(z[None])[0],
+    "vmap of grad": lambda f, z: mapped(grad(f), z),
 }
-ALONG: dict[str, Mode] = {
-    "jvp": lambda f, z: jvp(f, (z,), (DIRECTION,))[1],
+GRADIENTS_ALONG_DIRECTION: dict[str, Mode] = {
+    "jvp": by_jvp,
     "forward mode": by_forward_mode,
-    "vmap of jvp": lambda f, z: vmap(lambda v: jvp(f, (v,), (DIRECTION,))[1])(z[None])[0],
+    "vmap of jvp": lambda f, z: mapped(partial(by_jvp, f), z),
 }
 SECOND: dict[str, Mode] = {
     "autograd": torch.autograd.functional.hessian,
@@ -148,19 +186,21 @@ SECOND: dict[str, Mode] = {
     "jacrev of jacrev": lambda f, z: jacrev(jacrev(f))(z),
     "jacfwd of jacfwd": lambda f, z: jacfwd(jacfwd(f))(z),
     "jacrev of jacfwd": lambda f, z: jacrev(jacfwd(f))(z),
-    "vmap of hessian": lambda f, z: vmap(hessian(f))(z[None])[0],
+    "vmap of hessian": lambda f, z: mapped(hessian(f), z),
 }
-SECOND_ALONG: dict[str, Mode] = {
-    "jvp of grad": lambda f, z: jvp(grad(f), (z,), (DIRECTION,))[1],
-    "vjp of grad": lambda f, z: vjp(grad(f), z)[1](DIRECTION)[0],
-    "grad of jvp": lambda f, z: grad(lambda v: jvp(f, (v,), (DIRECTION,))[1])(z),
+SECOND_ALONG_DIRECTION: dict[str, Mode] = {
+    "jvp of grad": lambda f, z: by_jvp(grad(f), z),
+    "vjp of grad": vjp_of_grad,
+    "grad of jvp": lambda f, z: grad(partial(by_jvp, f))(z),
     "backward of forward mode": backward_of_forward_mode,
     "forward mode of backward": forward_mode_of_backward,
 }
 
-of_every_set = pytest.mark.parametrize("label_set", LABEL_SETS, ids=lambda s: str(s.int().tolist()))
+of_every_set = pytest.mark.parametrize(
+    "label_set", LABEL_SETS, ids=lambda label_set: str(label_set.int().tolist())
+)
 at_every_scale = pytest.mark.parametrize("scale", SCALES)
-RTOL, ATOL = 1e-10, 1e-12
+close = partial(assert_close, rtol=1e-10, atol=1e-12)
 
 
 @at_every_scale
@@ -168,19 +208,17 @@ RTOL, ATOL = 1e-10, 1e-12
 @pytest.mark.parametrize("mode", GRADIENTS)
 def test_the_gradient_is_right_in_every_mode(scale: float, label_set: Tensor, mode: str) -> None:
     found = GRADIENTS[mode](from_logits(label_set), one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).gradient, rtol=RTOL, atol=ATOL)
+    close(found, truth(scale, label_set).gradient)
 
 
 @at_every_scale
 @of_every_set
-@pytest.mark.parametrize("mode", ALONG)
+@pytest.mark.parametrize("mode", GRADIENTS_ALONG_DIRECTION)
 def test_the_directional_derivative_is_right_in_every_mode(
     scale: float, label_set: Tensor, mode: str
 ) -> None:
-    found = ALONG[mode](from_logits(label_set), one_bag(scale))
-    assert_close(
-        found, enumerated(scale, (*label_set.tolist(),)).along_direction(), rtol=RTOL, atol=ATOL
-    )
+    found = GRADIENTS_ALONG_DIRECTION[mode](from_logits(label_set), one_bag(scale))
+    close(found, truth(scale, label_set).along_direction())
 
 
 @at_every_scale
@@ -190,25 +228,25 @@ def test_the_second_derivative_is_right_in_every_mode(
     scale: float, label_set: Tensor, mode: str
 ) -> None:
     found = SECOND[mode](from_logits(label_set), one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
+    close(found, truth(scale, label_set).second)
 
 
 @at_every_scale
 @of_every_set
-@pytest.mark.parametrize("mode", SECOND_ALONG)
+@pytest.mark.parametrize("mode", SECOND_ALONG_DIRECTION)
 def test_products_with_the_second_derivative_are_right(
     scale: float, label_set: Tensor, mode: str
 ) -> None:
-    found = SECOND_ALONG[mode](from_logits(label_set), one_bag(scale))
-    expected = enumerated(scale, (*label_set.tolist(),)).second_times_direction()
-    assert_close(found, expected, rtol=RTOL, atol=ATOL)
+    found = SECOND_ALONG_DIRECTION[mode](from_logits(label_set), one_bag(scale))
+    expected = truth(scale, label_set).second_times_direction()
+    close(found, expected)
 
 
 @at_every_scale
 @of_every_set
 def test_the_loss_exact_has_the_hessian_of_the_likelihood(scale: float, label_set: Tensor) -> None:
     found = hessian(of_the_loss(label_set))(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
+    close(found, truth(scale, label_set).second)
 
 
 @at_every_scale
@@ -218,7 +256,7 @@ def test_log_probs_of_a_softmax_have_the_same_hessian(scale: float, label_set: T
         return bag_log_prob(logits.log_softmax(dim=0)[None], label_set[None])[0]
 
     found = hessian(log_prob)(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
+    close(found, truth(scale, label_set).second)
 
 
 @at_every_scale
@@ -235,7 +273,7 @@ def test_the_jacobian_of_the_posterior_is_right(
         return posterior - log_probs.exp()
 
     found = jacobian(gradient)(one_bag(scale))
-    assert_close(found, enumerated(scale, (*label_set.tolist(),)).second, rtol=RTOL, atol=ATOL)
+    close(found, truth(scale, label_set).second)
 
 
 @at_every_scale
@@ -244,8 +282,8 @@ def test_label_sets_of_all_sizes_may_be_mapped_together(scale: float) -> None:
         return bag_log_prob_from_logits(logits[None], label_set[None])[0]
 
     found = vmap(hessian(log_prob), in_dims=(None, 0))(one_bag(scale), LABEL_SETS)
-    for second, label_set in zip(found, LABEL_SETS.tolist(), strict=True):
-        assert_close(second, enumerated(scale, (*label_set,)).second, rtol=RTOL, atol=ATOL)
+    for second, label_set in zip(found, LABEL_SETS, strict=True):
+        close(second, truth(scale, label_set).second)
 
 
 @pytest.mark.parametrize("mode", SECOND)
@@ -256,22 +294,26 @@ def test_a_label_set_that_cannot_occur_has_derivatives_of_zero(mode: str) -> Non
     assert (found == 0).all()
 
 
+# Two bags, of 40 positions and of 25.
 LONG = random_logits(2, 4, 40, seed=5, scale=70.0)
 LONG_LABELS = torch.tensor([[True, False, True], [False, True, False]])
 LONG_MASK = torch.arange(40) < torch.tensor([[40], [25]])
 LONG_DIRECTION = random_logits(2, 4, 40, seed=6, scale=1.0)
 
+
+def bounds_of_long_bags(logits: Tensor) -> Bounds:
+    log_probs = logits.log_softmax(dim=1)
+    return bag_log_prob_bounds(log_probs, LONG_LABELS, LONG_MASK, exact_labels=1)
+
+
 SUMS: dict[str, Function] = {
     "log prob": lambda z: bag_log_prob_from_logits(z, LONG_LABELS, LONG_MASK).sum(),
     "presence": lambda z: presence_log_prob(z.log_softmax(dim=1), LONG_MASK).sum(),
     "presence odds": lambda z: presence_log_odds(z.log_softmax(dim=1), LONG_MASK).sum(),
-    "lower bound": lambda z: bag_log_prob_bounds(
-        z.log_softmax(dim=1), LONG_LABELS, LONG_MASK, exact_labels=1
-    ).lower.sum(),
-    "upper bound": lambda z: bag_log_prob_bounds(
-        z.log_softmax(dim=1), LONG_LABELS, LONG_MASK, exact_labels=1
-    ).upper.sum(),
+    "lower bound": lambda z: bounds_of_long_bags(z).lower.sum(),
+    "upper bound": lambda z: bounds_of_long_bags(z).upper.sum(),
 }
+"""Sums over the two bags of what the likelihood says of each."""
 
 
 @pytest.mark.parametrize("name", SUMS)

@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 import torch
+
+# It is a script of benchmarks/, which counts them.
 from likelihood import operators
 from torch import Tensor
 
@@ -145,7 +147,7 @@ def test_autocast_does_not_lower_the_precision(function: Function) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_value_and_gradient(backend: str) -> None:
+def test_compiled_value_and_gradient_are_those_of_eager(backend: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3),
@@ -180,9 +182,10 @@ def test_vmap_over_label_sets_of_one_bag() -> None:
 
 
 def test_vmap_of_the_posterior_is_the_batch() -> None:
-    mapped = torch.func.vmap(lambda p, y: instance_posterior(p[None], y[None])[0])(
-        LOG_PROBS, LABELS
-    )
+    def posterior_of_one(log_probs: Tensor, labels: Tensor) -> Tensor:
+        return instance_posterior(log_probs[None], labels[None])[0]
+
+    mapped = torch.func.vmap(posterior_of_one)(LOG_PROBS, LABELS)
     close(mapped, instance_posterior(LOG_PROBS, LABELS))
 
 
@@ -198,10 +201,7 @@ def test_vmap_of_the_gradient_is_the_posterior() -> None:
 
 def test_jvp_is_the_posterior_along_the_direction() -> None:
     direction = logits(5, seed=1)
-    value_and_tangent = torch.func.jvp(
-        lambda p: bag_log_prob(p, LABELS), (LOG_PROBS,), (direction,)
-    )
-    tangent = value_and_tangent[1]
+    tangent = torch.func.jvp(lambda p: bag_log_prob(p, LABELS), (LOG_PROBS,), (direction,))[1]
     close(tangent, (instance_posterior(LOG_PROBS, LABELS) * direction).sum((1, 2)))
 
 
@@ -257,7 +257,7 @@ def test_an_accelerator_runs_few_operators_for_any_label_set(size: int, masked: 
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_graph_capture() -> None:
+def test_a_cuda_graph_replays_the_likelihood() -> None:
     log_probs = logits(30, dtype=torch.float32).log_softmax(1).cuda().requires_grad_()
     labels = LABELS.cuda()
     expected = bag_log_prob(log_probs.detach().cpu(), LABELS)

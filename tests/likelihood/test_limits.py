@@ -22,17 +22,23 @@ def log_prob_of_all(probs: Tensor) -> list[float]:
     return [float(np.log(every_set_prob(bag.numpy())[-1])) for bag in probs]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "relative", "absolute"),
+    [
+        pytest.param(torch.float32, 1.2e-7, 2e-6, id="float32"),
+        pytest.param(torch.float64, 1e-11, 1e-12, id="float64"),
+    ],
+)
 @pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 2.77), (16, 1.5)])
-def test_large_label_sets(classes: int, background: float, dtype: torch.dtype) -> None:
-    """Some classes are likely and others rare."""
+def test_large_label_sets_of_likely_and_rare_classes(
+    classes: int, background: float, dtype: torch.dtype, relative: float, absolute: float
+) -> None:
     logits = torch.randn(
         2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype
     )
     logits[:, -1] += background
     labels = torch.ones(2, classes, dtype=torch.bool)
     log_probs = logits.log_softmax(dim=1)
-    relative, absolute = (1e-11, 1e-12) if dtype == torch.float64 else (1.2e-7, 2e-6)
 
     from_logits = bag_log_prob_from_logits(logits, labels)
     truth = log_prob_of_all(logits.double().softmax(dim=1))
@@ -53,6 +59,7 @@ def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
     whole = every_set_prob(probs)[-1]
     # Two classes and, last, the background.
     for channel, k in ((0, 3), (12, 0), (13, 19)):
+        # The position can show nothing else.
         joint = probs.copy()
         joint[:, k] = 0
         joint[channel, k] = probs[channel, k]

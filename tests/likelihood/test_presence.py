@@ -1,5 +1,7 @@
 """The presence of classes against high-precision arithmetic, and against sums over label sets."""
 
+from collections.abc import Callable
+
 import mpmath
 import pytest
 import torch
@@ -33,7 +35,7 @@ def precise_presence(log_probs: torch.Tensor, c: int) -> tuple[float, float]:
     ids=["float64", "float32"],
 )
 @pytest.mark.parametrize("regime", REGIMES)
-def test_presence_in_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_presence_is_that_of_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
     log_probs = regime_log_probs(regime, 3, 40).to(dtype)
     log_present = presence_log_prob(log_probs[None])[0].tolist()
     log_odds = presence_log_odds(log_probs[None])[0].tolist()
@@ -64,13 +66,22 @@ def test_nothing_is_present_in_a_bag_of_padding() -> None:
 def test_presence_is_a_sum_over_label_sets(bag: RandomBag) -> None:
     sets = every_label_set(bag.labels.shape[1])
     probs = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).exp()
-    # Over the sets that hold the class.
-    expected = (probs.unsqueeze(-1) * sets).sum(dim=0)
+    # Of each class, the probabilities of the sets that hold it.
+    expected = (probs.unsqueeze(1) * sets).sum(dim=0)
     assert torch.allclose(presence_log_prob(bag.log_probs)[0].exp(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("function", [presence_log_prob, presence_log_odds])
-def test_presence_derivatives(function) -> None:  # type: ignore[no-untyped-def]
-    z = random_logits(4, 4, 3, scale=1.0).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: function(z.log_softmax(1)), (z,))
-    assert torch.autograd.gradgradcheck(lambda z: function(z.log_softmax(1)), (z,))
+Function = Callable[[torch.Tensor], torch.Tensor]
+BOTH_FUNCTIONS = pytest.mark.parametrize("function", [presence_log_prob, presence_log_odds])
+
+
+@BOTH_FUNCTIONS
+def test_first_derivatives_are_those_of_differences(function: Function) -> None:
+    logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: function(z.log_softmax(1)), (logits,))
+
+
+@BOTH_FUNCTIONS
+def test_second_derivatives_are_those_of_differences(function: Function) -> None:
+    logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda z: function(z.log_softmax(1)), (logits,))

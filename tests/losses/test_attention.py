@@ -1,4 +1,4 @@
-"""Attention against its formula, written out position by position in many digits, with weights that were trained."""
+"""Attention against its formula, written out position by position in 600 digits."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-def trained(**params: Any) -> Loss:
-    """Return the loss with an attention that is far from uniform."""
+def with_random_attention(**params: Any) -> Loss:
+    """Return the loss with an attention that is far from uniform, as after a training."""
     loss = per_bag("attention", **params).build(C)
     with torch.no_grad():
         w = loss.get_parameter("w")
@@ -55,8 +55,8 @@ class Formula:
             # A shared attention has a single row.
             is_shared = len(weights["w"]) == 1
             w = weights["w"][0 if is_shared else c]
-            raised = [exactly.exp(dot(w, units)) for units in hidden]
-            attention = [value / sum(raised) for value in raised]
+            odds = [exactly.exp(dot(w, units)) for units in hidden]
+            attention = [value / sum(odds) for value in odds]
             self.attention.append(attention)
             self.presence.append(dot(attention, [sigmoid(value) for value in z[c]]))
 
@@ -95,7 +95,7 @@ BAGS = pytest.mark.parametrize(
 def test_values_are_those_of_the_formula(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
-    loss = trained(**form)
+    loss = with_random_attention(**form)
     formula = Formula(loss, logits)
     value = loss(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     expected = [formula.loss(labels) for labels in ALL_LABELS.tolist()]
@@ -107,7 +107,7 @@ def test_values_are_those_of_the_formula(
 def test_presence_and_scores_are_the_log_odds_of_the_formula(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
-    loss = trained(**form)
+    loss = with_random_attention(**form)
     expected = pytest.approx(Formula(loss, logits).log_odds(), rel=rel, abs=tiny)
     found = loss.score(logits[None])
     assert found.presence[0].tolist() == expected
@@ -119,7 +119,7 @@ def test_presence_and_scores_are_the_log_odds_of_the_formula(
 def test_gradients_are_finite_for_every_label_set(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
-    loss = trained(**form)
+    loss = with_random_attention(**form)
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
     loss(leaf, ALL_LABELS).sum().backward()
     for values in (leaf, *loss.parameters()):
@@ -132,8 +132,8 @@ TWO_LABELS = torch.tensor([[True, False, True], [False, False, False]])
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) -> None:
-    loss = trained(**form).double()
+def test_gradients_by_logits_and_weights_are_those_of_differences(form: dict[str, Any]) -> None:
+    loss = with_random_attention(**form).double()
     names = [name for name, _ in loss.named_parameters()]
     weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]
 
@@ -148,7 +148,7 @@ def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_evidence_is_the_logarithm_of_attention_times_detector(form: dict[str, Any]) -> None:
-    loss = trained(**form)
+    loss = with_random_attention(**form)
     attention = Formula(loss, bag(0)).attention
     evidence = loss.score(bag(0)[None]).evidence[0]
     z = numbers(bag(0))
@@ -161,7 +161,7 @@ def test_evidence_is_the_logarithm_of_attention_times_detector(form: dict[str, A
 def test_the_odds_in_a_map_are_relative_attention_times_those_of_detectors(
     form: dict[str, Any],
 ) -> None:
-    loss = trained(**form)
+    loss = with_random_attention(**form)
     attention = Formula(loss, bag(0)).attention
     probs = loss.score(bag(0)[None]).instances[0]
     z = numbers(bag(0))
@@ -180,15 +180,16 @@ def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
     assert_close(presence.sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
 
 
-def test_weights_start_with_the_size_of_the_channels() -> None:
+def test_weights_start_with_deviation_1_over_root_of_their_inputs() -> None:
     loss = per_bag("attention").build(C)
-    assert loss.get_parameter("v").std().item() == pytest.approx((C + 1) ** -0.5, rel=0.1)
+    inputs = C + 1
+    assert loss.get_parameter("v").std().item() == pytest.approx(inputs**-0.5, rel=0.1)
 
 
 @pytest.fixture
 def with_empty_bag() -> Loss:
     """Return a loss that accepts a bag without instances."""
-    loss = trained()
+    loss = with_random_attention()
     loss.validate = False
     return loss
 

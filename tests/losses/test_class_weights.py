@@ -1,6 +1,6 @@
 """Weights of the classes, against torch's own binary cross-entropy and label sets that are counted by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ def test_weights_mean_what_they_mean_in_torch(name: str, weights: dict[str, Any]
 
 
 def test_a_bag_of_one_instance_is_a_binary_cross_entropy() -> None:
+    # Without dimensions for positions.
     logits = random_logits(B, C + 1, seed=1)
     labels = torch.eye(C)[[0, 1, 2, 0]].bool()
     found = per_bag("noisy-or", weight=WEIGHT, pos_weight=POS_WEIGHT)(logits, labels)
@@ -78,6 +79,7 @@ def test_weighted_gradients_are_the_derivatives_of_the_value(weights: dict[str, 
 
 
 def test_a_class_of_weight_0_is_free_in_empty_bags() -> None:
+    """There a class of the label set costs infinity, and 0 times infinity is NaN."""
     loss = OneVsRest(weight=[1.0, 0.0, 1.0], reduction="none")
     loss.validate = False
     logits = some_logits(K).requires_grad_()
@@ -103,28 +105,52 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "naming"),
+    ("call", "complaint"),
     [
-        (lambda: Mean(weight=-1.0), "weight of mean must be a number of 0 or more, or a list"),
-        (lambda: Mean(pos_weight=[1.0, float("nan"), 1.0]), "one for each class, got nan"),
-        (lambda: Mean(weight=float("inf")), "one for each class, got inf"),
-        (lambda: Mean(weight=torch.ones(1, 1)), "one for each class, got the shape (1, 1)"),
-        (lambda: Mean(weight="balanced"), "one for each class, got 'balanced'"),  # type: ignore[arg-type]
-        (
+        pytest.param(
+            lambda: Mean(weight=-1.0),
+            "weight of mean must be a number of 0 or more, or a list",
+            id="negative",
+        ),
+        pytest.param(
+            lambda: Mean(pos_weight=[1.0, float("nan"), 1.0]),
+            "one for each class, got nan",
+            id="NaN",
+        ),
+        pytest.param(
+            lambda: Mean(weight=float("inf")), "one for each class, got inf", id="infinite"
+        ),
+        pytest.param(
+            lambda: Mean(weight=torch.ones(1, 1)),
+            "one for each class, got the shape (1, 1)",
+            id="matrix",
+        ),
+        pytest.param(
+            lambda: Mean(weight="balanced"),  # type: ignore[arg-type]
+            "one for each class, got 'balanced'",
+            id="weight in words",
+        ),
+        pytest.param(
             lambda: Mean(pos_weight=[1.0, 2.0])(some_logits(K), LABELS),
             "pos_weight of mean has 2 values, expected one number, or one for each of the 3 classes",
+            id="too few",
         ),
-        (
+        pytest.param(
             lambda: Mean(pos_weight="balanced")(some_logits(K), LABELS),
             "needs the label sets of the training bags",
+            id="balanced without training bags",
         ),
-        (lambda: load_loss("mean", pos_weight="balancd"), "did you mean 'balanced'?"),
+        pytest.param(
+            lambda: load_loss("mean", pos_weight="balancd"),
+            "did you mean 'balanced'?",
+            id="misspelt",
+        ),
     ],
 )
-def test_wrong_weights_are_one_line(call: Callable[[], object], naming: str) -> None:
+def test_wrong_weights_are_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
-    assert naming in str(error.value)
+    assert complaint in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -150,11 +176,12 @@ def test_tensors_are_stored_as_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("2", 2),
-        ("balanced", "balanced"),
-        ("[1, 2.5,3]", [[1, 2.5, 3]]),
-        ("balanced,2", ["balanced", 2]),
-        ("[1,2,3],[3,2,1]", [[1, 2, 3], [3, 2, 1]]),
+        pytest.param("2", 2, id="a number"),
+        pytest.param("balanced", "balanced", id="a word"),
+        # A bare list would be several values to compare.
+        pytest.param("[1, 2.5,3]", [[1, 2.5, 3]], id="a list"),
+        pytest.param("balanced,2", ["balanced", 2], id="two values"),
+        pytest.param("[1,2,3],[3,2,1]", [[1, 2, 3], [3, 2, 1]], id="two lists"),
     ],
 )
 def test_the_command_line_takes_numbers_lists_and_balanced(text: str, expected: object) -> None:
@@ -163,33 +190,44 @@ def test_the_command_line_takes_numbers_lists_and_balanced(text: str, expected: 
     assert values["loss"]["mean"]["pos_weight"] == expected
 
 
-def cells_with(pos_weights: Sequence[Any], seeds: Any = 0) -> list[Cell]:
-    recipe = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
-    values: dict[str, Any] = {"name": "t", "losses": ["mean"], "tasks": [TINY], "seeds": seeds}
-    options = {"loss": {"mean": {"pos_weight": [*pos_weights]}}, "recipe": recipe}
-    return make_plan(make_spec({**values, **options})).cells
+def cells_of_mean(seeds: Any = 0, **params: Any) -> list[Cell]:
+    """Return the cells of a comparison of the loss `mean`, with each value of its parameters."""
+    values: dict[str, Any] = {
+        "name": "t",
+        "losses": ["mean"],
+        "tasks": [TINY],
+        "seeds": seeds,
+        "recipe": {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"},
+    }
+    if params:
+        values["loss"] = {"mean": params}
+    return make_plan(make_spec(values)).cells
 
 
 def test_without_weights_a_cell_keeps_its_id() -> None:
-    values: dict[str, Any] = {"name": "t", "losses": ["mean"], "tasks": [TINY], "seeds": 0}
-    without = make_plan(
-        make_spec({**values, "recipe": {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}})
-    ).cells[0]
-    neutral, weighted = cells_with([None, 2.0])
-    assert neutral.id == without.id != weighted.id
+    (unset,) = cells_of_mean()
+    neutral, weighted = cells_of_mean(pos_weight=[None, 2.0])
+    assert neutral.id == unset.id
+    assert weighted.id != unset.id
     assert "pos_weight" not in neutral.loss.params
 
 
+def balanced_weight(with_class: int, bags: int) -> float:
+    """Return the negatives over the positives, 1 for a class in all bags or in none."""
+    if with_class in (0, bags):
+        return 1.0
+    return (bags - with_class) / with_class
+
+
 def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
-    (cell,) = cells_with(["balanced"], seeds=3)
+    (cell,) = cells_of_mean(seeds=3, pos_weight=["balanced"])
     setup = setup_for_cell(cell, torch.device("cpu"), None)
     batches = islice(setup.train_batches(0), setup.problem.steps_per_epoch)
     labels = torch.cat([batch.labels for batch in batches]).bool()
     counts, bags = training_counts(setup.problem, cell.seed)
     assert bags == len(labels)
-    assert counts.tolist() == [int(labels[:, c].sum()) for c in range(labels.shape[1])]
-    expected = [(bags - count) / count if 0 < count < bags else 1.0 for count in counts.tolist()]
-    by_hand = Mean(pos_weight=expected)
+    assert counts.tolist() == labels.sum(dim=0).tolist()
+    by_hand = Mean(pos_weight=[balanced_weight(count, bags) for count in counts.tolist()])
     batch = next(iter(setup.train_batches(0)))
     logits = random_logits(len(batch.labels), setup.problem.format.num_classes + 1, K)
     assert_close(setup.model.loss(logits, batch.labels), by_hand(logits, batch.labels))
@@ -197,7 +235,7 @@ def test_a_comparison_balances_by_the_training_bags_of_the_cell() -> None:
 
 @pytest.mark.parametrize("pos_weight", ["balanced", [1.0, 2.0, 0.5], 3.0])
 def test_a_cell_with_weights_trains(pos_weight: Any, tmp_path: Path) -> None:
-    (cell,) = cells_with([pos_weight])
-    (plain,) = cells_with([None])
-    weighted_loss = train(cell, tmp_path / "weighted").history
-    assert weighted_loss != train(plain, tmp_path / "plain").history
+    (weighted,) = cells_of_mean(pos_weight=[pos_weight])
+    (plain,) = cells_of_mean()
+    history = train(weighted, tmp_path / "weighted").history
+    assert history != train(plain, tmp_path / "plain").history

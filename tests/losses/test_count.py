@@ -26,14 +26,19 @@ EVERYWHERE = torch.ones(B, K, dtype=torch.bool)
 def probability_of_counts(logits: Tensor, wanted: dict[int, int], mask: Tensor) -> float:
     """Return the probability that so many positions of one bag show these classes, by all assignments."""
     p = logits[:, mask].double().softmax(dim=0).T.tolist()
+    assignments = itertools.product(range(C + 1), repeat=len(p))
+    probs = [
+        probability_of_assignment(p, shown) for shown in assignments if has_counts(shown, wanted)
+    ]
+    return math.fsum(probs)
 
-    def has_counts(shown: tuple[int, ...]) -> bool:
-        return all(shown.count(c) == count for c, count in wanted.items())
 
-    assignments = filter(has_counts, itertools.product(range(C + 1), repeat=len(p)))
-    return math.fsum(
-        math.prod(row[c] for row, c in zip(p, shown, strict=True)) for shown in assignments
-    )
+def has_counts(shown: tuple[int, ...], wanted: dict[int, int]) -> bool:
+    return all(shown.count(c) == count for c, count in wanted.items())
+
+
+def probability_of_assignment(p: list[list[float]], shown: tuple[int, ...]) -> float:
+    return math.prod(at_position[c] for at_position, c in zip(p, shown, strict=True))
 
 
 MASKS = pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])

@@ -23,10 +23,13 @@ from milbench.likelihood import bag_log_prob_from_logits
 from milbench.testing.loss_contract import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
 from tests._helpers.likelihood_reference import every_label_set
 
+# Any, since some of these tests pass arguments of wrong types.
 library: Any = importlib.import_module("milbench.losses")
 NAMES = [name for name in losses().names() if losses().entry(name).origin == "milbench"]
 LISTS = [[0, 2], [1], [], [0, 1, 2]]
-
+"""LABELS as lists of class numbers."""
+WITH_NAN = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
+"""Logits of which bag 2 is NaN."""
 
 Arguments = tuple[Tensor, Tensor, None, Tensor | None]
 """Logits, labels, no mask, and the target of a loss that takes one."""
@@ -37,7 +40,6 @@ def labels_for(name: str) -> Tensor:
 
 
 def arguments_for(name: str) -> Arguments:
-    """Return arguments of a loss."""
     logits = some_logits(K, dtype=torch.float32)
     labels = labels_for(name)
     if name == "ctc":
@@ -136,13 +138,13 @@ def test_validation_can_be_left_out_later() -> None:
 
 def test_without_validation_nan_is_no_error() -> None:
     loss = library.NoisyOr(validate=False, reduction="none")
-    assert loss(GARBAGE, LABELS).isnan().tolist() == [False, False, True, False]
+    assert loss(WITH_NAN, LABELS).isnan().tolist() == [False, False, True, False]
 
 
 @pytest.mark.parametrize("name", ["exact", "noisy-or"])
 def test_scores_of_logits_that_are_not_finite_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"logits are not finite in bag 2 \(1 of 4 bags\)"):
-        load_loss(name).score(GARBAGE)
+        load_loss(name).score(WITH_NAN)
 
 
 def with_reduction(loss: Loss, reduction: Any) -> Loss:
@@ -252,83 +254,124 @@ def test_cross_entropy_predicts_its_likeliest_class_alone() -> None:
     assert torch.equal(predicted.int().argmax(dim=1), likeliest)
 
 
-GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
-SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
-MANY_CLASSES = torch.zeros(1, 18, 20), torch.ones(1, 17)
+TOO_FEW_POSITIONS = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+"""A mask by which bag 3 has two positions for its three classes."""
 exact = library.Exact()
 noisy_or = library.NoisyOr()
 
 
 @pytest.mark.parametrize(
-    ("call", "naming"),
+    ("call", "complaint"),
     [
-        (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
-        (lambda: library.Exact(reduction="avg"), "unknown reduction of exact 'avg'"),
-        (
+        pytest.param(
+            lambda: library.Exact("bags"),
+            "unknown divide_by of exact 'bags'; did you mean 'bag'",
+            id="misspelt argument",
+        ),
+        pytest.param(
+            lambda: library.Exact(reduction="avg"),
+            "unknown reduction of exact 'avg'",
+            id="unknown reduction",
+        ),
+        pytest.param(
             lambda: with_reduction(library.NoisyOr(), "average")(some_logits(K), LABELS),
             "unknown reduction of noisy-or 'average'",
+            id="unknown reduction, set later",
         ),
-        (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
-        (
-            lambda: library.ExactEM()(*MANY_CLASSES),
+        pytest.param(
+            lambda: library.TopK(0),
+            "one_in of top-k must be a whole number from 1 on, got 0",
+            id="number out of range",
+        ),
+        pytest.param(
+            lambda: library.ExactEM()(torch.zeros(1, 18, 20), torch.ones(1, 17)),
             "17 classes exceeds the limit of the exact posterior, 16 classes; hard-em",
+            id="too many classes",
         ),
-        (
+        pytest.param(
             lambda: library.CrossEntropy()(some_logits(K), LISTS),
             "bag 0 has 2 classes in its label set",
+            id="two classes for cross-entropy",
         ),
-        (
+        pytest.param(
             lambda: library.CrossEntropy()(some_logits(K), [[0], [1], [], [2]]),
             "bag 2 has 0 classes in its label set",
+            id="no class for cross-entropy",
         ),
-        (
+        pytest.param(
             lambda: exact(some_logits(K), LISTS[:3]),
             "one list of class numbers for each of the 4 bags, got 3",
+            id="a list too few",
         ),
-        (
+        pytest.param(
             lambda: exact(some_logits(K), [[0], [3], [], []]),
             "bag 1 must be class numbers from 0 to 2, got 3",
+            id="no class",
         ),
-        (lambda: exact(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
-        (lambda: exact(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
-        (lambda: library.Attention()(some_logits(K), LISTS), "call build(num_classes=3)"),
-        (
+        pytest.param(
+            lambda: exact(some_logits(K), LABELS.tolist()),
+            "labels of bag 0 must be class numbers",
+            id="lists of truth values",
+        ),
+        pytest.param(
+            lambda: exact(some_logits(K).numpy(), LISTS),
+            "logits must be a tensor, got ndarray",
+            id="logits of NumPy",
+        ),
+        pytest.param(
+            lambda: library.Attention()(some_logits(K), LISTS),
+            "call build(num_classes=3)",
+            id="not built",
+        ),
+        pytest.param(
             lambda: library.MaxPooling().predict(some_logits(K)),
             "are no log-odds: predict needs a threshold",
+            id="no threshold",
         ),
-        (
+        pytest.param(
             lambda: noisy_or(some_logits(K), LABELS / 2),
             "labels must be 0 and 1, got values from 0 to 0.5",
+            id="labels of one half",
         ),
-        (lambda: noisy_or(GARBAGE, LABELS), "logits are not finite in bag 2 (1 of 4 bags)"),
-        (lambda: noisy_or(some_logits(0), LABELS), "logits have no positions"),
-        (
-            lambda: noisy_or(some_logits(K), LABELS, SMALL),
+        pytest.param(
+            lambda: noisy_or(WITH_NAN, LABELS),
+            "logits are not finite in bag 2 (1 of 4 bags)",
+            id="NaN",
+        ),
+        pytest.param(
+            lambda: noisy_or(some_logits(0), LABELS), "logits have no positions", id="no positions"
+        ),
+        pytest.param(
+            lambda: noisy_or(some_logits(K), LABELS, TOO_FEW_POSITIONS),
             "bag 3 has 3 classes in its label set and only 2 positions",
+            id="too few positions",
         ),
-        (
+        pytest.param(
             lambda: noisy_or(some_logits(K), LABELS, MASK[:, :-1]),
             "mask must be a bool tensor of shape (4, 6)",
+            id="mask of another shape",
         ),
     ],
 )
-def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:
+def test_a_mistake_is_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
-    assert naming in str(error.value)
+    assert complaint in str(error.value)
     assert "\n" not in str(error.value)
 
 
-SMALL_BATCHES = [name for name in NAMES if name not in ("count", "ctc", "position")]
-SMALL_MASK = torch.tensor([[True] * K, [True] * K, [True] * (K - 1) + [False], [True] * K])
+WITHOUT_TARGET = [name for name in NAMES if name not in ("count", "ctc", "position")]
+ONE_MASKED = torch.ones(B, K, dtype=torch.bool)
+"""A mask without the last position of bag 2."""
+ONE_MASKED[2, -1] = False
 
 
-@pytest.mark.parametrize("name", SMALL_BATCHES)
+@pytest.mark.parametrize("name", WITHOUT_TARGET)
 def test_a_bag_costs_the_same_alone_and_in_batches(name: str) -> None:
     loss = load_loss(name, reduction="none").build(C)
     logits = some_logits(K)
     labels = labels_for(name)
-    mask = None if name == "cross-entropy" else SMALL_MASK
+    mask = None if name == "cross-entropy" else ONE_MASKED
     together = loss(logits, labels, mask)
     for bag in range(B):
         alone = slice(bag, bag + 1)
@@ -339,8 +382,8 @@ def test_a_bag_costs_the_same_alone_and_in_batches(name: str) -> None:
 @pytest.mark.parametrize("name", ["exact", "superset", "hard-em", "exact-em"])
 def test_dividing_by_the_batch_makes_bags_depend_on_each_other(name: str) -> None:
     loss = load_loss(name, divide_by="batch", reduction="none")
-    together = loss(some_logits(K), LABELS, SMALL_MASK)
-    alone = loss(some_logits(K)[:1], LABELS[:1], SMALL_MASK[:1])
+    together = loss(some_logits(K), LABELS, ONE_MASKED)
+    alone = loss(some_logits(K)[:1], LABELS[:1], ONE_MASKED[:1])
     assert not torch.isclose(alone[0], together[0])
 
 
@@ -349,10 +392,10 @@ def test_dividing_by_the_batch_makes_bags_depend_on_each_other(name: str) -> Non
 def test_accumulating_two_halves_gives_the_gradient_of_the_whole(name: str, divide_by: str) -> None:
     loss = load_loss(name, divide_by=divide_by)
     whole = some_logits(K).requires_grad_()
-    loss(whole, LABELS, SMALL_MASK).backward()
+    loss(whole, LABELS, ONE_MASKED).backward()
     parts = some_logits(K).requires_grad_()
     for half in (slice(0, 2), slice(2, 4)):
-        part = loss(parts[half], LABELS[half], SMALL_MASK[half])
+        part = loss(parts[half], LABELS[half], ONE_MASKED[half])
         (part / 2).backward()
     assert_close(parts.grad, whole.grad)
 
@@ -367,7 +410,10 @@ def test_an_unknown_reduction_is_named_with_the_choices(reduction: Any) -> None:
 
 
 def test_hard_em_shares_ties_as_its_docstring_says() -> None:
-    """Of three best assignments, whose mean is 2/3 and 2/3, one is taken before positions are shared."""
+    """Class 0 and background tie at both positions. The class gets one of them, and shares the other.
+
+    The mean over the three best assignments would give it 2/3 and 2/3.
+    """
     logits = torch.tensor([[[2.0, 0.0], [2.0, -3.0], [2.0, 0.0]]], requires_grad=True)
     library.HardEM()(logits, torch.tensor([[True, False]])).backward()
     assert logits.grad is not None

@@ -9,6 +9,7 @@ from tests._helpers.losses import per_bag, random_logits
 
 B = 5
 C = 4
+BACKGROUND = C
 CLASSES = torch.tensor([2, 0, 3, 3, 1])
 LABELS = F.one_hot(CLASSES, C).bool()
 MASK_OF_INSTANCES = torch.tensor([
@@ -33,14 +34,14 @@ def mean_logits(logits: Tensor) -> Tensor:
     return torch.stack(means)
 
 
-def test_it_is_the_cross_entropy_of_the_mean_logits(logits: Tensor) -> None:
+def test_the_loss_of_a_bag_is_the_cross_entropy_of_its_mean_logits(logits: Tensor) -> None:
     value = per_bag("cross-entropy")(logits, LABELS, MASK_OF_INSTANCES)
     expected = F.cross_entropy(mean_logits(logits), CLASSES, reduction="none")
     torch.testing.assert_close(value, expected)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
-    # It is 0 for the background.
     (expected_gradient,) = torch.autograd.grad(expected.sum(), logits)
     torch.testing.assert_close(gradient, expected_gradient)
+    assert (gradient[:, BACKGROUND] == 0).all()
 
 
 def test_scores_are_the_mean_logits(logits: Tensor) -> None:
@@ -48,15 +49,15 @@ def test_scores_are_the_mean_logits(logits: Tensor) -> None:
     torch.testing.assert_close(scores.classes, mean_logits(logits))
 
 
-def test_presence_is_their_log_softmax(logits: Tensor) -> None:
+def test_presence_is_the_log_softmax_of_the_mean_logits(logits: Tensor) -> None:
     scores = per_bag("cross-entropy").score(logits, MASK_OF_INSTANCES)
     expected = mean_logits(logits).softmax(dim=1)
     torch.testing.assert_close(scores.presence.exp(), expected)
 
 
-def test_no_position_is_background_in_its_map(logits: Tensor) -> None:
+def test_no_position_of_a_map_is_background(logits: Tensor) -> None:
     probs = per_bag("cross-entropy").score(logits).instances
-    assert (probs[:, C] == 0).all()
+    assert (probs[:, BACKGROUND] == 0).all()
     torch.testing.assert_close(probs[:, :C], logits[:, :C].softmax(dim=1))
 
 
@@ -65,7 +66,7 @@ MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1],
 
 
 @pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)], ids=["masked", "full"])
-def test_of_positions_it_is_the_mean_over_a_bag(mask: Tensor) -> None:
+def test_the_loss_of_positions_is_the_mean_cross_entropy_of_a_bag(mask: Tensor) -> None:
     logits = random_logits(3, 2 + 1, 2, 3).requires_grad_()
     means = []
     for of_bag, target, there in zip(logits, TARGET, mask, strict=True):

@@ -31,7 +31,7 @@ def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tenso
     return target
 
 
-def call(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+def loss_of(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     value: Tensor = loss(logits, label_matrix(target, C), mask, target)
     return value
 
@@ -62,7 +62,7 @@ def test_value_is_the_sum_over_all_alignments(height: int, width: int) -> None:
     possible = {sequence: prob for sequence, prob in probs.items() if prob > 0}
     assert len(possible) >= 3
     for sequence, prob in possible.items():
-        value = call(loss, logits, padded([sequence], 3))
+        value = loss_of(loss, logits, padded([sequence], 3))
         assert value.item() == pytest.approx(-math.log(prob), rel=1e-10)
 
 
@@ -79,8 +79,9 @@ def test_value_and_gradient_agree_with_torch() -> None:
         blank=C,
         reduction="none",
     )
-    value = call(loss, logits, target)
+    value = loss_of(loss, logits, target)
     assert_close(value, reference)
+    # All different, so that a gradient in the wrong bag is noticed.
     weights = torch.linspace(0.5, 2, len(target)).double()
     (gradient,) = torch.autograd.grad((value * weights).sum(), logits, retain_graph=True)
     (expected,) = torch.autograd.grad((reference * weights).sum(), logits)
@@ -94,38 +95,38 @@ def test_rows_have_no_order() -> None:
     logits = some_logits(2, 2, 3, 4)
     # Two position dimensions of rows, whose six pairs are put in another order.
     shuffled = logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]]
-    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
-    assert_close(call(per_bag("ctc"), shuffled, TWO_SEQUENCES), value)
+    value = loss_of(per_bag("ctc"), logits, TWO_SEQUENCES)
+    assert_close(loss_of(per_bag("ctc"), shuffled, TWO_SEQUENCES), value)
 
 
 def test_columns_in_reverse_have_the_reverse_sequence() -> None:
     logits = some_logits(2, 2, 3, 4)
-    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
+    value = loss_of(per_bag("ctc"), logits, TWO_SEQUENCES)
     reverse = logits.flip(-1)
-    assert_close(call(per_bag("ctc"), reverse, TWO_SEQUENCES.flip(1)), value)
-    assert not torch.allclose(call(per_bag("ctc"), reverse, TWO_SEQUENCES)[0], value[0])
+    assert_close(loss_of(per_bag("ctc"), reverse, TWO_SEQUENCES.flip(1)), value)
+    assert not torch.allclose(loss_of(per_bag("ctc"), reverse, TWO_SEQUENCES)[0], value[0])
 
 
 def test_padding_of_a_sequence_may_be_anywhere() -> None:
     logits = some_logits(2, 2, 3, 4)
     scattered = torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])
-    value = call(per_bag("ctc"), logits, TWO_SEQUENCES)
-    assert_close(call(per_bag("ctc"), logits, scattered), value)
+    value = loss_of(per_bag("ctc"), logits, TWO_SEQUENCES)
+    assert_close(loss_of(per_bag("ctc"), logits, scattered), value)
 
 
 def test_one_position_dimension_is_one_row() -> None:
     columns = some_logits(2, 4)
     one_row = columns.unsqueeze(2)
-    value = call(per_bag("ctc"), columns, TWO_SEQUENCES)
-    assert_close(call(per_bag("ctc"), one_row, TWO_SEQUENCES), value)
+    value = loss_of(per_bag("ctc"), columns, TWO_SEQUENCES)
+    assert_close(loss_of(per_bag("ctc"), one_row, TWO_SEQUENCES), value)
 
 
 def test_a_bag_of_one_position_is_one_column() -> None:
     logits = some_logits(2)
     log_p = logits.log_softmax(dim=1)
-    value = call(per_bag("ctc"), logits, padded([(1,), ()]))
+    value = loss_of(per_bag("ctc"), logits, padded([(1,), ()]))
     assert_close(value, torch.stack([-log_p[0, 1], -log_p[1, C]]))
-    assert_close(call(per_bag("ctc"), logits.unsqueeze(2), padded([(1,), ()])), value)
+    assert_close(loss_of(per_bag("ctc"), logits.unsqueeze(2), padded([(1,), ()])), value)
 
 
 THREE_SEQUENCES = padded([(0, 1), (2, 2), ()])
@@ -137,8 +138,8 @@ def test_columns_without_instances_are_skipped() -> None:
     wide = torch.cat([logits[..., :2], hidden_columns, logits[..., 2:]], dim=-1)
     mask = torch.zeros(3, 2, 7, dtype=torch.bool)
     mask[..., [0, 1, 5, 6]] = True
-    value = call(per_bag("ctc"), logits, THREE_SEQUENCES)
-    assert_close(call(per_bag("ctc"), wide, THREE_SEQUENCES, mask), value)
+    value = loss_of(per_bag("ctc"), logits, THREE_SEQUENCES)
+    assert_close(loss_of(per_bag("ctc"), wide, THREE_SEQUENCES, mask), value)
 
 
 def test_masked_rows_are_left_out_of_a_column() -> None:
@@ -146,21 +147,21 @@ def test_masked_rows_are_left_out_of_a_column() -> None:
     hidden_rows = torch.zeros(3, C + 1, 2, 4)
     tall = torch.cat([logits, hidden_rows], dim=2)
     mask = torch.tensor([True, True, False, False]).view(1, 4, 1).expand(3, 4, 4)
-    value = call(per_bag("ctc"), logits, THREE_SEQUENCES)
-    assert_close(call(per_bag("ctc"), tall, THREE_SEQUENCES, mask), value)
+    value = loss_of(per_bag("ctc"), logits, THREE_SEQUENCES)
+    assert_close(loss_of(per_bag("ctc"), tall, THREE_SEQUENCES, mask), value)
 
 
 def test_a_sequence_that_does_not_fit_is_refused() -> None:
     """Two equal classes need a blank between them, a third column."""
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):
-        call(per_bag("ctc"), some_logits(2, 3, 2), TWO_SEQUENCES)
+        loss_of(per_bag("ctc"), some_logits(2, 3, 2), TWO_SEQUENCES)
 
 
 def test_unchecked_a_sequence_that_does_not_fit_costs_infinity() -> None:
     loss = per_bag("ctc")
     loss.validate = False
     logits = some_logits(2, 3, 2).requires_grad_()
-    value = call(loss, logits, TWO_SEQUENCES)
+    value = loss_of(loss, logits, TWO_SEQUENCES)
     assert value[0].isfinite()
     assert value[1] == torch.inf
     (gradient,) = torch.autograd.grad(value.sum(), logits)

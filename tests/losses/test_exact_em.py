@@ -91,11 +91,12 @@ def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
     (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
     direction = random_logits(1, C + 1, K, seed=7)
     (second,) = torch.autograd.grad((gradient * direction).sum(), logits)
+    # The Hessian of a softmax cross-entropy with fixed targets is diag(p) - p p^T at every position.
     p = logits.detach().softmax(dim=1)
     assert_close(second, p * direction - p * (p * direction).sum(dim=1, keepdim=True))
 
 
-def test_the_forward_derivative_has_the_backward_derivative_of_plain_backward() -> None:
+def test_backward_of_forward_mode_is_backward_twice() -> None:
     labels = torch.tensor([[True, False, True]])
     loss = per_bag("exact-em", divide_by="none")
     logits = bag(0).unsqueeze(0).requires_grad_()

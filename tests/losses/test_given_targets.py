@@ -32,20 +32,21 @@ def test_every_spelling_of_a_target_gives_the_same_loss(name: str) -> None:
         # Sequences of several lengths are padded with -1, which unsigned integers lack.
         table = [[0, 2, 0], [1, -1, -1], [-1, -1, -1]]
         types = SIGNED
-    arrays = [np.array(table, dtype) for dtype in types]
-    spellings: list[Any] = [
-        lists,
-        tuple(tuple(row) for row in lists),
-        [np.array(row, int) for row in lists],
-        [torch.tensor(row, dtype=torch.int32) for row in lists],
-        pd.DataFrame(table),
-        pd.Series(lists),
-        *arrays,
-        *[torch.from_numpy(array) for array in arrays],
-    ]
+    spellings: dict[str, Any] = {
+        "lists": lists,
+        "tuples": tuple(tuple(row) for row in lists),
+        "list of arrays": [np.array(row, int) for row in lists],
+        "list of tensors": [torch.tensor(row, dtype=torch.int32) for row in lists],
+        "data frame": pd.DataFrame(table),
+        "series": pd.Series(lists),
+    }
+    for dtype in types:
+        array = np.array(table, dtype)
+        spellings[f"array of {array.dtype}"] = array
+        spellings[f"tensor of {array.dtype}"] = torch.from_numpy(array)
     expected = loss(LOGITS, LABELS, None, torch.tensor(table))
-    for target in spellings:
-        assert torch.equal(loss(LOGITS, LABELS, None, target), expected)
+    for spelling, target in spellings.items():
+        assert torch.equal(loss(LOGITS, LABELS, None, target), expected), spelling
 
 
 def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
@@ -53,80 +54,114 @@ def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "says"),
+    ("name", "target", "complaint"),
     [
-        (
+        pytest.param(
             "ctc",
             changed("ctc", 0, [1, 3]),
             "ctc: the order of bag 0 holds 3, expected a class from 0 to 2, or -1",
+            id="ctc, no class",
         ),
-        (
+        pytest.param(
             "ctc",
             changed("ctc", 1, [1, 2]),
             "ctc: the label set of bag 1 lacks class 2, and its order has it",
+            id="ctc, a class too many",
         ),
-        (
+        pytest.param(
             "ctc",
             changed("ctc", 1, []),
             "ctc: the label set of bag 1 has class 1, and its order lacks it",
+            id="ctc, a class too few",
         ),
-        ("ctc", [[0.0, 2.0], [1.0], []], "integers of shape (3, M), got float32 of shape (3, 2)"),
-        ("ctc", [[0, 2], [1]], "integers of shape (3, M), got int64 of shape (2, 2)"),
-        ("ctc", [0, 1, 2], "integers of shape (3, M), got int64 of shape (3,)"),
-        (
+        pytest.param(
+            "ctc",
+            [[0.0, 2.0], [1.0], []],
+            "integers of shape (3, M), got float32 of shape (3, 2)",
+            id="ctc, floats",
+        ),
+        pytest.param(
+            "ctc",
+            [[0, 2], [1]],
+            "integers of shape (3, M), got int64 of shape (2, 2)",
+            id="ctc, a bag too few",
+        ),
+        pytest.param(
+            "ctc",
+            [0, 1, 2],
+            "integers of shape (3, M), got int64 of shape (3,)",
+            id="ctc, one number a bag",
+        ),
+        pytest.param(
             "count",
             changed("count", 1, [0, -1, 0]),
             "count: the count of bag 1 holds -1, expected 0 or more",
+            id="count, negative",
         ),
-        (
+        pytest.param(
             "count",
             changed("count", 2, [0, 0, 4]),
             "count: the label set of bag 2 lacks class 2, and its count has it",
+            id="count, a class too many",
         ),
-        (
+        pytest.param(
             "count",
             changed("count", 0, [2, 0, 0]),
             "count: the label set of bag 0 has class 2, and its count lacks it",
+            id="count, a class too few",
         ),
-        ("count", changed("count", 0, [5, 0, 1]), "bag 0 has 6 instances and only 5 positions"),
-        (
+        pytest.param(
+            "count",
+            changed("count", 0, [5, 0, 1]),
+            "bag 0 has 6 instances and only 5 positions",
+            id="count, more than positions",
+        ),
+        pytest.param(
             "count",
             changed("count", 0, [2, 0]),
             "needs a target, integers of shape (3, 3), got list",
+            id="count, rows of two lengths",
         ),
-        (
+        pytest.param(
             "count",
             torch.tensor(TARGETS["count"]).bool(),
             "needs a target, integers of shape (3, 3), got bool",
+            id="count, truth values",
         ),
-        (
+        pytest.param(
             "count",
             None,
             "count has count supervision and needs a target, integers of shape (3, 3), got nothing",
+            id="count, nothing",
         ),
-        (
+        pytest.param(
             "position",
             changed("position", 2, [3, 3, 3, 3, -100]),
             "the position of bag 2 holds -100, expected a class",
+            id="position, padding that is not masked",
         ),
-        (
+        pytest.param(
             "position",
             changed("position", 1, [4] * 5),
             "position of bag 1 holds 4, expected a class from 0 to 2",
+            id="position, no class",
         ),
-        (
+        pytest.param(
             "position",
             changed("position", 2, [3, 0, 3, 3, 3]),
             "label set of bag 2 lacks class 0, and its position has",
+            id="position, a class too many",
         ),
     ],
 )
-def test_a_wrong_target_is_one_line_with_bag_and_value(name: str, target: Any, says: str) -> None:
-    assert_refused(name, target, says)
+def test_a_wrong_target_is_one_line_with_bag_and_value(
+    name: str, target: Any, complaint: str
+) -> None:
+    assert_refused(name, target, complaint)
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "says"),
+    ("name", "target", "complaint"),
     [
         pytest.param("count", changed("count", 1, [0, -1, 0]), "bag 1 holds -1", id="count"),
         pytest.param("position", changed("position", 1, [4] * 5), "bag 1 holds 4", id="position"),
@@ -138,19 +173,19 @@ def test_a_wrong_target_is_one_line_with_bag_and_value(name: str, target: Any, s
         ),
     ],
 )
-def test_a_wrong_tensor_is_refused_as_lists_are(name: str, target: Any, says: str) -> None:
-    assert_refused(name, torch.tensor(target), says)
+def test_a_wrong_tensor_is_refused_as_lists_are(name: str, target: Any, complaint: str) -> None:
+    assert_refused(name, torch.tensor(target), complaint)
 
 
-def assert_refused(name: str, target: Any, says: str) -> None:
+def assert_refused(name: str, target: Any, complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         load_loss(name)(LOGITS, LABELS, None, target)
-    assert says in str(error.value)
+    assert complaint in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_masked_positions_of_a_target_may_hold_anything() -> None:
-    """The label sets have classes that the target does not show: boxes may hide one another."""
+    """The target may lack classes of the label set, too: the box of one instance may hide that of another."""
     loss = load_loss("position")
     mask = torch.tensor([True, True, False, True, False]).expand(B, K)
     target = torch.tensor([[0, 0, 3, 3, 3], [3] * 5, [3] * 5])
@@ -158,15 +193,20 @@ def test_masked_positions_of_a_target_may_hold_anything() -> None:
     assert torch.equal(loss(LOGITS, LABELS, mask, padded), loss(LOGITS, LABELS, mask, target))
 
 
+EMPTY_TARGETS = {
+    "ctc": torch.zeros(0, 2, dtype=torch.int64),
+    "count": torch.zeros(0, C, dtype=torch.int64),
+    "position": torch.zeros(0, 1, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize("labels", [[], torch.zeros(0, C)], ids=["list", "matrix"])
 @pytest.mark.parametrize("name", ["exact", "noisy-or", "cross-entropy", *TARGETS])
-def test_a_batch_without_bags_has_a_sum_and_no_mean(name: str) -> None:
-    shape = {"ctc": (0, 2), "count": (0, C), "position": (0, 1)}
-    target = torch.zeros(shape[name], dtype=torch.int64) if name in shape else None
+def test_a_batch_without_bags_has_a_sum_and_no_mean(name: str, labels: Any) -> None:
     logits = torch.zeros(0, C + 1, 1, requires_grad=True)
-    labels: Any
-    for labels in ([], torch.zeros(0, C)):
-        value = load_loss(name, reduction="sum")(logits, labels, None, target)
-        value.backward()
-        assert value.item() == 0
-        with pytest.raises(UsageError, match=f"^{name}: a batch without bags has no mean loss"):
-            load_loss(name)(logits, labels, None, target)
+    target = EMPTY_TARGETS.get(name)
+    value = load_loss(name, reduction="sum")(logits, labels, None, target)
+    value.backward()
+    assert value.item() == 0
+    with pytest.raises(UsageError, match=f"^{name}: a batch without bags has no mean loss"):
+        load_loss(name)(logits, labels, None, target)

@@ -1,6 +1,7 @@
 """Hard EM against the enumeration of all assignments."""
 
 import itertools
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from tests._helpers.label_maps import ALL_LABELS, C
 from tests._helpers.losses import per_bag, random_logits
 
 K = 5
+ROUNDING = 1e-9
+"""Log-probabilities that differ by less are the same."""
 
 
 def bag(seed: int, scale: float = 2.0, background: float = 0.0) -> Tensor:
@@ -20,19 +23,31 @@ def bag(seed: int, scale: float = 2.0, background: float = 0.0) -> Tensor:
     return logits
 
 
-def best_maps(logits: Tensor) -> dict[frozenset[int], tuple[float, list[tuple[int, ...]]]]:
-    """Return for every label set the log-probability of its most probable label maps, and all maps that have it."""
+LabelMap = tuple[int, ...]
+"""The channel of each position."""
+
+
+class Best(NamedTuple):
+    """The most probable label maps of a label set: several where they tie."""
+
+    log_prob: float
+    maps: list[LabelMap]
+
+
+def best_maps(logits: Tensor) -> dict[frozenset[int], Best]:
+    """Return the most probable label maps of every label set."""
     log_p = logits.double().log_softmax(dim=0).tolist()
     channels, positions = logits.shape
-    found: dict[frozenset[int], tuple[float, list[tuple[int, ...]]]] = {}
-    for shown in itertools.product(range(channels), repeat=positions):
-        value = sum(log_p[c][k] for k, c in enumerate(shown))
-        label_set = frozenset(shown) - {channels - 1}
-        best, maps = found.get(label_set, (-torch.inf, []))
-        if value > best + 1e-9:
-            found[label_set] = (value, [shown])
-        elif value > best - 1e-9:
-            maps.append(shown)
+    background = channels - 1
+    found: dict[frozenset[int], Best] = {}
+    for label_map in itertools.product(range(channels), repeat=positions):
+        log_prob = sum(log_p[c][k] for k, c in enumerate(label_map))
+        label_set = frozenset(label_map) - {background}
+        best = found.get(label_set)
+        if best is None or log_prob > best.log_prob + ROUNDING:
+            found[label_set] = Best(log_prob, [label_map])
+        elif log_prob > best.log_prob - ROUNDING:
+            best.maps.append(label_map)
     return found
 
 
@@ -40,7 +55,7 @@ def class_numbers(labels: Tensor) -> frozenset[int]:
     return frozenset(labels.nonzero().flatten().tolist())
 
 
-def one_hot(label_map: tuple[int, ...]) -> Tensor:
+def one_hot(label_map: LabelMap) -> Tensor:
     """Return (C+1, K), 1 for the channel that each position shows."""
     return torch.nn.functional.one_hot(torch.tensor(label_map), C + 1).T
 
@@ -50,7 +65,8 @@ def value_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     leaf = logits.clone().requires_grad_()
     value = per_bag("hard-em", divide_by="none")(leaf, labels, mask)
-    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    return value.detach(), gradient
 
 
 PRECISE = [
@@ -69,8 +85,9 @@ def test_value_and_gradient_are_those_of_the_best_assignment(logits: Tensor, rel
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
-        best, (label_map,) = found[class_numbers(labels)]
-        assert value[i].item() == pytest.approx(-best, rel=rel, abs=1e-6)
+        best = found[class_numbers(labels)]
+        (label_map,) = best.maps
+        assert value[i].item() == pytest.approx(-best.log_prob, rel=rel, abs=1e-6)
         assert_close(gradient[i], logits.softmax(dim=0) - one_hot(label_map))
 
 
@@ -107,7 +124,7 @@ def shares_of(logits: Tensor) -> Tensor:
 def test_where_assignments_tie_the_value_is_that_of_each(logits: Tensor) -> None:
     found = best_maps(logits)
     value, _ = value_and_gradient(logits.double().repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
-    expected = [-found[class_numbers(labels)][0] for labels in ALL_LABELS]
+    expected = [-found[class_numbers(labels)].log_prob for labels in ALL_LABELS]
     assert value.tolist() == pytest.approx(expected, rel=1e-12)
 
 
@@ -115,8 +132,8 @@ def test_where_assignments_tie_the_value_is_that_of_each(logits: Tensor) -> None
 def test_where_assignments_tie_shares_belong_to_best_ones(logits: Tensor) -> None:
     found = best_maps(logits)
     for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
-        _, maps = found[class_numbers(labels)]
-        is_possible = torch.stack([one_hot(label_map) for label_map in maps]).any(dim=0)
+        maps = [one_hot(label_map) for label_map in found[class_numbers(labels)].maps]
+        is_possible = torch.stack(maps).any(dim=0)
         assert (shares[~is_possible].abs() < 1e-12).all()
 
 
@@ -162,7 +179,7 @@ RANDOM_BAGS = pytest.mark.parametrize(
 
 
 def best_log_probs(logits: Tensor) -> dict[frozenset[int], float]:
-    return {label_set: value for label_set, (value, _) in best_maps(logits).items()}
+    return {label_set: best.log_prob for label_set, best in best_maps(logits).items()}
 
 
 @RANDOM_BAGS

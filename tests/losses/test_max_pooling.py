@@ -21,12 +21,14 @@ MASKS = pytest.mark.parametrize(
 )
 
 
-def probabilities(
-    logits: Tensor, mask: Tensor, bags: list[list[int]]
-) -> dict[tuple[int, int, int], float]:
-    """Return p[b, c, k] for every position that is not masked, normalised over each group of bags."""
-    p: dict[tuple[int, int, int], float] = {}
-    for group in bags:
+Probs = dict[tuple[int, int, int], float]
+"""p[b, c, k] of every position that is not masked."""
+
+
+def probabilities(logits: Tensor, mask: Tensor, groups: list[list[int]]) -> Probs:
+    """Return probabilities that sum to 1 over each group of bags."""
+    p: Probs = {}
+    for group in groups:
         odds = {}
         for b, c, k in itertools.product(group, range(C + 1), range(K)):
             if mask[b, k]:
@@ -36,24 +38,32 @@ def probabilities(
     return p
 
 
+EACH_BAG = [[b] for b in range(B)]
+
+
 def log_odds(p: float) -> float:
     return math.log(p / (1 - p))
 
 
-def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
-    return max(value for (b, d, _), value in p.items() if (b, d) == (bag, c))
+def of_class(p: Probs, bag: int, c: int) -> list[float]:
+    """Return the probabilities of a class at the positions of a bag."""
+    return [p[bag, c, k] for k in range(K) if (bag, c, k) in p]
 
 
-def costs_of_classes(p: dict[tuple[int, int, int], float], bag: int) -> list[float]:
+def highest(p: Probs, bag: int, c: int) -> float:
+    return max(of_class(p, bag, c))
+
+
+def costs_of_classes(p: Probs, bag: int) -> list[float]:
     """Return -log of the largest probability of each class in the label set of a bag."""
     classes = LABELS[bag].nonzero().flatten().tolist()
     return [-math.log(highest(p, bag, c)) for c in classes]
 
 
 @MASKS
-def test_over_a_bag_it_is_the_mean_of_costs(mask: Tensor) -> None:
+def test_over_a_bag_the_loss_is_the_mean_of_costs(mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
-    p = probabilities(logits, mask, bags=[[b] for b in range(B)])
+    p = probabilities(logits, mask, groups=EACH_BAG)
     value = per_bag("max-pooling", normalization="bag")(logits, LABELS, mask)
     for b in range(B):
         costs = costs_of_classes(p, b)
@@ -63,9 +73,9 @@ def test_over_a_bag_it_is_the_mean_of_costs(mask: Tensor) -> None:
 
 
 @MASKS
-def test_over_the_batch_it_is_the_sum_of_costs(mask: Tensor) -> None:
+def test_over_the_batch_the_loss_is_the_sum_of_costs(mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
-    p = probabilities(logits, mask, bags=[list(range(B))])
+    p = probabilities(logits, mask, groups=[list(range(B))])
     value = per_bag("max-pooling", normalization="batch")(logits, LABELS, mask)
     for b in range(B):
         assert value[b].item() == pytest.approx(sum(costs_of_classes(p, b)))
@@ -74,7 +84,7 @@ def test_over_the_batch_it_is_the_sum_of_costs(mask: Tensor) -> None:
 @MASKS
 def test_over_a_position_background_is_in_every_label_set(mask: Tensor) -> None:
     logits = random_logits(B, C + 1, K, seed=0)
-    p: dict[tuple[int, int, int], float] = {}
+    p: Probs = {}
     for b, k in mask.nonzero().tolist():
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
         p |= {(b, c, k): value / sum(odds) for c, value in enumerate(odds)}
@@ -101,12 +111,11 @@ def test_over_a_position_map_and_evidence_are_the_softmax(mask: Tensor) -> None:
 
 def test_the_bag_variant_scores_by_its_probabilities() -> None:
     logits = random_logits(B, C + 1, K, seed=1)
-    p = probabilities(logits, MASK, [[b] for b in range(B)])
+    p = probabilities(logits, MASK, groups=EACH_BAG)
     scores = per_bag("max-pooling").score(logits, MASK)
     for b in range(B):
         for c in range(C):
-            expected = sum(value for (bag, d, _), value in p.items() if (bag, d) == (b, c))
-            assert float(scores.classes[b, c]) == pytest.approx(expected)
+            assert float(scores.classes[b, c]) == pytest.approx(sum(of_class(p, b, c)))
             assert float(scores.presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
 
 
@@ -131,7 +140,7 @@ def test_the_map_compares_a_position_with_a_uniform_share(normalization: str, ma
         positions = mask[b].nonzero().flatten().tolist()
         total = float(logits[b, :C, positions].exp().sum())
         for k in positions:
-            # To the background.
+            # The odds against the background are the share among classes and positions over 1 / K.
             odds = [len(positions) * math.exp(logits[b, c, k]) / total for c in range(C)]
             weights = [*odds, 1.0]
             expected = [weight / sum(weights) for weight in weights]

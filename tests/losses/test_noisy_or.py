@@ -121,7 +121,7 @@ def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:
 
 @pytest.mark.parametrize(("positions", "largest"), [(64, 3e-5), (1024, 5e-4)])
 @pytest.mark.parametrize("level", [-10.0, -5.0, 0.0, 5.0, 10.0, 15.0])
-def test_the_float32_gradient_of_absent_classes_is_as_stated(
+def test_the_float32_gradient_of_absent_classes_is_as_documented(
     positions: int, largest: float, level: float
 ) -> None:
     """The loss of an absent class is a sum of softplus, whose derivative is the sigmoid."""
@@ -130,5 +130,5 @@ def test_the_float32_gradient_of_absent_classes_is_as_stated(
     (gradient,) = torch.autograd.grad(loss.sum(), logits)
     expected = logits.detach().double().sigmoid()[:, :C]
     error = (gradient[:, :C] - expected).abs().max() / expected.max()
-    # The stated numbers are rounded to one digit.
+    # The docstring of the loss states these numbers, rounded to one digit.
     assert error < 1.2 * largest

@@ -1,7 +1,7 @@
-"""Which losses can use, by their pooling, what says nothing about which classes occur: absence, frequency, size.
+"""Which losses let the presence of a class depend on absence, on frequency or on the size of the bag.
 
-A network gives every instance the same logits wherever it is, so that a bag is a set of columns of logits. Three
-changes of it say nothing new about which classes occur, or can only add a class.
+For these losses a bag is a set of columns of logits, one an instance, in any order. Another instance can only add a
+class, and copies of instances can add none: a pooling may use them all the same.
 """
 
 from typing import Any
@@ -31,16 +31,16 @@ MONOTONE: list[Case] = [
     BY_SOFTMAX,
     BY_POSITION,
 ]
-"""Another instance never lowers the presence of a class: what a bag lacks cannot speak for a class."""
+"""Another instance never lowers the presence of a class, so that no class is present because of what a bag lacks."""
 BLIND_TO_COPIES: list[Case] = [*with_defaults("one-vs-rest"), BY_POSITION]
-"""A copy of one instance changes no presence: how often something occurs cannot speak for a class."""
+"""Copies of one instance change no presence, so that no class is present because of how often something occurs."""
 BLIND_TO_SIZE: list[Case] = [
     *BLIND_TO_COPIES,
     *with_defaults("mean", "linear-softmax", "exponential-softmax", "auto-pool", "power-pooling"),
     *with_defaults("generalised-mean", "log-sum-exp", "noisy-and", "attention", "top-k"),
 ]
 """A bag twice as large, each of its instances twice, has the same presence."""
-POOLINGS = sorted(name for name in losses().names() if losses().get(name).supervision == "set")
+SET_LOSSES = sorted(name for name in losses().names() if losses().get(name).supervision == "set")
 
 
 def case_name(case: Case) -> str:
@@ -49,7 +49,7 @@ def case_name(case: Case) -> str:
 
 
 EVERY_CASE = pytest.mark.parametrize(
-    "case", [*with_defaults(*POOLINGS), BY_POSITION, BY_SOFTMAX], ids=case_name
+    "case", [*with_defaults(*SET_LOSSES), BY_POSITION, BY_SOFTMAX], ids=case_name
 )
 # Nine instances a bag; the last one is the other instance.
 BAGS = random_logits(300, C + 1, K + 1)
@@ -59,7 +59,8 @@ ONE_LESS = BAGS[:, :, :K]
 def with_random_weights(case: Case) -> Loss:
     """Return a loss whose own weights, if it has any, are as they may be after training."""
     name, params = case
-    loss = per_bag(name, **params).double().build(C, 0).double()
+    # `build` makes the weights whose number depends on the classes.
+    loss = per_bag(name, **params).build(C, 0).double()
     rng = torch.Generator().manual_seed(1)
     for weight in loss.parameters():
         weight.data += torch.randn(weight.shape, generator=rng, dtype=weight.dtype)
@@ -73,22 +74,22 @@ def change_of_presence(case: Case, before: Tensor, after: Tensor) -> Tensor:
 
 
 @EVERY_CASE
-def test_another_instance_may_lower_the_presence_of_a_class(case: Case) -> None:
+def test_another_instance_lowers_a_presence_unless_the_loss_is_monotone(case: Case) -> None:
     change = change_of_presence(case, ONE_LESS, BAGS)
-    may_fall = bool((change < -1e-9).any())
-    assert may_fall == (case not in MONOTONE)
+    falls = bool((change < -1e-9).any())
+    assert falls == (case not in MONOTONE)
 
 
 @EVERY_CASE
-def test_copies_of_one_instance_may_change_the_presence(case: Case) -> None:
+def test_copies_of_one_instance_change_a_presence_unless_the_loss_is_blind(case: Case) -> None:
     copies = BAGS[:, :, :1].expand(-1, -1, K)
     change = change_of_presence(case, BAGS, torch.cat([BAGS, copies], dim=2))
-    may_change = bool((change.abs() > 1e-9).any())
-    assert may_change == (case not in BLIND_TO_COPIES)
+    changes = bool((change.abs() > 1e-9).any())
+    assert changes == (case not in BLIND_TO_COPIES)
 
 
 @EVERY_CASE
-def test_every_instance_twice_may_change_the_presence(case: Case) -> None:
+def test_every_instance_twice_changes_a_presence_unless_the_loss_is_blind(case: Case) -> None:
     change = change_of_presence(case, ONE_LESS, torch.cat([ONE_LESS, ONE_LESS], dim=2))
-    may_change = bool((change.abs() > 1e-9).any())
-    assert may_change == (case not in BLIND_TO_SIZE)
+    changes = bool((change.abs() > 1e-9).any())
+    assert changes == (case not in BLIND_TO_SIZE)

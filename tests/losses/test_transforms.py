@@ -20,6 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
 HEADER = "| loss | `grad` | `jvp` | `hessian` | `vmap` | `torch.compile` |"
 COLUMNS = ("grad", "jvp", "hessian", "vmap", "compile")
 DIRECTION = some_logits(K, seed=5)
+# Classes in order, for the label sets of LABELS.
 ORDER = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
 
 

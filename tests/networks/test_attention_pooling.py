@@ -6,46 +6,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from torch import Tensor
 
 from milbench import Bags, Network, Task, load_loss, load_network, load_task
 from milbench.networks.known_networks import make_network
 from milbench.networks.sequence import pad_frames
+from tests._helpers.network_formulas import Array, Weights, weighted_sum
 
 D = 6
 C = 3
-Array = NDArray[np.float64]
-
-
-class Weights:
-    """The weights of a network, and its layers by name."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        self.of = {
-            name: value.detach().double().numpy() for name, value in network.state_dict().items()
-        }
-
-    def linear(self, layer: str, x: Array) -> Array:
-        product: Array = self.of[f"{layer}.weight"] @ x
-        bias: Array = self.of.get(f"{layer}.bias", np.zeros(1))
-        return product + bias
-
-    def norm(self, layer: str, x: Array) -> Array:
-        # What torch adds to the variance.
-        epsilon = 1e-5
-        standardised: Array = (x - x.mean()) / np.sqrt(x.var() + epsilon)
-        weight, bias = self.of[f"{layer}.weight"], self.of[f"{layer}.bias"]
-        moved: Array = standardised * weight + bias
-        return moved
-
-
-def weighted_sum(weights: Array, vectors: list[Array]) -> Array:
-    total = np.zeros_like(vectors[0])
-    for weight, vector in zip(weights, vectors, strict=True):
-        total += weight * vector
-    return total
 
 
 class Pooled(NamedTuple):

@@ -1,8 +1,9 @@
-"""What every network gets that takes an encoder, built in or in a file of the user's."""
+"""Networks that take an encoder, built in or in a file of the user's: what each of them gets from milbench."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -19,6 +20,9 @@ from milbench.networks.known_networks import (
     suitable_networks,
 )
 from milbench.testing import NetworkContract
+
+FEATURES = 64
+"""How many an encoder gives for each position."""
 
 OWN = """
 import torch
@@ -41,14 +45,14 @@ class BesideMean(BagNetwork):
 def beside_mean_function(inputs: int, num_classes: int, seed: int):
     return BesideMean(inputs, num_classes, seed)
 
-class Bare(Network):
+class WithoutMethod(Network):
     takes_encoder = True
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:
         super().__init__()
         self.head = nn.Linear(inputs, num_classes + 1)
 
-class OnOutputs(Bare):
+class OnOutputs(WithoutMethod):
     def with_encoder(self, encoder, seed):
         self.encoder = encoder
         return self
@@ -56,10 +60,11 @@ class OnOutputs(Bare):
     def forward(self, images):
         return self.head(self.encoder(images).movedim(1, -1)).movedim(-1, 1)
 """
+"""The file of a user who writes `BesideMean` for losses of some heads, and networks that are no `BagNetwork`."""
 
 
 class BesideMean(BagNetwork):
-    """Each position beside the mean of its bag."""
+    """It sees each position beside the mean of its bag. The same class is in OWN, as a file cannot import this one."""
 
     name = "mean-of-test"
 
@@ -77,6 +82,12 @@ class BesideMean(BagNetwork):
 
 class TestInAFile(NetworkContract):
     network, bag_kind = "test_bag_network.py:BesideMean", "sets"
+
+
+def made(
+    task: Any, name: str, seed: int = 0, head: Literal["softmax", "sigmoid"] = "softmax"
+) -> Any:
+    return make_network(task, task.format_from({}), name, {}, seed, head)
 
 
 @pytest.fixture
@@ -98,22 +109,17 @@ def test_a_network_of_a_file_uses_the_task_s_encoder(
     file: str, task_name: str, shape: tuple[int, ...]
 ) -> None:
     task = load_task(task_name)
-    name = network_name(task, f"{file}:BesideMean", "softmax")
-    network, first = (
-        make_network(task, task.format_from({}), one, {}, 0)
-        for one in (name, next(iter(task.networks)))
-    )
+    network = made(task, network_name(task, f"{file}:BesideMean", "softmax"))
+    first = made(task, next(iter(task.networks)))
     instances = torch.rand(shape)
-    logits = network(instances)
-    assert logits.shape == first(instances).shape
-    (head,) = (m for m in network.modules() if isinstance(m, nn.Linear) and m is network.head)
-    assert head.in_features == 128, "64 features, and as many means"
+    assert network(instances).shape == first(instances).shape
+    features_and_their_means = 2 * FEATURES
+    assert network.head.in_features == features_and_their_means
 
 
 def test_logits_are_made_of_the_encoder_s_outputs(file: str) -> None:
     task = load_task("synthetic-bags")
-    name = network_name(task, f"{file}:BesideMean")
-    network = make_network(task, task.format_from({}), name, {}, seed=0)
+    network = made(task, network_name(task, f"{file}:BesideMean"))
     bag = torch.randn(1, 3, 8)
     assert isinstance(network.encoder, Network)
     logits = network(bag)
@@ -126,27 +132,27 @@ def test_logits_are_made_of_the_encoder_s_outputs(file: str) -> None:
 
 @pytest.mark.parametrize("name", OF_BAGS)
 def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> None:
-    """Equal for all of these networks, and normal / sqrt(fan_in)."""
-    task = load_task("synthetic-bags")
-    network = make_network(task, task.format_from({}), name, {}, seed=7, head="sigmoid")
+    """They are the same for all of these networks: normal / sqrt(fan_in)."""
+    network = made(load_task("synthetic-bags"), name, seed=7, head="sigmoid")
     assert isinstance(network.encoder, InstanceMLP)
-    rng = generator("weights", 7, "encoder.head", "weight")
     weight = network.encoder.head.weight
-    assert weight.shape[0] == 64
-    torch.testing.assert_close(weight, torch.randn(weight.shape, generator=rng) / 64**0.5)
+    outputs, fan_in = weight.shape
+    assert outputs == FEATURES
+    rng = generator("weights", 7, "encoder.head", "weight")
+    expected = torch.randn(outputs, fan_in, generator=rng) / math.sqrt(fan_in)
+    torch.testing.assert_close(weight, expected)
 
 
 @pytest.mark.parametrize("name", OF_BAGS)
 def test_weights_behind_the_encoder_are_those_without_one(name: str) -> None:
     task = load_task("extended-digits")
-    network = make_network(task, task.format_from({}), name, {}, seed=7, head="sigmoid")
-    alone = OF_BAGS[name](64, task.format_from({}).num_classes, 7)
+    network = made(task, name, seed=7, head="sigmoid")
     weights = network.state_dict()
-    for key, value in alone.state_dict().items():
+    alone = OF_BAGS[name](FEATURES, task.format_from({}).num_classes, 7).state_dict()
+    for key, value in alone.items():
         assert torch.equal(weights[key], value)
-    assert weights.keys() - alone.state_dict().keys() == {
-        f"encoder.{key}" for key in network.get_submodule("encoder").state_dict()
-    }
+    of_encoder = {f"encoder.{key}" for key in network.encoder.state_dict()}
+    assert weights.keys() - alone.keys() == of_encoder
 
 
 def test_a_network_suits_the_losses_whose_heads_it_names(tmp_path: Path) -> None:
@@ -156,52 +162,57 @@ def test_a_network_suits_the_losses_whose_heads_it_names(tmp_path: Path) -> None
     name = network_name(task, f"{path}:BesideMean")
     assert name in suitable_networks(task, "sigmoid")
     assert name not in suitable_networks(task, "softmax")
-    make_network(task, task.format_from({}), name, {}, 0, "sigmoid")
+    made(task, name, head="sigmoid")
     with pytest.raises(UsageError, match="no network for extended-digits and a loss with the head"):
-        make_network(task, task.format_from({}), name, {}, 0, "softmax")
+        made(task, name, head="softmax")
 
 
-def test_a_function_that_makes_one_is_refused(file: str) -> None:
+def test_a_function_that_makes_a_network_with_encoder_is_refused(file: str) -> None:
     task = load_task("extended-digits")
     name = network_name(task, f"{file}:beside_mean_function")
     with pytest.raises(UsageError, match="takes an encoder: name its class, not a function"):
-        make_network(task, task.format_from({}), name, {}, 0)
+        made(task, name)
 
 
-def test_a_network_that_takes_no_encoder_is_refused(file: str) -> None:
+def test_a_network_that_cannot_be_given_its_encoder_is_refused(file: str) -> None:
     task = load_task("extended-digits")
-    name = network_name(task, f"{file}:Bare")
-    with pytest.raises(UsageError, match="Bare takes an encoder and needs a method with_encoder"):
-        make_network(task, task.format_from({}), name, {}, 0)
+    name = network_name(task, f"{file}:WithoutMethod")
+    complaint = "WithoutMethod takes an encoder and needs a method with_encoder"
+    with pytest.raises(UsageError, match=complaint):
+        made(task, name)
 
 
 def test_a_network_may_take_its_encoder_in_its_own_way(file: str) -> None:
     task = load_task("extended-digits")
-    network = make_network(
-        task, task.format_from({}), network_name(task, f"{file}:OnOutputs"), {}, 0
-    )
+    network = made(task, network_name(task, f"{file}:OnOutputs"))
     images = torch.rand(2, 1, 20, 28)
-    assert (
-        network(images).shape
-        == make_network(task, task.format_from({}), "conv", {}, 0)(images).shape
-    )
+    assert network(images).shape == made(task, "conv")(images).shape
 
 
-def test_the_first_network_of_a_task_has_no_encoder() -> None:
+@pytest.fixture
+def task_of_bag_networks() -> Any:
+    """Return a task whose networks both take an encoder."""
+
     class Own(type(load_task("synthetic-bags"))):  # type: ignore[misc]
-        networks: ClassVar[Mapping[str, NetworkMaker]] = {"own": BesideMean, "other": BesideMean}
+        networks: ClassVar[Mapping[str, NetworkMaker]] = {"first": BesideMean, "other": BesideMean}
 
-    task: Any = Own()
-    first: Any = make_network(task, task.format_from({}), "own", {}, 0)
-    other: Any = make_network(task, task.format_from({}), "other", {}, 0)
-    assert first.encoder is None
-    assert isinstance(other.encoder, BesideMean)
-    assert network_source(task, "own")[0] == "1"
-    assert network_source(task, "other")[0] == "1 on own 1"
+    return Own()
+
+
+def test_the_first_network_of_a_task_has_no_encoder(task_of_bag_networks: Any) -> None:
+    assert made(task_of_bag_networks, "first").encoder is None
+    assert isinstance(made(task_of_bag_networks, "other").encoder, BesideMean)
+
+
+def test_the_source_of_a_network_names_its_encoder(task_of_bag_networks: Any) -> None:
+    revision_of_first, _ = network_source(task_of_bag_networks, "first")
+    revision_of_other, _ = network_source(task_of_bag_networks, "other")
+    assert revision_of_first == "1"
+    assert revision_of_other == "1 on first 1"
 
 
 def test_an_encoder_that_sees_the_mask_gets_it() -> None:
-    """Else the padding would have a part in the mean of a bag."""
+    """Without the mask the padding would have a part in the mean of a bag."""
     encoder = BesideMean(2, 63, 0)
     network = BesideMean(64, 3, 0).with_encoder(encoder, 0)
     bag = torch.randn(1, 2, 2)

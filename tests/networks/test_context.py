@@ -6,17 +6,22 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from scipy.special import softmax
 
-from milbench import Bags, Network, load_loss, load_network, load_task
+from milbench import Bags, Network, Task, load_loss, load_network, load_task
 from milbench.contracts.registry import losses
 from milbench.networks.known_networks import make_network
 from milbench.networks.sequence import pad_frames
 from milbench.testing import NetworkContract
+from tests._helpers.network_formulas import Array, Weights, weighted_sum
 
-D, C = 6, 3
-Array = NDArray[np.float64]
-Weights = dict[str, Array]
+D = 6
+C = 3
+
+
+def on_encoder(task: Task, seed: int = 0) -> Network:
+    """Return the network on the encoder of a task."""
+    return make_network(task, task.format_from({}), "context", {}, seed)
 
 
 class OnATask(NetworkContract):
@@ -27,71 +32,61 @@ class OnATask(NetworkContract):
 
     @classmethod
     def make(cls, seed: int = 0) -> Network:
-        return make_network(
-            load_task(cls.task), load_task(cls.task).format_from({}), "context", {}, seed
-        )
+        return on_encoder(load_task(cls.task), seed)
 
 
 class TestOnImages(OnATask):
-    task, bag_kind, inputs, num_classes = "extended-digits", "images", 1, 10
+    task = "extended-digits"
+    bag_kind = "images"
+    inputs = 1
+    num_classes = 10
 
 
 class TestOnSequences(OnATask):
-    task, bag_kind, inputs, num_classes = "sound-events", "sequences", 32, 8
+    task = "sound-events"
+    bag_kind = "sequences"
+    inputs = 32
+    num_classes = 8
 
 
 class TestOnSets(OnATask):
-    task, bag_kind, inputs, num_classes = "synthetic-bags", "sets", 8, 5
-
-
-def weights_of(network: torch.nn.Module) -> Weights:
-    return {name: value.detach().double().numpy() for name, value in network.state_dict().items()}
-
-
-def linear(w: Weights, layer: str, x: Array) -> Array:
-    product: Array = w[f"{layer}.weight"] @ x + w[f"{layer}.bias"]
-    return product
-
-
-def norm(w: Weights, layer: str, x: Array) -> Array:
-    """Return a vector with mean 0 and variance 1, then scaled and moved."""
-    centred = x - x.mean()
-    unit = centred / math.sqrt((centred**2).mean() + 1e-5)
-    moved: Array = unit * w[f"{layer}.weight"] + w[f"{layer}.bias"]
-    return moved
+    task = "synthetic-bags"
+    bag_kind = "sets"
+    inputs = 8
+    num_classes = 5
 
 
 def block(w: Weights, name: str, bag: list[Array], heads: int) -> list[Array]:
     """Return what a block makes of the positions of a bag, one head and pair of positions after another."""
+    # By position and head.
     queries, keys, values = [], [], []
     for x in bag:
-        q, k, v = np.split(linear(w, f"{name}.qkv", norm(w, f"{name}.attention_norm", x)), 3)
-        queries.append(np.split(q, heads))
-        keys.append(np.split(k, heads))
-        values.append(np.split(v, heads))
+        qkv = w.linear(f"{name}.qkv", w.norm(f"{name}.attention_norm", x))
+        query, key, value = np.split(qkv, 3)
+        queries.append(np.split(query, heads))
+        keys.append(np.split(key, heads))
+        values.append(np.split(value, heads))
 
     results = []
-    for number, x in enumerate(bag):
-        taken = []
+    for position, x in enumerate(bag):
+        of_heads = []
         for head in range(heads):
-            query = queries[number][head]
-            sizes = [math.exp(query @ key[head] / math.sqrt(len(query))) for key in keys]
-            mixed = np.zeros(len(query))
-            for size, value in zip(sizes, values, strict=True):
-                mixed += size / sum(sizes) * value[head]
-            taken.append(mixed)
-        y = x + linear(w, f"{name}.joined", np.concatenate(taken))
-        hidden = np.maximum(linear(w, f"{name}.feed.0", norm(w, f"{name}.feed_norm", y)), 0)
-        results.append(y + linear(w, f"{name}.feed.2", hidden))
+            query = queries[position][head]
+            likeness = [query @ key[head] / math.sqrt(len(query)) for key in keys]
+            attention = softmax(likeness)
+            of_heads.append(weighted_sum(attention, [value[head] for value in values]))
+        y = x + w.linear(f"{name}.joined", np.concatenate(of_heads))
+        hidden = w.linear(f"{name}.feed.0", w.norm(f"{name}.feed_norm", y))
+        results.append(y + w.linear(f"{name}.feed.2", np.maximum(hidden, 0)))
     return results
 
 
 def context(w: Weights, bag: Array, layers: int, heads: int) -> Array:
     """Return the logits (C+1, K) of a bag (K, D)."""
-    positions = [linear(w, "embed", instance) for instance in bag]
+    positions = [w.linear("embed", instance) for instance in bag]
     for number in range(layers):
         positions = block(w, f"blocks.{number}", positions, heads)
-    return np.stack([linear(w, "head", norm(w, "norm", x)) for x in positions], axis=1)
+    return np.stack([w.linear("head", w.norm("norm", x)) for x in positions], axis=1)
 
 
 def some_bags(sizes: list[int], features: int = D, classes: int = C) -> Bags:
@@ -122,7 +117,7 @@ def test_logits_are_those_of_loops_over_heads_and_positions(layers: int, heads: 
     logits = network.logits_of(bags)
     for number, size in enumerate(sizes):
         bag = bags.instances[number, :size].double().numpy()
-        expected = context(weights_of(network), bag, layers, heads)
+        expected = context(Weights(network), bag, layers, heads)
         np.testing.assert_allclose(logits[number, :, :size].detach(), expected, atol=1e-4)
 
 
@@ -165,14 +160,8 @@ def test_every_position_depends_on_every_instance_of_its_bag_alone() -> None:
 
 @torch.no_grad()
 def test_positions_of_an_encoder_may_be_in_any_order() -> None:
-    """Behind the encoder of images no position is known by its place."""
-    network = make_network(
-        load_task("extended-digits"),
-        load_task("extended-digits").format_from({}),
-        "context",
-        {},
-        seed=0,
-    )
+    """The network is not told where in an image a position is."""
+    network = on_encoder(load_task("extended-digits"))
     features = torch.randn(2, 12, 64, generator=torch.Generator().manual_seed(0))
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     present = torch.ones(2, 12, dtype=torch.bool)
@@ -182,34 +171,33 @@ def test_positions_of_an_encoder_may_be_in_any_order() -> None:
 
 
 @torch.no_grad()
-def test_padding_does_not_change_the_logits_of_a_recording() -> None:
+@pytest.mark.parametrize("length", [21, 50, 200])
+def test_padding_does_not_change_the_logits_of_a_recording(length: int) -> None:
     """Padding of sequences is NaN."""
     task = load_task("sound-events")
-    network = make_network(task, task.format_from({}), "context", {}, seed=0)
-    rng = torch.Generator().manual_seed(0)
-    short = torch.randn(task.format_from({}).inputs, 20, generator=rng)
-    alone = network(short.unsqueeze(0))
-    for length in (21, 50, 200):
-        instances = pad_frames(
-            [short, torch.randn(task.format_from({}).inputs, length, generator=rng)]
-        )
-        sizes = torch.tensor([[20], [length]])
-        labels = torch.zeros(2, task.format_from({}).num_classes, dtype=torch.bool)
-        bags = Bags(instances, labels, torch.arange(length) < sizes)
-        logits, there = network.logits_of(bags), network.mask_of(bags)
-        assert there is not None
-        torch.testing.assert_close(logits[:1, :, there[0]], alone, atol=1e-5, rtol=1e-5)
+    features = task.format_from({}).inputs
+    network = on_encoder(task)
+    rng = torch.Generator().manual_seed(length)
+    short = torch.randn(features, 20, generator=rng)
+    long = torch.randn(features, length, generator=rng)
+    labels = torch.zeros(2, task.format_from({}).num_classes, dtype=torch.bool)
+    has_frame = torch.arange(length) < torch.tensor([[20], [length]])
+    bags = Bags(pad_frames([short, long]), labels, has_frame)
+    mask = network.mask_of(bags)
+    assert mask is not None
+    of_short = network.logits_of(bags)[:1, :, mask[0]]
+    torch.testing.assert_close(of_short, network(short.unsqueeze(0)), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
 def test_positions_are_those_of_the_encoder() -> None:
     task = load_task("extended-digits")
     bags = Bags(torch.rand(2, 1, 20, 28), torch.zeros(2, 10, dtype=torch.bool))
-    encoder, network = (
-        make_network(task, task.format_from({}), name, {}, seed=0) for name in ("conv", "context")
-    )
+    encoder = make_network(task, task.format_from({}), "conv", {}, seed=0)
+    network = on_encoder(task)
     assert network.logits_of(bags).shape == encoder.logits_of(bags).shape
-    found, expected = network.centres_in(bags), encoder.centres_in(bags)
+    found = network.centres_in(bags)
+    expected = encoder.centres_in(bags)
     assert found is not None
     assert expected is not None
     assert torch.equal(found[0], expected[0])
@@ -234,13 +222,15 @@ def test_every_loss_of_label_sets_gets_a_finite_gradient(name: str) -> None:
 
 @torch.no_grad()
 def test_training_begins_near_one_instance_of_each_class() -> None:
-    """The mean over many initial networks of the log odds of a class against the background."""
-    bags = some_bags([20] * 8)
-    odds = []
+    """At 20 positions the odds of a class against the background are 1/20 on average over initial networks."""
+    positions = 20
+    bags = some_bags([positions] * 8)
+    log_odds = []
     for seed in range(30):
         network = load_network("context", D, C, seed)
-        network.start_at_prior(20)
+        network.start_at_prior(positions)
         logits = network.logits_of(bags)
-        odds.append(float((logits[:, :C] - logits[:, C:]).mean()))
-    spread = np.std(odds) / math.sqrt(len(odds))
-    assert abs(np.mean(odds) + math.log(20)) < 4 * spread
+        background = logits[:, C:]
+        log_odds.append(float((logits[:, :C] - background).mean()))
+    standard_error = np.std(log_odds) / math.sqrt(len(log_odds))
+    assert abs(np.mean(log_odds) - math.log(1 / positions)) < 4 * standard_error

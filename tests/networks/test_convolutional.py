@@ -21,7 +21,7 @@ PAPER = (
     Layer(64, 5, 1, 0),
     Layer(11, 5),
 )
-"""Of extended MNIST, X.-L. Li 2018."""
+"""The network that X.-L. Li trained on extended MNIST, 2018."""
 
 
 def scaled_parameters(network: torch.nn.Module, name: str) -> list[Tensor]:
@@ -39,20 +39,29 @@ NETWORKS = [
     pytest.param(InstanceMLP(2, 10, 0, hidden=2000), id="perceptron"),
 ]
 
-# Five standard errors of a mean and of a deviation are allowed.
+
+def assert_standard_deviation_1(values: Tensor) -> None:
+    """Assert that the standard deviation is 1, within five standard errors of one of normal numbers."""
+    standard_error = 1 / math.sqrt(2 * values.numel())
+    assert abs(float(values.std()) - 1) < 5 * standard_error
+
+
+def assert_mean_0(values: Tensor) -> None:
+    """Assert that the mean is 0, within five standard errors of one of standard normal numbers."""
+    standard_error = 1 / math.sqrt(values.numel())
+    assert abs(float(values.mean())) < 5 * standard_error
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_initial_weights_are_normal_over_root_fan_in(network: torch.nn.Module) -> None:
     for weights in scaled_parameters(network, "weight"):
-        assert abs(float(weights.std()) - 1) < 5 / math.sqrt(2 * weights.numel())
-        assert abs(float(weights.mean())) < 5 / math.sqrt(weights.numel())
+        assert_standard_deviation_1(weights)
+        assert_mean_0(weights)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_initial_biases_are_normal_over_root_fan_in(network: torch.nn.Module) -> None:
-    biases = torch.cat(scaled_parameters(network, "bias"))
-    assert abs(float(biases.std()) - 1) < 5 / math.sqrt(2 * len(biases))
+    assert_standard_deviation_1(torch.cat(scaled_parameters(network, "bias")))
 
 
 IMAGES = torch.rand(3, 1, 40, 44, generator=torch.Generator().manual_seed(0))
@@ -83,7 +92,9 @@ def test_half_precision_changes_speed_not_meaning() -> None:
 
 def test_half_precision_has_a_gradient_for_every_weight() -> None:
     network = AllConvolutional(PAPER, 1, seed=0).move_to(torch.device("cpu"))
-    in_half_precision(network).float().logsumexp(dim=1).mean().backward()
+    # Any function of the logits would do that depends on all of them.
+    loss = in_half_precision(network).float().logsumexp(dim=1).mean()
+    loss.backward()
     for name, weights in network.named_parameters():
         assert weights.grad is not None, name
         assert weights.grad.abs().sum() > 0, name
@@ -109,14 +120,14 @@ def test_an_image_of_one_grey_becomes_zero() -> None:
 
 
 def standardised_features(features: Tensor) -> Tensor:
+    """Return features (400, D) by their own mean and deviation, after they were four bags of 100 instances."""
     standardise = StandardiseFeatures(features.mean(dim=0), features.std(dim=0, correction=0))
     bags = features.float().view(4, 100, -1)
     standardised: Tensor = standardise(bags)
     return standardised.view(400, -1)
 
 
-def test_standardised_features_have_mean_0_and_deviation_1() -> None:
-    # Whatever their unit.
+def test_features_of_any_unit_get_mean_0_and_deviation_1() -> None:
     units = torch.tensor([1e-9, 1.0, 1e9])
     means = torch.tensor([1e-9, -5.0, 0.0])
     found = standardised_features(torch.randn(400, 3).double() * units + means).numpy()

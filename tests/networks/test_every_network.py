@@ -1,30 +1,72 @@
-"""The contract tests of the networks of milbench, those of tasks too."""
+"""The contract tests of the networks of milbench, those of tasks too; `context` has more of them in test_context.py."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from milbench.networks.known_networks import OF_BAGS
 from milbench.testing import NetworkContract
 
-MLP = "milbench.networks.instance:InstanceMLP"
-CONVOLUTIONAL = "milbench.networks.sequence:SequenceConvolutional"
-GRU = "milbench.networks.sequence:SequenceGRU"
+INSTANCES = "milbench.networks.instance"
+SEQUENCES = "milbench.networks.sequence"
 
-TRIED: dict[str, dict[str, Any]] = {
-    "Resnet18": {"network": "resnet18"},
-    "ConvnextTiny": {"network": "convnext_tiny"},
-    "ContextOfTwoLayers": {
-        "network": "context",
-        "bag_kind": "sets",
-        "params": {"layers": 2, "heads": 2},
-    },
-    "Mlp": {"network": MLP, "bag_kind": "sets", "params": {"layers": 2}},
-    "Linear": {"network": MLP, "bag_kind": "sets", "params": {"layers": 0}},
-    "Conv": {"network": CONVOLUTIONAL, "bag_kind": "sequences"},
-    "Gru": {"network": GRU, "bag_kind": "sequences", "params": {"stride": 3}},
-}
-"""The attributes of each class of contract tests, by the end of its name."""
-for _network in OF_BAGS:
-    TRIED[_network.title().replace("-", "")] = {"network": _network, "bag_kind": "sets"}
 
-for _name, _attributes in TRIED.items():
-    globals()[f"Test{_name}"] = type(f"Test{_name}", (NetworkContract,), _attributes)
+class TestResnet18(NetworkContract):
+    network = "resnet18"
+
+
+class TestConvnextTiny(NetworkContract):
+    network = "convnext_tiny"
+
+
+class TestMlp(NetworkContract):
+    network = f"{INSTANCES}:InstanceMLP"
+    bag_kind = "sets"
+    params: ClassVar[dict[str, Any]] = {"layers": 2}
+
+
+class TestLinear(NetworkContract):
+    network = f"{INSTANCES}:InstanceMLP"
+    bag_kind = "sets"
+    params: ClassVar[dict[str, Any]] = {"layers": 0}
+
+
+class TestConv(NetworkContract):
+    network = f"{SEQUENCES}:SequenceConvolutional"
+    bag_kind = "sequences"
+
+
+class TestGru(NetworkContract):
+    network = f"{SEQUENCES}:SequenceGRU"
+    bag_kind = "sequences"
+    params: ClassVar[dict[str, Any]] = {"stride": 3}
+
+
+class TestGatedAttention(NetworkContract):
+    network = "gated-attention"
+    bag_kind = "sets"
+
+
+class TestDsmil(NetworkContract):
+    network = "dsmil"
+    bag_kind = "sets"
+
+
+class TestSetTransformer(NetworkContract):
+    network = "set-transformer"
+    bag_kind = "sets"
+
+
+class TestContext(NetworkContract):
+    network = "context"
+    bag_kind = "sets"
+
+
+class TestContextOfTwoLayers(NetworkContract):
+    network = "context"
+    bag_kind = "sets"
+    params: ClassVar[dict[str, Any]] = {"layers": 2, "heads": 2}
+
+
+def test_every_network_of_bags_has_contract_tests() -> None:
+    contracts = [one for one in NetworkContract.__subclasses__() if one.__module__ == __name__]
+    tested = {contract.network for contract in contracts}
+    assert tested >= {*OF_BAGS}

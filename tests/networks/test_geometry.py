@@ -24,6 +24,11 @@ PAPER = (
 EVEN = (Layer(3, 4, stride=2, padding=1), Layer(2, 2, stride=3, padding=0))
 
 
+# Of the images, in pixels.
+HEIGHT = 90
+WIDTH = 101
+
+
 def conv(*arguments: int, **named: object) -> nn.Module:
     return nn.Conv2d(1, 1, *arguments, **named)  # type: ignore[arg-type]
 
@@ -42,7 +47,7 @@ class Own(Network):
         self.layers = nn.Sequential(one)
         self.other = conv(3, padding=1)
         self.then = then
-        self.last = head or conv(1)
+        self.last = conv(1) if head is None else head
 
     def forward(self, images: Tensor) -> Tensor:
         hidden = self.then(self, self.layers(images))
@@ -52,7 +57,7 @@ class Own(Network):
 
 def receptive_centre(network: nn.Module, row: int, column: int) -> tuple[float, float]:
     """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
-    # One image may hide pixels, hardly all of them do.
+    # A rectifier may hide a pixel in one image, hardly in fifty.
     images = torch.randn(50, 1, HEIGHT, WIDTH, requires_grad=True)
     (gradient,) = torch.autograd.grad(network(images)[:, 0, row, column].sum(), images)
     rows, columns = gradient.abs().sum(dim=(0, 1)).nonzero().unbind(dim=1)
@@ -86,8 +91,6 @@ KNOWN: dict[str, Network] = {
     "traced, a sum of paths": Own(conv(3, stride=2), sum_of_paths),
     WEIGHED: Own(conv(4, stride=2), weighed),
 }
-HEIGHT = 90
-WIDTH = 101
 
 
 @pytest.mark.parametrize("kind", KNOWN)

@@ -14,7 +14,7 @@ from milbench.optimizers.psgd import KroneckerPSGD
 from tests._helpers.training import NAMES, needs_muon, small_cell
 
 
-def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.zero_grad()
     if isinstance(optimizer, KroneckerPSGD):
         optimizer.backward(loss)
@@ -36,7 +36,7 @@ def test_every_optimiser_descends(name: str) -> None:
     optimizer = optimizers().get(name)(model, Recipe(lr=lr), 0)
     slopes = torch.tensor([1.0, 3.0, 2.0])
     for _ in range(300):
-        step(optimizer, (weights_and_biases(model) * slopes).square().sum())
+        take_step(optimizer, (weights_and_biases(model) * slopes).square().sum())
     after = weights_and_biases(model).detach()
     assert after.square().sum() < 0.6 * before.square().sum()
 
@@ -62,7 +62,7 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one(layout: torch.memory_forma
     sizes = torch.logspace(-2, 0, 8).view(8, 1, 1, 1)
     gradient = sizes * torch.randn(8, 3, 3, 3, generator=rng)
     optimizer = optimizers().get("muon")(model, Recipe(lr=0.1), 0)
-    step(optimizer, (model.weight * gradient).sum())
+    take_step(optimizer, (model.weight * gradient).sum())
     moved = model.weight.detach() - before
     assert spread_of_singular_values(gradient.flatten(1)) > 20
     assert spread_of_singular_values(moved.flatten(1)) < 2
@@ -162,9 +162,9 @@ def test_quantile_shortens_gradients_to_one_of_the_lengths_so_far(quantile: floa
 @pytest.mark.parametrize(
     ("rule", "same", "other"),
     [
-        ("max:1", "max:1.0", "max:1.00000001"),
-        ("quantile:.5", "quantile:0.50", "quantile:0.99999999"),
-        ("max:1e-3", "max:0.001", "unit"),
+        pytest.param("max:1", "max:1.0", "max:1.00000001", id="max"),
+        pytest.param("quantile:.5", "quantile:0.50", "quantile:0.99999999", id="quantile"),
+        pytest.param("max:1e-3", "max:0.001", "unit", id="exponent"),
     ],
 )
 def test_a_rule_in_two_spellings_is_one_cell(rule: str, same: str, other: str) -> None:

@@ -1,4 +1,4 @@
-"""The preconditioner against Hessians that are known, the products against torch's own, the step against its text."""
+"""The preconditioner against known Hessians, Hessian-vector products against torch's own, and the length of a step."""
 
 from collections.abc import Callable
 

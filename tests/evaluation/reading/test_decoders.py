@@ -33,8 +33,8 @@ def texts(strings: list[String]) -> list[str]:
     return ["".join(map(str, string)) for string in strings]
 
 
-def digits(*texts: str) -> list[String]:
-    return [tuple(map(int, text)) for text in texts]
+def digits(*written: str) -> list[String]:
+    return [tuple(map(int, text)) for text in written]
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
@@ -274,7 +274,8 @@ def test_components_are_those_of_a_flood_fill() -> None:
         expected.extend(component_of(image, cls, part, probs) for part in parts)
     found = find_components(probs)
     fields = [getattr(found, field.name).tolist() for field in dataclasses.fields(found)]
-    assert np.allclose(sorted(zip(*fields, strict=True)), sorted(expected))
+    components_found = zip(*fields, strict=True)
+    assert np.allclose(sorted(components_found), sorted(expected))
     assert (np.diff(found.image) >= 0).all()
 
 
