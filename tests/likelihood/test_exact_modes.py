@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import pytest
@@ -34,7 +34,7 @@ BOTH_FUNCTIONS = pytest.mark.parametrize(
 Function = Callable[..., Tensor]
 MASKS = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 PATHS = pytest.mark.parametrize("path", [nullcontext, accelerator], ids=["cpu", "accelerator"])
-Path = Callable[[], nullcontext[None]]
+Path = Callable[[], AbstractContextManager[None]]
 
 
 @BOTH_FUNCTIONS
