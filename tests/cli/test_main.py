@@ -314,9 +314,8 @@ def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
         assert "Example: milbench" in end, words
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
-    # Under nohup SIGHUP is ignored, and would be by what is started here.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     slow = tmp_path / "slow.py"
     # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
     slow.write_text(
@@ -360,7 +359,7 @@ def test_a_closed_output_is_no_error(root: Path) -> None:
 def test_milbench_alone_names_commands_that_run_in_their_order(
     root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an empty folder; two steps with one seed, and no browser."""
+    """They are tried one after another in an empty folder, but with two steps and one seed, and without a browser."""
     root.mkdir()
     monkeypatch.chdir(root)
     opened: list[str] = []
