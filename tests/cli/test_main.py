@@ -279,6 +279,7 @@ def test_a_defect_in_a_plug_in_is_no_usage_error(
 ) -> None:
     source = Path(TINY).read_text()
     source = source.replace('name = "tiny"', 'name = "faulty"')
+    # What the task does when it is told to fail.
     source = source.replace('int("not a number")', bug)
     task = tmp_path / "task.py"
     task.write_text(source)

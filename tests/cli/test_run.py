@@ -281,7 +281,7 @@ def test_the_size_of_an_evaluation_is_what_is_scored(task: str, street_data: Pat
 
 
 @pytest.mark.parametrize("task", ["svhn", "extended-digits"])
-def test_a_dry_run_reckons_with_evaluations(
+def test_a_dry_run_estimates_the_time_of_evaluations(
     task: str, milbench: Milbench, street_data: Path
 ) -> None:
     words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data)]

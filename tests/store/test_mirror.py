@@ -95,7 +95,8 @@ def clear_connections() -> None:
     getattr(SqlAlchemyStore, "_engine_map", {}).clear()
 
 
-DONE = {"exact": "FINISHED", "hostile": "FAILED"}
+STATUSES = {"exact": "FINISHED", "hostile": "FAILED"}
+"""The status in MLflow of the cells of each loss."""
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def mirrored(milbench: Milbench, root: Path) -> Path:
 
 
 def test_every_cell_is_in_mlflow(mirrored: Path) -> None:
-    check_mirrored(mirrored, DONE)
+    check_mirrored(mirrored, STATUSES)
 
 
 def test_a_folder_that_lost_its_record_is_not_doubled(milbench: Milbench, mirrored: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_folder_that_lost_its_record_is_not_doubled(milbench: Milbench, mirror
     record = next(Root(mirrored).cells.glob("*/mlflow.json"))
     record.unlink()
     milbench("sync").done()
-    check_mirrored(mirrored, DONE)
+    check_mirrored(mirrored, STATUSES)
 
 
 def test_a_deleted_database_comes_back_with_all_cells(mirrored: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_deleted_database_comes_back_with_all_cells(mirrored: Path) -> None:
     assert again.returncode == 0, (out, err)
     assert "MLflow is up to date: tiny (" in out
     clear_connections()
-    check_mirrored(mirrored, DONE)
+    check_mirrored(mirrored, STATUSES)
 
 
 def test_a_server_that_died_gets_the_rest_later(
@@ -211,14 +212,14 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
     assert "Traceback" not in ran.out + ran.err
 
 
-def test_a_stopped_cell_is_killed_until_it_goes_on(
+def test_an_interrupted_cell_counts_as_killed_until_it_goes_on(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: Any) -> None:
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("milbench.training.train.evaluate", stop)
+        patch.setattr("milbench.training.train.evaluate", interrupt)
         assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
     assert [run.info.status for run in runs(root)] == ["KILLED"]
     assert milbench("run", "--loss", "exact", "--task", TINY).code == 0

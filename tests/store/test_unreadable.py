@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def test_a_cell_without_a_proper_file_is_computed_again(
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv"])
 @pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
-def test_an_unfinished_cell_goes_on_without_what_is_no_file(
+def test_an_unfinished_cell_goes_on_without_a_proper_file(
     milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
 ) -> None:
     whole = numbers(root)
@@ -191,10 +191,10 @@ def test_an_unfinished_cell_goes_on_without_what_is_no_file(
     assert numbers(root) == whole
 
 
-PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("nothing")}
+STRANGE_PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("nothing")}
 
 
-@pytest.mark.parametrize(("what", "put"), PLANS.items(), ids=[*PLANS])
+@pytest.mark.parametrize(("what", "put"), STRANGE_PLANS.items(), ids=[*STRANGE_PLANS])
 def test_what_is_no_plan_stops_no_other_comparison(
     milbench: Milbench, root: Path, cell: CellFolder, what: str, put: Callable[[Path], object]
 ) -> None:
@@ -218,15 +218,26 @@ def test_a_damaged_plan_hides_no_other_one_in_the_list(
     assert "tiny" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["status"], id="status"),
+        pytest.param(["report"], id="report"),
+        pytest.param(WORDS, id="run"),
+    ],
+)
 def test_a_plan_that_may_not_be_read_is_left_alone(
-    milbench: Milbench, root: Path, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench,
+    root: Path,
+    cell: CellFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    words: Sequence[str],
 ) -> None:
     plan = root / "runs/tiny.json"
     before = plan.read_bytes()
     refuse(plan, errno.EACCES, monkeypatch)
-    for words in (["status"], ["report"], [*WORDS]):
-        complaint = milbench(*words).complaint()
-        assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
+    complaint = milbench(*words).complaint()
+    assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
     assert plan.read_bytes() == before
 
 
