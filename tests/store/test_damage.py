@@ -1,5 +1,6 @@
 """Files that are not as they were written: each is named in one line, used by no command, and computed again."""
 
+import contextlib
 import errno
 import io
 import itertools
@@ -30,38 +31,45 @@ def store(milbench: Milbench, root: Path) -> tuple[CellFolder, CellFolder]:
     return Root(root).cell(first.id), Root(root).cell(second.id)
 
 
-def damaged_files(folder: CellFolder, other: CellFolder, how: str, scratch: Path) -> Iterator[str]:
-    """Damage each file of a cell in turn, and yield its name; before the next, the cell is whole again."""
-    for name in FILES:
-        own = folder.path / name
-        others = other.path / name
-        if not own.exists():
-            continue
-        is_unchanged = how == "swapped" and own.read_bytes() == others.read_bytes()
-        # Without its result, a cell is not damaged, but was never finished.
-        is_unfinished = how == "deleted" and name == "result.json"
-        if is_unchanged or is_unfinished:
-            continue
-        shutil.copytree(folder.path, scratch / "whole")
-        damage(own, how, others)
-        yield name
-        shutil.rmtree(folder.path)
-        shutil.move(scratch / "whole", folder.path)
+def makes_damage(how: str, name: str, folder: CellFolder, other: CellFolder) -> bool:
+    """Return whether a cell counts as damaged after one of its files was changed in this way."""
+    own_file = folder.path / name
+    if not own_file.exists():
+        return False
+    if how == "swapped":
+        # Two seeds may have files of the same content.
+        return own_file.read_bytes() != (other.path / name).read_bytes()
+    # Without its result, a cell is not damaged, but was never finished.
+    return not (how == "deleted" and name == "result.json")
+
+
+@contextlib.contextmanager
+def whole_afterwards(folder: CellFolder, scratch: Path) -> Iterator[None]:
+    """Lay a copy of a cell aside, and put it back in the end."""
+    shutil.copytree(folder.path, scratch / "whole")
+    yield
+    shutil.rmtree(folder.path)
+    shutil.move(scratch / "whole", folder.path)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_nothing_of_a_damaged_cell_is_used(
     how: str, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
 ) -> None:
+    """The files of one cell are tried in turn, since to compute a cell for each of them takes long."""
     folder, other = store
-    for name in damaged_files(folder, other, how, tmp_path):
-        assert folder.state().is_damaged, name
-        found = results(root)
-        metrics = found.frame.loc[found.frame["cell"] == folder.id, "metric"].astype(str)
-        assert set(metrics) == {""}, name
-        assert found.folders.keys() == {other.id}, name
-        with pytest.raises(UsageError, match=f"cell {folder.id} .* is damaged: "):
-            Root(root).find(folder.id)
+    tried = [name for name in FILES if makes_damage(how, name, folder, other)]
+    assert tried
+    for name in tried:
+        with whole_afterwards(folder, tmp_path):
+            damage(folder.path / name, how, other.path / name)
+            assert folder.state().is_damaged, name
+            found = results(root)
+            metrics = found.frame.loc[found.frame["cell"] == folder.id, "metric"].astype(str)
+            assert set(metrics) == {""}, name
+            assert found.folders.keys() == {other.id}, name
+            with pytest.raises(UsageError, match=f"cell {folder.id} .* is damaged: "):
+                Root(root).find(folder.id)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -185,6 +193,7 @@ class Faults:
         file = call(path, mode, *args, **named)
         write = file.write
 
+        # A disk that becomes full takes the beginning of what is written.
         def write_perhaps_half(content: Any) -> Any:
             try:
                 self._strike(path)
@@ -197,6 +206,7 @@ class Faults:
         return file
 
     def _strike(self, path: Any) -> None:
+        """Count an access, and raise an error if it is the n-th."""
         self.left -= 1
         if self.left == 0:
             raise OSError(self.error, os.strerror(self.error), str(path))
@@ -216,7 +226,8 @@ def check_faults(milbench: Milbench, folder: Path, step: int, error: int) -> Non
             faults = Faults(root / "runs", n, error, patch)
             ran = milbench(*words, str(root))
         check_fault_is_named(ran, error, n)
-        if (root / "runs/tiny.json").exists():
+        has_plan = (root / "runs/tiny.json").exists()
+        if has_plan:
             states = Root(root).states(Root(root).plan().cells)
             assert {state.status for state in states.values()} <= {"missing", "done"}, (n, ran)
         again = milbench(*words, str(root))
@@ -224,7 +235,7 @@ def check_faults(milbench: Milbench, folder: Path, step: int, error: int) -> Non
         assert numbers(root) == whole, n
         shutil.rmtree(root)
         if faults.left > 0:
-            # The command has ended before the n-th access: every one was struck.
+            # The command has ended before the n-th access, so there are no more to let fail.
             assert n > 50, "a command has so many accesses"
             return
 
