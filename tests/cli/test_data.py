@@ -178,10 +178,12 @@ def patients(here: Path) -> None:
     write_rows(here / "t.csv", "0,species,f0,patient_id", rows)
 
 
-BUT_BAGS = assignments({"task.labels": "species", "task.test": "0.3", "task.batch_bags": "4,8"})
-"""Settings of a run on the table of patients, without the column that names the bags. It compares two batch sizes."""
-READS_PATIENTS = ["-p", "task.bag=0", *BUT_BAGS]
-"""The same with the column, as a check reads its name."""
+SETTINGS_BUT_BAG = assignments(
+    {"task.labels": "species", "task.test": "0.3", "task.batch_bags": "4,8"}
+)
+"""Settings of a run on the table of patients, all but the column of the bags. Two batch sizes are compared."""
+READS_PATIENTS = ["-p", "task.bag=0", *SETTINGS_BUT_BAG]
+"""The same with the column of the bags."""
 MAY_BE_SEVERAL = "'a,b' may be several classes; -p task.separator=,"
 
 
@@ -203,7 +205,7 @@ def test_the_last_of_two_settings_of_a_check_counts(milbench: Milbench) -> None:
 def test_the_plan_repeats_the_warnings_of_a_check(milbench: Milbench) -> None:
     words = ["run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=t.csv"]
     # A run reads 0 as a number, and "0" as the name of a column.
-    words += ["-p", 'task.bag="0"', *BUT_BAGS, "-p", "recipe.epochs=1"]
+    words += ["-p", 'task.bag="0"', *SETTINGS_BUT_BAG, "-p", "recipe.epochs=1"]
     plan = in_one_line(milbench(*words, "--dry-run").done())
     assert f"t.csv: classes that read like several: {MAY_BE_SEVERAL}" in plan
     assert plan.count("task.group=patient_id") == 1

@@ -180,7 +180,7 @@ def test_a_spec_in_another_encoding_is_one_line(milbench: Milbench, tmp_path: Pa
 
 
 def test_a_disk_that_is_full_is_one_line() -> None:
-    """Standard output on a device that is full, as a log on a full disk is."""
+    """Standard output goes to /dev/full, which stands for a log on a full disk."""
     command = [sys.executable, "-m", "milbench", "list", "losses"]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(

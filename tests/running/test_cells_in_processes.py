@@ -1,4 +1,4 @@
-"""Processes that compute cells: what kills one fails its own cell alone, and a cluster loses none."""
+"""Processes that compute cells: if one is killed, only its own cell fails, and a cluster loses no cell."""
 
 import contextlib
 import json
@@ -194,7 +194,7 @@ def test_a_signal_while_processes_start_is_one_line(sent: signal.Signals, root: 
     while not psutil.Process(running.pid).children():
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    # As a terminal sends it.
+    # A terminal sends it to all processes of the command.
     os.killpg(running.pid, sent)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130
@@ -211,7 +211,7 @@ def gated_words(gate: Path) -> list[str]:
 def test_an_interrupted_launch_says_how_far_it_came(root: Path, tmp_path: Path) -> None:
     running = process(*gated_words(tmp_path / "gate"), "--root", str(root), env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
-    # As a terminal sends it.
+    # A terminal sends it to all processes of the command.
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)

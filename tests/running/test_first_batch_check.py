@@ -1,4 +1,4 @@
-"""The check before a launch: a loss that training cannot use is refused, one that is merely suspicious is not."""
+"""The check before a launch refuses a loss that training cannot use, and only warns of one that looks suspicious."""
 
 from collections.abc import Mapping
 from pathlib import Path

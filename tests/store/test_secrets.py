@@ -1,4 +1,4 @@
-"""An address of MLflow may hold a password or a token: nothing that a run or a sync leaves or prints has it."""
+"""An address of MLflow may hold a password or a token. Neither is in what a run or a sync prints, or in its files."""
 
 import json
 from collections.abc import Callable
