@@ -71,7 +71,7 @@ def same_random_values_in_every_order() -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A root without a store, whose cells are not mirrored: MLflow is away."""
+    """The place of a root that does not exist yet. No variable of the environment leads to other data or an MLflow."""
     monkeypatch.delenv("MILBENCH_DATA", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return tmp_path / "root"
@@ -137,6 +137,14 @@ def _more_words(words: Sequence[str], root: Path) -> list[str]:
     if command in TAKES_ROOT and "--root" not in words:
         more += ["--root", str(root)]
     return more
+
+
+@pytest.fixture
+def heeds_hangups() -> Iterator[None]:
+    """Let the processes that a test starts heed SIGHUP. Under nohup pytest ignores it, and so would what it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""Benchmarks run on sizes that are as small as can be, and what they measure is what they say."""
+"""Benchmarks run on sizes that are as small as can be, and what they measure is what they say.
+
+The modules `data`, `likelihood`, `rendering`, `training` and `_measuring` are those of the folder benchmarks/, which
+pyproject.toml puts on the path of the tests.
+"""
 
 import runpy
 from collections.abc import Iterator, Sequence
@@ -54,7 +58,7 @@ def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture
 def setup_in_fours(monkeypatch: pytest.MonkeyPatch) -> Setup:
-    """Return a setup whose twelve batches are made four at a time, which takes four seconds."""
+    """A setup whose twelve batches are made four at a time, which takes four seconds of a clock that is set by hand."""
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
     setup = setup_for_cell(cell, torch.device("cpu"), None)
     made_one_by_one = setup.problem.train_batches
@@ -63,7 +67,8 @@ def setup_in_fours(monkeypatch: pytest.MonkeyPatch) -> Setup:
     def in_fours(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         nonlocal now
         for number, bags in enumerate(made_one_by_one(epoch, rng)):
-            if number % 4 == 0:
+            is_first_of_four = number % 4 == 0
+            if is_first_of_four:
                 now += 4
             yield bags
 
@@ -93,44 +98,45 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
 
 @pytest.fixture
 def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make slides and tables small, and start none but two of the commands."""
+    """Make slides and tables small, and start only two of the commands; of the others the name alone is printed."""
     monkeypatch.setattr(data, "QUICK_SLIDES", 10)
     monkeypatch.setattr(data, "QUICK_PATCHES", (30, 50))
     monkeypatch.setattr(data, "TABLES", {"long": (600, 64), "wide": (30, 1_280)})
     monkeypatch.setattr(data, "SETTLED", 0.0)
     timed = data.timed
 
-    def few(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
+    def timed_if_tested(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
         if name in (FIRST_LAUNCH, CHECK_OF_SLIDES):
             return timed(name, command, at_once)
         return {"": name}
 
-    monkeypatch.setattr(data, "timed", few)
+    monkeypatch.setattr(data, "timed", timed_if_tested)
 
 
 FIRST_LAUNCH = "slides, milbench, first launch"
 CHECK_OF_SLIDES = "check of 10 slides"
 
 
+def numbers_of(name: str, printed: str) -> list[float]:
+    """Return the numbers in the first printed row with a name."""
+    rows = [line.strip() for line in printed.splitlines()]
+    row = next(row for row in rows if row.startswith(name))
+    words = row.removeprefix(name).split()
+    return [float(word.replace(",", "")) for word in words]
+
+
 @pytest.mark.usefixtures("small_data")
 def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
     data.main(quick=True)
-    numbers: dict[str, list[str]] = {}
-    for line in capsys.readouterr().out.splitlines():
-        row = line.strip()
-        for name in (FIRST_LAUNCH, CHECK_OF_SLIDES, "wide table, check"):
-            if row.startswith(name):
-                words = row.removeprefix(name).split()
-                numbers.setdefault(name, words)
-    first_step, first_epoch, _, memory = (
-        float(word.replace(",", "")) for word in numbers[FIRST_LAUNCH]
-    )
+    printed = capsys.readouterr().out
+    first_step, first_epoch, _, memory = numbers_of(FIRST_LAUNCH, printed)
     assert 0 < first_step <= first_epoch
     # In MiB; torch alone takes more.
     assert memory > 50
     # Seconds in all, and MiB.
-    assert len(numbers[CHECK_OF_SLIDES]) == 2
-    assert "wide table, check" in numbers
+    assert len(numbers_of(CHECK_OF_SLIDES, printed)) == 2
+    names = [line.strip() for line in printed.splitlines()]
+    assert [name for name in names if name.startswith("wide table, check")]
 
 
 def test_peak_bytes_counts_what_lives_at_once() -> None:
@@ -153,9 +159,11 @@ def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("time.perf_counter", lambda: now)
     # The first call is not counted.
-    first = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    second = [99.0, 7.0, 7.0, 7.0, 7.0, 7.0]
-    found = paired_timings([lambda: work("a", first), lambda: work("b", second)], repeats=5)
+    durations_of_a = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    durations_of_b = [99.0, 7.0, 7.0, 7.0, 7.0, 7.0]
+    found = paired_timings(
+        [lambda: work("a", durations_of_a), lambda: work("b", durations_of_b)], repeats=5
+    )
     # The quartiles of 1 to 5 are 2 and 4.
     assert found == [Timing(median=3, spread=2), Timing(median=7, spread=0)]
     assert called == "ab" * 6

@@ -240,7 +240,7 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(
 RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
 
 
-def test_the_results_page_has_the_frame_s_mean_ranks() -> None:
+def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
     ranks = mean_ranks_of_all_losses()
     page = (DOCS / "results.md").read_text("utf-8")
     losses = {

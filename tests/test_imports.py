@@ -23,6 +23,7 @@ LARGE = {
 }
 """Libraries that take long to import."""
 PRINT_MODULES = "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
+"""Code that prints the names of all modules where nothing else is printed."""
 
 
 def imported(code: str, **environment: str) -> set[str]:

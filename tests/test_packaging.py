@@ -105,7 +105,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment that has milbench alone; its dependencies are lent to it by a path, being gigabytes."""
+    """An environment in which milbench alone is installed. Its dependencies are gigabytes, so a path lends them."""
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
@@ -115,7 +115,7 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Only a path, and not an editable install's finder: what is imported as milbench must be the wheel's.
+    # Path files in the lent folder are not read, nor is that of an editable install: milbench is the wheel's.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

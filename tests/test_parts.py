@@ -1,4 +1,4 @@
-"""Finished cells are kept in archives, and laid out again where training goes on."""
+"""reports/parts.py keeps finished cells in archives, and lays them out again where training goes on."""
 
 import errno
 import importlib.util
@@ -15,12 +15,12 @@ from milbench.store.folders import Root
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
-"""That of a cell which is computed in a blink."""
+"""The recipe of a cell that is computed in a blink."""
 
 
 @pytest.fixture
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script reports/parts.py, whose archives come into a folder of the test."""
+    """The script reports/parts.py, which writes its archives into a folder of the test."""
     spec = importlib.util.spec_from_file_location("parts", REPOSITORY / "reports/parts.py")
     assert spec is not None
     assert spec.loader is not None
@@ -108,7 +108,7 @@ def test_keeping_that_breaks_leaves_no_archive(
     root = Root(tmp_path / "here")
     run(root.path, "exact")
     with monkeypatch.context() as patched:
-        patched.setattr(parts, "keep_whole_bags", full_disk)
+        patched.setattr(parts, "keep_whole_bags", raise_disk_full)
         with pytest.raises(OSError, match="No space"):
             parts.keep(root, "long")
     left = [*(parts.REPORTS / "long" / "parts").iterdir()]
@@ -116,7 +116,7 @@ def test_keeping_that_breaks_leaves_no_archive(
     assert parts.keep(root, "long").name == "001.tar.gz"
 
 
-def full_disk(*_: object) -> None:
+def raise_disk_full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

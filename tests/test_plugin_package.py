@@ -22,6 +22,7 @@ REGISTRIES = (
     optimizer_registry.optimizers,
     network_registry.networks,
 )
+"""Functions that make a registry at their first call, and return the same one from then on."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = shutil.copytree(REPOSITORY / "tests" / "_helpers" / "package", folder / "source")
     for name in ("my_loss.py", "my_task.py"):
         text = (REPOSITORY / "milbench" / "templates" / name).read_text("utf-8")
+        # The task recommends the optimiser of the package.
         changed = text.replace("Recipe(lr=1e-2", 'Recipe(optimizer="plain", lr=1e-2')
         (source / "somebodys_bags" / name).write_text(changed, "utf-8")
     place = folder / "site-packages"
@@ -48,11 +50,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let Python find the package, and the registries look for it."""
     monkeypatch.syspath_prepend(site)
-    for each in REGISTRIES:
-        each.cache_clear()
+    for make_registry in REGISTRIES:
+        make_registry.cache_clear()
     yield
-    for each in REGISTRIES:
-        each.cache_clear()
+    for make_registry in REGISTRIES:
+        make_registry.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_the_workflow_tests_every_python_that_the_package_names() -> None:
     (set_up,) = [step for step in jobs["everything"]["steps"] if "with" in step]
     tested = {set_up["with"]["python-version"], *jobs["tests"]["strategy"]["matrix"]["python"]}
     named = {line.removeprefix(PYTHON_CLASSIFIER) for line in PROJECT["classifiers"]}
-    # Others name Python 3, or something else than a version.
+    # Other classifiers name Python 3 alone, or something that is no version.
     assert tested == {version for version in named if re.fullmatch(r"3\.\d+", version)}
 
 

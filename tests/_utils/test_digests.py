@@ -65,7 +65,7 @@ def test_a_digest_is_that_of_its_algorithm(
 
 
 @pytest.mark.parametrize(
-    ("content", "looks_old"),
+    ("content", "keeps_time"),
     [
         pytest.param(b"c" * 100, True, id="overwritten"),
         pytest.param(b"b" * 101, True, id="longer"),
@@ -73,13 +73,14 @@ def test_a_digest_is_that_of_its_algorithm(
     ],
 )
 def test_a_change_is_noticed(
-    files: TwoFiles, old_files: Path, content: bytes, looks_old: bool
+    files: TwoFiles, old_files: Path, content: bytes, keeps_time: bool
 ) -> None:
     files.remembered()
     before = files.second.stat()
     time.sleep(A_TICK)
     files.second.write_bytes(content)
-    if looks_old:
+    if keeps_time:
+        # As if the file had last been written before the digest was remembered.
         os.utime(files.second, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files.remembered() == files.digest()
     assert files.computed == 2

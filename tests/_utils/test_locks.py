@@ -33,7 +33,7 @@ for _ in range(20):
 
 
 def process(code: str, path: Path) -> subprocess.Popen[str]:
-    """Start a process that runs code with the path as its folder."""
+    """Start a process that runs code, in which `folder` is the path."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", START + code, str(path)], text=True, stdin=pipe, stdout=pipe

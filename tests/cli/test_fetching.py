@@ -92,8 +92,8 @@ def toys(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> Toys:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Sit at a terminal and agree to every question; return what was asked."""
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Pretend that somebody sits at a terminal and says yes to every question. Return the list of what was asked."""
     asked: list[str] = []
 
     def confirm(question: str) -> bool:
@@ -144,28 +144,28 @@ def test_a_dry_run_with_download_fetches(milbench: Milbench, toys: Toys, tmp_pat
 
 
 def test_on_a_terminal_a_small_data_set_is_fetched_unasked(
-    milbench: Milbench, toys: Toys, answers: list[str]
+    milbench: Milbench, toys: Toys, questions: list[str]
 ) -> None:
     milbench(*toys()).done()
-    assert answers == []
+    assert questions == []
 
 
 def test_on_a_terminal_a_large_data_set_is_asked_about(
-    milbench: Milbench, toys: Toys, answers: list[str]
+    milbench: Milbench, toys: Toys, questions: list[str]
 ) -> None:
     milbench(*toys(size=LARGE)).done()
-    assert answers == ["fetch toy (200 MB, licence: CC0)?"]
+    assert questions == ["fetch toy (200 MB, licence: CC0)?"]
 
 
 def test_a_no_to_the_question_fetches_nothing(
-    milbench: Milbench, toys: Toys, answers: list[str], monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench, toys: Toys, questions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("typer.confirm", lambda _: False)
     assert "add --download" in milbench(*toys(size=LARGE)).complaint()
 
 
 def test_no_download_is_obeyed_on_a_terminal(
-    milbench: Milbench, toys: Toys, answers: list[str]
+    milbench: Milbench, toys: Toys, questions: list[str]
 ) -> None:
     assert "add --download" in milbench(*toys(), "--no-download").complaint()
 
@@ -204,18 +204,19 @@ def test_reproduce_refuses_missing_data_before_it_prints_a_plan(
 
 def test_the_taste_of_the_paper_needs_no_data_set() -> None:
     assert needed_datasets(read_spec("supplementary-a", "taste")) == []
-    assert [one.name for one in needed_datasets(read_spec("supplementary-a"))] == ["mnist"]
+    of_all = needed_datasets(read_spec("supplementary-a"))
+    assert [dataset.name for dataset in of_all] == ["mnist"]
 
 
 @pytest.mark.parametrize(
     ("task", "params", "names"),
     [
-        ("svhn", {}, ["svhn"]),
-        ("svhn", {"parts": "train+extra"}, ["svhn", "svhn-extra"]),
-        ("extended-mnist", {"data": "kmnist"}, ["kmnist"]),
-        ("extended-mnist", {"any_data": True}, []),
-        ("soundscapes", {}, ["esc10"]),
-        ("handwritten-words", {}, ["ocr-letters"]),
+        pytest.param("svhn", {}, ["svhn"], id="svhn"),
+        pytest.param("svhn", {"parts": "train+extra"}, ["svhn", "svhn-extra"], id="svhn-extra"),
+        pytest.param("extended-mnist", {"data": "kmnist"}, ["kmnist"], id="kmnist"),
+        pytest.param("extended-mnist", {"any_data": True}, [], id="any data"),
+        pytest.param("soundscapes", {}, ["esc10"], id="esc10"),
+        pytest.param("handwritten-words", {}, ["ocr-letters"], id="ocr-letters"),
     ],
 )
 def test_a_task_names_the_data_sets_of_its_parameters(

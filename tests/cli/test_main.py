@@ -180,7 +180,7 @@ def test_a_spec_in_another_encoding_is_one_line(milbench: Milbench, tmp_path: Pa
 
 
 def test_a_disk_that_is_full_is_one_line() -> None:
-    """Standard output on a device that is full, as a log on a full disk is."""
+    """Standard output goes to /dev/full, which stands for a log on a full disk."""
     command = [sys.executable, "-m", "milbench", "list", "losses"]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
@@ -279,6 +279,7 @@ def test_a_defect_in_a_plug_in_is_no_usage_error(
 ) -> None:
     source = Path(TINY).read_text()
     source = source.replace('name = "tiny"', 'name = "faulty"')
+    # What the task does when it is told to fail.
     source = source.replace('int("not a number")', bug)
     task = tmp_path / "task.py"
     task.write_text(source)
@@ -314,9 +315,8 @@ def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
         assert "Example: milbench" in end, words
 
 
+@pytest.mark.usefixtures("heeds_hangups")
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
-    # Under nohup SIGHUP is ignored, and would be by what is started here.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     slow = tmp_path / "slow.py"
     # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
     slow.write_text(
@@ -360,7 +360,7 @@ def test_a_closed_output_is_no_error(root: Path) -> None:
 def test_milbench_alone_names_commands_that_run_in_their_order(
     root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an empty folder; two steps with one seed, and no browser."""
+    """They are tried one after another in an empty folder, but with two steps and one seed, and without a browser."""
     root.mkdir()
     monkeypatch.chdir(root)
     opened: list[str] = []

@@ -31,6 +31,7 @@ def test_a_list_of_runs_has_their_names(milbench: Milbench) -> None:
         ("tasks", ["extended-digits", "extended-mnist", "synthetic-bags", "table (required)"]),
         ("settings", ["run.timeout", "Seconds after which a cell fails"]),
     ],
+    ids=["losses", "specs", "tasks", "settings"],
 )
 def test_a_list_has_what_there_is(milbench: Milbench, kind: str, names: list[str]) -> None:
     listed = milbench("list", kind).done()
@@ -48,13 +49,13 @@ def test_a_published_report_is_made_again_below_the_root(
     results = make_results(tmp_path / "cells", losses={"a": 0.01, "b": 0.4}, tasks=ONE)
     render(results, tmp_path / "published")
     save(results, tmp_path / "published")
-    done = milbench("report", "--from", str(tmp_path / "published"), "--root", f"~/{root.name}")
+    ran = milbench("report", "--from", str(tmp_path / "published"), "--root", f"~/{root.name}")
     page = root / "reports" / "demo" / "index.html"
-    said = ["Best on extended-digits: a. b is worse (95 % confidence).", f"next: open {page}"]
-    assert done.out.splitlines()[-2:] == said
-    assert "What each loss finds where" in page.read_text("utf-8"), (
-        "the picture of its gallery came along"
-    )
+    *_, answer, step = ran.out.splitlines()
+    assert answer == "Best on extended-digits: a. b is worse (95 % confidence)."
+    assert step == f"next: open {page}"
+    # The caption of a picture that came along with the published report.
+    assert "What each loss finds where" in page.read_text("utf-8")
 
 
 def test_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:

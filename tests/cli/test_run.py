@@ -164,6 +164,11 @@ def test_a_search_in_two_stages_ends_in_a_comparison(
     assert "All were trained with one seed, the best one with three seeds" in page
 
 
+def die_as_if_killed(*_: object) -> None:
+    """Stand in for a function before which the launch is killed: exit with the code that a shell gives to SIGKILL."""
+    raise SystemExit(137)
+
+
 ONE_LOSS = ("--loss", "exact")
 """Half of the cells of the spec: four draws, one of them with two more seeds, two cells compared."""
 
@@ -172,7 +177,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     milbench: Milbench, root: Path, staged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("milbench.experiment.stages.finalists_plan", killed)
+        patched.setattr("milbench.experiment.stages.finalists_plan", die_as_if_killed)
         assert milbench("run", staged, *ONE_LOSS).code == 137
     # The second stage was not planned.
     assert seeds_of_search(root) == {1000: 4}
@@ -212,11 +217,6 @@ def test_a_loss_joins_a_search_in_two_stages_later(
     assert "staged: 4 cells, 4 to run" in said, "the draws of the new loss alone"
     assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
     assert "16 of 16 cells done" in milbench("status", "staged").done()
-
-
-def killed(*_: object) -> None:
-    """Stand in for what a killed launch does not come to."""
-    raise SystemExit(137)
 
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(
@@ -281,7 +281,7 @@ def test_the_size_of_an_evaluation_is_what_is_scored(task: str, street_data: Pat
 
 
 @pytest.mark.parametrize("task", ["svhn", "extended-digits"])
-def test_a_dry_run_reckons_with_evaluations(
+def test_a_dry_run_estimates_the_time_of_evaluations(
     task: str, milbench: Milbench, street_data: Path
 ) -> None:
     words = ["--loss", "exact", "--task", task, "--data-dir", str(street_data)]

@@ -32,14 +32,14 @@ LOSS = {"train/loss": 0.5}
 
 
 def finish(folder: CellFolder, metrics: Mapping[str, float] = LOSS) -> None:
-    """Mark a cell as done that has the same metrics after every epoch."""
+    """Mark a cell as done, with the same metrics after every epoch."""
     for epoch in range(1, folder.cell().recipe.epochs + 1):
         folder.append(epoch, metrics)
     folder.finish({})
 
 
 def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root: Path) -> None:
-    done, failed, running, _ = planned(root, "0-3").cells
+    done, failed, running, missing = planned(root, "0-3").cells
     finish(begun(root, done))
     begun(root, failed).fail("ValueError: it broke", "Traceback ...")
     with begun(root, running).lock():
@@ -50,6 +50,7 @@ def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root:
     assert "ValueError: it broke" in row_of(failed, ran.out)
     assert "running" in row_of(running, ran.out)
     assert "reading data" in row_of(running, ran.out)
+    assert "missing" in row_of(missing, ran.out)
     assert f"traceback: {Root(root).cell(failed.id).error}" in ran.out
     *_, summary, step = ran.out.splitlines()
     assert summary == "1 of 4 cells done, 1 running, 1 failed, 1 missing"

@@ -29,12 +29,15 @@ def processes(request: pytest.FixtureRequest) -> Iterator[FreshProcesses]:
 
 
 def hold_the_interpreter() -> None:
-    """Run a regular expression that takes years and never releases Python's lock."""
+    """Run a regular expression that takes years and never releases the GIL."""
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
 def start_hidden_child(file: Path) -> None:
-    """Start a process as daemons do: forked twice, in a session of its own. Write its number into a file."""
+    """Start a process as daemons do, and write its id into a file.
+
+    It is forked twice, in a session of its own, so that neither its parent nor its session leads to it.
+    """
     if os.fork():
         os.wait()
         return
@@ -47,7 +50,7 @@ def start_hidden_child(file: Path) -> None:
 
 
 def start_child(file: Path) -> None:
-    """Fork a child that lives for long, and write its number into a file."""
+    """Fork a child that lives for long, and write its id into a file."""
     child = os.fork()
     if child == 0:
         time.sleep(1000)
@@ -62,16 +65,16 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def is_gone(process: int) -> bool:
+def is_gone(pid: int) -> bool:
     """Return whether a process does not run any more; a zombie may wait for its parent."""
     try:
-        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
 
-def number_in(file: Path) -> int:
-    """Wait until a process has written a number into a file, and return it."""
+def pid_in(file: Path) -> int:
+    """Wait until the id of a process has been written into a file, and return it."""
     wait_until(lambda: file.exists() and bool(file.read_text()))
     return int(file.read_text())
 
@@ -81,9 +84,9 @@ def test_a_call_returns_its_result(processes: FreshProcesses) -> None:
 
 
 def test_each_call_has_a_process_of_its_own(processes: FreshProcesses) -> None:
-    numbers = {processes.submit(os.getpid).result(END) for _ in range(3)}
-    assert len(numbers) == 3
-    assert os.getpid() not in numbers
+    pids = {processes.submit(os.getpid).result(END) for _ in range(3)}
+    assert len(pids) == 3
+    assert os.getpid() not in pids
 
 
 def test_calls_are_computed_at_once(processes: FreshProcesses, tmp_path: Path) -> None:
@@ -216,18 +219,14 @@ def test_shutting_down_ends_what_still_computes(tmp_path: Path) -> None:
 
     processes = FreshProcesses()
     future = processes.submit(hang)
-    process = number_in(file)
+    pid = pid_in(file)
     processes.shutdown()
-    assert is_gone(process)
+    assert is_gone(pid)
     with pytest.raises(ProcessDied):
         future.result(END)
 
 
 SCRIPT = """
-import os
-import time
-from pathlib import Path
-
 from milbench.processes.fresh import FreshProcesses
 
 
@@ -244,7 +243,7 @@ print(FreshProcesses().submit(doubled, Own(4)).result().value)
 """
 
 
-def test_a_script_without_a_guard_sends_its_own_classes(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_sends_its_own_classes(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     ran = subprocess.run(
@@ -274,14 +273,14 @@ FreshProcesses().submit(hang, Path(sys.argv[1])).result()
 
 
 def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
-    """Not even one whose code holds the interpreter, and not what that has started."""
+    """Not even one whose code holds the interpreter, nor a process that this code has started."""
     repository = Path(__file__).parents[2]
     launcher = subprocess.Popen(
         [sys.executable, "-c", KILLED_LAUNCHER, str(tmp_path)], cwd=repository
     )
-    # The call writes the number of its process last.
-    process = number_in(tmp_path / "process")
-    hidden = number_in(tmp_path / "hidden")
+    # The call writes its own id last, so the other one is there by then.
+    process = pid_in(tmp_path / "process")
+    hidden = pid_in(tmp_path / "hidden")
     launcher.kill()
     launcher.wait()
     wait_until(lambda: is_gone(process))

@@ -1,4 +1,4 @@
-"""Processes that compute cells: what kills one fails its own cell alone, and a cluster loses none."""
+"""Processes that compute cells: if one is killed, only its own cell fails, and a cluster loses no cell."""
 
 import contextlib
 import json
@@ -38,15 +38,15 @@ REASONS = {
 
 def states_by_loss(root: Path) -> dict[str, State]:
     """Return the state of each cell of the last comparison, by the label of its loss."""
-    place = Root(root)
-    plan = place.plan()
-    states = place.states(plan.cells)
+    store = Root(root)
+    plan = store.plan()
+    states = store.states(plan.cells)
     return {plan.labels[cell.id].loss: states[cell.id] for cell in plan.cells}
 
 
 @pytest.fixture(scope="module")
 def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root in which a loss did to its process all that it can do, beside `exact` in the same launch."""
+    """A root after a launch of `exact` and of a hostile loss, once for each thing that it can do to its process."""
     root = tmp_path_factory.mktemp("hostile") / "root"
     words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact"]
     words += ["-p", f"loss.hostile.how={','.join(REASONS)}", "-p", "run.timeout=12"]
@@ -77,9 +77,9 @@ def test_a_process_of_a_plug_in_ends_with_its_cell(milbench: Milbench, root: Pat
     milbench(*words, "--jobs", "1").done()
     # The loss prints the ids of the processes that it starts.
     (output,) = Root(root).cells.glob("*/output.txt")
-    numbers = {int(line) for line in output.read_text().splitlines()}
-    assert numbers
-    assert not [number for number in numbers if psutil.pid_exists(number)]
+    pids = {int(line) for line in output.read_text().splitlines()}
+    assert pids
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
 CHANGES = ("-p", "loss.hostile.how=change")
@@ -186,18 +186,16 @@ def test_only_cells_that_ask_for_tf32_get_it(
     assert printed == {"tf32": {"True"}, "float32": {"False"}}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_while_processes_start_is_one_line(number: signal.Signals, root: Path) -> None:
-    # Under nohup these tests ignore SIGHUP, and so would what they start.
-    heeded = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+@pytest.mark.usefixtures("heeds_hangups")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_processes_start_is_one_line(sent: signal.Signals, root: Path) -> None:
     words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root)]
     running = process(*words, env=AWAY)
-    signal.signal(signal.SIGHUP, heeded)
     while not psutil.Process(running.pid).children():
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    # As a terminal sends it.
-    os.killpg(running.pid, number)
+    # A terminal sends it to all processes of the command.
+    os.killpg(running.pid, sent)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130
     assert err == "milbench: interrupted\n"
@@ -213,7 +211,7 @@ def gated_words(gate: Path) -> list[str]:
 def test_an_interrupted_launch_says_how_far_it_came(root: Path, tmp_path: Path) -> None:
     running = process(*gated_words(tmp_path / "gate"), "--root", str(root), env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
-    # As a terminal sends it.
+    # A terminal sends it to all processes of the command.
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
@@ -315,6 +313,7 @@ def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_p
         taken = [stack.enter_context(free_device(devices, cells_per_gpu=2)) for _ in range(4)]
         assert sorted(taken) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
         fifth.start()
+        # Long enough to take a slot, if there were one.
         time.sleep(0.3)
         assert not taken_by_fifth
     fifth.join(10)

@@ -1,4 +1,4 @@
-"""The check before a launch: a loss that training cannot use is refused, one that is merely suspicious is not."""
+"""The check before a launch refuses a loss that training cannot use, and only warns of one that looks suspicious."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 
 def check(loss: str, tmp_path: Path, /, **values: object) -> list[str]:
-    """Check a loss on the tiny task, and return the warnings. `values` are further keys of the spec."""
+    """Check a loss on the tiny task in this process, and return the warnings. `values` are further keys of the spec."""
     return check_many(tmp_path, {"losses": [loss], **values})
 
 
@@ -76,23 +76,28 @@ def test_a_wrong_result_of_a_loss_is_one_line(fault: str, says: str, tmp_path: P
 
 LATE = """
     def bag_loss(self, logits, labels, mask):
-        few = logits[:, :-1].sigmoid().mean() < 0.3
-        return (logits.square().mean(dim=(1, 2))) * few
+        are_few = logits[:, :-1].sigmoid().mean() < 0.3
+        weight = are_few.to(logits.dtype)
+        return weight * logits.square().mean(dim=(1, 2))
 """
-"""Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
+"""Its gradient is 0 unless few classes are expected at each position, as with the initial weights of "prior"."""
 
 
 @pytest.fixture
 def late_loss(tmp_path: Path) -> str:
-    """The path of a loss that learns only from some starts."""
+    """The path of a loss that learns only from some initial weights."""
     source = LOSS.read_text()
-    source = source.replace('"my-loss"', '"late"').replace("def bag_loss(", "def unused(")
+    source = source.replace('"my-loss"', '"late"')
+    # The class ends with LATE, which has a bag_loss of its own.
+    source = source.replace("def bag_loss(", "def unused(")
     path = tmp_path / "late_loss.py"
     path.write_text(source + LATE)
     return str(path)
 
 
-def test_a_loss_is_tried_from_the_start_of_the_recipe(late_loss: str, tmp_path: Path) -> None:
+def test_a_loss_is_tried_with_the_initial_weights_of_the_recipe(
+    late_loss: str, tmp_path: Path
+) -> None:
     assert check(late_loss, tmp_path, recipe={"head_init": "prior"}) == []
 
 

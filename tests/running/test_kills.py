@@ -8,22 +8,44 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests._helpers.command_line import process
+from tests._helpers.command_line import assignments, process
 from tests._helpers.damage import DAMAGES, damage, numbers
 
-WORDS = ("run", "--loss", "exact,noisy-or", "--task", "synthetic-bags", "--seeds", "0-1", "-p", "recipe.epochs=4",
-         "-p", "recipe.steps_per_epoch=25", "-p", "recipe.evaluation_bags=64", "--jobs", "2", "-p", "run.threads=1",
-         "--quiet")  # fmt: skip
+SETTINGS = assignments(
+    {
+        "recipe.epochs": 4,
+        "recipe.steps_per_epoch": 25,
+        "recipe.evaluation_bags": 64,
+        "run.threads": 1,
+    }
+)
+COMPARISON = ("--loss", "exact,noisy-or", "--task", "synthetic-bags", "--seeds", "0-1")
+WORDS = ("run", *COMPARISON, *SETTINGS, "--jobs", "2", "--quiet")
+DAMAGES_OF_CONTENT = DAMAGES[:5]
+"""What can be done to a file without another one to swap it with: "truncated" to "a line missing"."""
 KILLS = 4
+CELLS_START = 0.3
+"""The share of a launch after which its cells start."""
+
+
+@dataclass(frozen=True)
+class Unbroken:
+    """A launch that nobody kills: how many seconds it takes, and the numbers that it computes."""
+
+    seconds: float
+    numbers: object
 
 
 def run(root: Path) -> float:
+    """Run the command to its end, and return how many seconds it took."""
     begun = time.monotonic()
     running = process(*WORDS, "--root", str(root))
     out, err = running.communicate(timeout=250)
@@ -32,19 +54,24 @@ def run(root: Path) -> float:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, object]:
-    """Seconds and numbers of a launch that nobody kills."""
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    """A launch that nobody kills, which those that are killed have to equal."""
     root = tmp_path_factory.mktemp("unbroken") / "root"
     seconds = run(root)
-    return seconds, numbers(root)
+    return Unbroken(seconds, numbers(root))
 
 
-def killed(root: Path, seconds: float) -> None:
+def run_and_kill(root: Path, seconds: float) -> None:
+    """Start the command, and kill it after so many seconds unless it has ended by then."""
     running = process(*WORDS, "--root", str(root))
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(subprocess.TimeoutExpired):
         running.wait(timeout=seconds)
-    with contextlib.suppress(ProcessLookupError):  # it has ended
-        if int(1000 * seconds) % 2:
+    milliseconds = int(1000 * seconds)
+    # The moment is random, so this is a coin: half of the launches lose their first process alone.
+    is_killed_alone = milliseconds % 2 == 1
+    # A launch that has ended cannot be killed.
+    with contextlib.suppress(ProcessLookupError):
+        if is_killed_alone:
             os.kill(running.pid, signal.SIGKILL)
         else:
             os.killpg(running.pid, signal.SIGKILL)
@@ -56,61 +83,69 @@ def damage_some(root: Path, chance: random.Random) -> None:
     for _ in range(chance.randint(1, 3)):
         files = sorted(path for path in root.glob("runs/cells/*/*") if path.is_file())
         if files:
-            file = chance.choice(files)
-            others = [other for other in files if other.name == file.name and other != file]
-            damage(
-                file,
-                chance.choice(DAMAGES if others else DAMAGES[:5]),
-                chance.choice(others or files),
-            )
+            damage_one(chance.choice(files), files, chance)
 
 
-def check_whole(root: Path, expected: object, *, was_damaged: bool = False) -> None:
-    """Check that a root has the numbers of the unbroken launch, and nothing that is still open.
+def damage_one(file: Path, files: list[Path], chance: random.Random) -> None:
+    """Damage a file in a random way, for which it may be swapped with the same file of another cell."""
+    others = [other for other in files if other.name == file.name and other != file]
+    if others:
+        how = chance.choice(DAMAGES)
+        other = chance.choice(others)
+    else:
+        how = chance.choice(DAMAGES_OF_CONTENT)
+        # Damage of the content reads no other file.
+        other = chance.choice(files)
+    damage(file, how, other)
 
-    In MLflow a cell has one run, unless it was damaged and is computed again, which is another one.
-    """
+
+def check_whole(root: Path, expected: object) -> None:
+    """Check that a root has the numbers of the unbroken launch, and no file of a cell that is still computed."""
     assert numbers(root) == expected
     left = {path.name for path in (root / "runs" / "cells").glob("*/*")}
     assert not left & {"checkpoint.pt", "progress.json", "error.txt", "hang.txt"}
     assert not [name for name in left if name.startswith(".")]
-    if not was_damaged:
-        with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
-            of_cells = database.execute(
-                "select value from tags where key = 'milbench.cell'"
-            ).fetchall()
-            states = {state for (state,) in database.execute("select distinct status from runs")}
-        assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
-        assert states == {"FINISHED"}
+
+
+def check_mirrored_once(root: Path) -> None:
+    """Check that MLflow has one finished run for each cell.
+
+    Not for damaged cells: one that is computed again has a second run.
+    """
+    with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
+        of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
+        states = {state for (state,) in database.execute("select distinct status from runs")}
+    assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
+    assert states == {"FINISHED"}
 
 
 @pytest.mark.timeout(600)
-def test_killed_launches_end_as_an_unbroken_one(
-    tmp_path: Path, unbroken: tuple[float, object]
-) -> None:
+def test_killed_launches_end_as_an_unbroken_one(tmp_path: Path, unbroken: Unbroken) -> None:
     """Each is killed at a random moment of its own quarter of a launch, and goes on from what the others left."""
     chance = random.Random(0)
     for kill in range(KILLS):
-        killed(
-            tmp_path, (0.3 + 0.7 * (kill + chance.random()) / KILLS) * unbroken[0]
-        )  # cells start after 0.3
+        share_of_cells = (kill + chance.random()) / KILLS
+        share = CELLS_START + (1 - CELLS_START) * share_of_cells
+        run_and_kill(tmp_path, share * unbroken.seconds)
     run(tmp_path)
-    check_whole(tmp_path, unbroken[1])
+    check_whole(tmp_path, unbroken.numbers)
+    check_mirrored_once(tmp_path)
     damage_some(tmp_path, chance)
     run(tmp_path)
-    check_whole(tmp_path, unbroken[1], was_damaged=True)
+    check_whole(tmp_path, unbroken.numbers)
 
 
 @pytest.mark.kills
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("trial", range(100))
-def test_a_launch_killed_at_a_random_moment(
-    tmp_path: Path, unbroken: tuple[float, object], trial: int
-) -> None:
+def test_a_launch_killed_at_a_random_moment(tmp_path: Path, unbroken: Unbroken, trial: int) -> None:
     """After every second kill files are damaged too."""
     chance = random.Random(trial)
-    killed(tmp_path, chance.uniform(0, unbroken[0]))
-    if trial % 2:
+    run_and_kill(tmp_path, chance.uniform(0, unbroken.seconds))
+    is_damaged = trial % 2 == 1
+    if is_damaged:
         damage_some(tmp_path, chance)
     run(tmp_path)
-    check_whole(tmp_path, unbroken[1], was_damaged=bool(trial % 2))
+    check_whole(tmp_path, unbroken.numbers)
+    if not is_damaged:
+        check_mirrored_once(tmp_path)

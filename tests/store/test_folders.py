@@ -20,7 +20,8 @@ NOTHING_TO_RUN = ", 0 to run"
 NOWHERE = "http://127.0.0.1:9"
 """The address of no server."""
 
-Plan = dict[str, Any]
+PlanAsJson = dict[str, Any]
+"""What the file of a plan holds."""
 
 
 @pytest.fixture
@@ -147,12 +148,12 @@ def test_an_unpacked_store_goes_on_with_further_seeds(milbench: Milbench, unpack
     assert "3 cells, 1 to run" in said
 
 
-def with_spec(plan: Plan, **changes: Any) -> str:
+def with_spec(plan: PlanAsJson, **changes: Any) -> str:
     """Return the text of a plan with changes of its spec."""
     return json.dumps(plan | {"spec": plan["spec"] | changes})
 
 
-def with_epochs_in_letters(plan: Plan) -> str:
+def with_epochs_in_letters(plan: PlanAsJson) -> str:
     """Return the text of a plan whose only cell has a word in place of its number of epochs."""
     (cell,) = plan["cells"]
     changed = cell | {"recipe": cell["recipe"] | {"epochs": "x"}}
@@ -185,7 +186,7 @@ def one_cell(milbench: Milbench, root: Path) -> Path:
     ],
 )
 def test_a_damaged_plan_is_never_replaced_by_a_smaller_one(
-    milbench: Milbench, one_cell: Path, damaged: Callable[[Plan], str], tmp_path: Path
+    milbench: Milbench, one_cell: Path, damaged: Callable[[PlanAsJson], str], tmp_path: Path
 ) -> None:
     text = damaged(json.loads(one_cell.read_text()))
     one_cell.write_text(text)

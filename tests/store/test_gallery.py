@@ -85,7 +85,7 @@ def test_the_path_of_a_gallery_is_kept_as_it_is(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["draft"]
 
 
-def test_none_is_left_out() -> None:
+def test_a_field_that_is_none_counts_as_not_given() -> None:
     made = gallery.make(**image_fields(), coords=None)
     assert_equal(made, gallery.make(**image_fields()))
 
@@ -202,7 +202,9 @@ def test_a_label_set_may_have_several_classes() -> None:
         pytest.param(sequence_fields(), (-1, 3, -1), id="sequence"),
     ],
 )
-def test_a_batch_has_a_shape(values: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_the_batch_shape_leaves_open_what_may_differ(
+    values: dict[str, Any], shape: tuple[int, ...]
+) -> None:
     assert gallery.make(**values).batch_shape == shape
 
 

@@ -1,4 +1,4 @@
-"""An address of MLflow may hold a password or a token: nothing that a run or a sync leaves or prints has it."""
+"""An address of MLflow may hold a password or a token. Neither is in what a run or a sync prints, or in its files."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from tests._helpers.command_line import TINY, Milbench, Ran
 
 WORDS = ("run", "--task", TINY, "--loss", "exact")
 SECRETS = ("s3cr", "t/x", "tok3n", "0wner")
+"""Parts of the users, passwords and tokens of these addresses. One password is s3cr@t/x, which may be cut at its @."""
 ADDRESSES = {
     "slash and at": "http://0wner:s3cr@t/x@127.0.0.1:9/path?key=tok3n",
     "plain": "http://0wner:s3cret@127.0.0.1:9",

@@ -1,11 +1,11 @@
-"""What cannot be read is named and left alone; what is no file stops nothing and nobody."""
+"""Files that cannot be read are named and left alone. A pipe or a folder in place of a file stops no command."""
 
 import errno
 import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,13 @@ def cell(milbench: Milbench, root: Path, shared: Path) -> CellFolder:
     return Root(root).cell(Root(root).plan().cells[0].id)
 
 
-def refuse(refused: Path, code: int, patch: pytest.MonkeyPatch) -> None:
+def refuse(refused: Path, error: int, patch: pytest.MonkeyPatch) -> None:
     """Let the system refuse to open a file, with an error."""
     open_file = os.open
 
     def refusing_open(path: object, *args: int, **named: int) -> int:
         if str(path) == str(refused):
-            raise OSError(code, os.strerror(code), str(refused))
+            raise OSError(error, os.strerror(error), str(refused))
         return open_file(path, *args, **named)  # type: ignore[arg-type]
 
     patch.setattr(os, "open", refusing_open)
@@ -57,7 +57,7 @@ def content_of(folder: CellFolder) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "code",
+    "error",
     [
         pytest.param(errno.EACCES, id="not permitted"),
         pytest.param(errno.EIO, id="broken disk"),
@@ -66,14 +66,14 @@ def content_of(folder: CellFolder) -> dict[str, bytes]:
     ],
 )
 def test_run_leaves_an_unreadable_cell_alone(
-    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, code: int
+    milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     before = content_of(cell)
     with monkeypatch.context() as patch:
-        refuse(cell.path / "history.csv", code, patch)
+        refuse(cell.path / "history.csv", error, patch)
         ran = milbench(*WORDS)
     assert ran.code == 1
-    line = f"{cell.path}/history.csv cannot be read: {os.strerror(code)}; it is left alone"
+    line = f"{cell.path}/history.csv cannot be read: {os.strerror(error)}; it is left alone"
     assert ran.out.count(line) == 1
     assert content_of(cell) == before
 
@@ -138,7 +138,7 @@ def test_a_link_to_nothing_in_a_cell_is_left_alone(milbench: Milbench, cell: Cel
 
 def put_socket(path: Path) -> None:
     """Put a socket that nobody listens on any more."""
-    # The path of a socket may be long only from its own folder.
+    # The system allows a socket some 100 characters, so its name alone is given, from within its folder.
     here = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -161,6 +161,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
     "folder": Path.mkdir,
     "8,589,934,592 bytes": put_sparse,
 }
+"""What may stand in place of a file, by the words that messages have for it -> a function that puts it there."""
 
 
 @pytest.mark.parametrize("name", ["result.json", "weights.safetensors"])
@@ -178,7 +179,7 @@ def test_a_cell_without_a_proper_file_is_computed_again(
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv"])
 @pytest.mark.parametrize("put", STRANGE.values(), ids=[*STRANGE])
-def test_an_unfinished_cell_goes_on_without_what_is_no_file(
+def test_an_unfinished_cell_goes_on_without_a_proper_file(
     milbench: Milbench, root: Path, cell: CellFolder, name: str, put: Callable[[Path], object]
 ) -> None:
     whole = numbers(root)
@@ -190,10 +191,10 @@ def test_an_unfinished_cell_goes_on_without_what_is_no_file(
     assert numbers(root) == whole
 
 
-PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("nothing")}
+STRANGE_PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("nothing")}
 
 
-@pytest.mark.parametrize(("what", "put"), PLANS.items(), ids=[*PLANS])
+@pytest.mark.parametrize(("what", "put"), STRANGE_PLANS.items(), ids=[*STRANGE_PLANS])
 def test_what_is_no_plan_stops_no_other_comparison(
     milbench: Milbench, root: Path, cell: CellFolder, what: str, put: Callable[[Path], object]
 ) -> None:
@@ -217,15 +218,26 @@ def test_a_damaged_plan_hides_no_other_one_in_the_list(
     assert "tiny" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["status"], id="status"),
+        pytest.param(["report"], id="report"),
+        pytest.param(WORDS, id="run"),
+    ],
+)
 def test_a_plan_that_may_not_be_read_is_left_alone(
-    milbench: Milbench, root: Path, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
+    milbench: Milbench,
+    root: Path,
+    cell: CellFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    words: Sequence[str],
 ) -> None:
     plan = root / "runs/tiny.json"
     before = plan.read_bytes()
     refuse(plan, errno.EACCES, monkeypatch)
-    for words in (["status"], ["report"], [*WORDS]):
-        complaint = milbench(*words).complaint()
-        assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
+    complaint = milbench(*words).complaint()
+    assert f"{plan} cannot be read: Permission denied; the plan is left alone" in complaint
     assert plan.read_bytes() == before
 
 
@@ -255,7 +267,7 @@ def change_at_epoch(
     patch.setattr("milbench.training.train.evaluate", evaluate_changed)
 
 
-def double_every_epoch(folder: Path) -> None:
+def write_every_epoch_twice(folder: Path) -> None:
     history = folder / "history.csv"
     text = history.read_text()
     _, _, without_header = text.partition("\n")
@@ -276,7 +288,7 @@ def change_epochs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        pytest.param(double_every_epoch, "history.csv has an epoch twice", id="epoch twice"),
+        pytest.param(write_every_epoch_twice, "history.csv has an epoch twice", id="epoch twice"),
         pytest.param(add_damaged_line, "history.csv has a damaged line", id="damaged line"),
         pytest.param(change_epochs, "cell.json is not that of this cell", id="another cell"),
     ],
@@ -307,7 +319,7 @@ def test_a_cell_is_not_finished_without_a_file(cell: CellFolder, name: str) -> N
     assert not cell.is_done
 
 
-def without_first_epoch(cell: CellFolder) -> None:
+def remove_first_epoch(cell: CellFolder) -> None:
     path = cell.path / "history.csv"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith("1,")))
@@ -316,7 +328,7 @@ def without_first_epoch(cell: CellFolder) -> None:
 def test_a_cell_is_not_finished_without_an_epoch(cell: CellFolder) -> None:
     result = cell.result()
     (cell.path / "result.json").unlink()
-    without_first_epoch(cell)
+    remove_first_epoch(cell)
     with pytest.raises(Incomplete, match=r"history.csv lacks epoch 1"):
         cell.finish(result)
     assert not cell.is_done
@@ -326,7 +338,7 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
     milbench: Milbench, root: Path, cell: CellFolder
 ) -> None:
     whole = numbers(root)
-    without_first_epoch(cell)
+    remove_first_epoch(cell)
     # As an earlier version marked it as done.
     cell.write_result(cell.result())
     assert "is damaged: history.csv lacks epoch 1" in milbench("status").out
