@@ -538,7 +538,7 @@ def test_an_unknown_task_in_search_changes_is_named(table: str) -> None:
         on_synthetic_bags(search)
 
 
-def test_a_precision_that_the_machine_decides_is_not_search_of() -> None:
+def test_a_precision_that_the_machine_decides_is_not_searched() -> None:
     search = {"recipe": {"precision": ["float32", "auto"]}}
     with pytest.raises(UsageError, match="precision = auto is float32 or bfloat16"):
         on_synthetic_bags(search)

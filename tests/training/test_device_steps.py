@@ -92,11 +92,14 @@ class OnGPU:
     def batch(self, task: str) -> tuple[Problem, Bags]:
         """Return the problem of a task and a training batch; making it must not make the host wait."""
         problem = self._problem(task)
+
+        def first_batch() -> Bags:
+            batches = problem.train_batches(0, generator("bags"))
+            return next(iter(batches))
+
         # Batches are made in this thread: the fake GPU knows nothing of others.
         with mock.patch("milbench.families.fixed_bags.prefetched", iter):
-            bags = self.without_waiting(
-                lambda: next(iter(problem.train_batches(0, generator("bags"))))
-            )
+            bags = self.without_waiting(first_batch)
         assert bags.instances.device == GPU
         assert bags.labels.device == GPU
         return problem, bags

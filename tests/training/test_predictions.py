@@ -104,11 +104,11 @@ def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str,
         name = array.removeprefix("known/")
         value = float(arrays[array])
         found[name] = value
-        # The error of the best possible answer to these bags.
+        # The error of the Bayes optimum.
         if "/bayes_" in name:
             own = values[name.replace("bayes_", "")]
             found[name.replace("bayes_", "excess_")] = own - value
-        # The error of another answer, which the task gives to compare with.
+        # The error of the best answer from one instance at a time.
         if "/reference_" in name:
             own = values[name.replace("reference_", "")]
             found[name.replace("reference_", "above_reference_")] = own - value
