@@ -1,4 +1,4 @@
-"""Training on a GPU, tested without one: on the devices of these tests, to wait for a value is an error."""
+"""Training on a GPU, tested without one: on the devices here, what waits for a value or mixes devices raises."""
 
 from collections.abc import Callable
 from pathlib import Path
