@@ -77,7 +77,7 @@ def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
 @pytest.fixture(scope="module")
 def with_a_draw() -> Comparison:
     """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
-    # Validation and test error of two epochs; by the first, epoch 1 is chosen.
+    # Validation and test error of two epochs; validation chooses epoch 1.
     curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
     results = constant(curves, selection="validation")
     # Seed 1 is draw 0; where there is no draw, its number is missing.

@@ -139,7 +139,7 @@ def test_a_stopped_cell_with_a_damaged_file_ends_the_same(
 def test_a_checkpoint_that_lacks_a_part_is_not_used(stopped: Stopped, tmp_path: Path) -> None:
     folder = stopped.copy_to(tmp_path)
     file = folder / "checkpoint.pt"
-    # A checkpoint begins with the digest of what follows, which has 32 bytes.
+    # A checkpoint begins with 32 bytes, the digest of what follows.
     stored = file.read_bytes()[32:]
     content = torch.load(io.BytesIO(stored))
     del content["cpu"]
