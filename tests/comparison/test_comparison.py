@@ -23,7 +23,7 @@ def opened() -> Comparison:
     return comparison()
 
 
-def test_it_says_how_much_is_done() -> None:
+def test_a_comparison_says_how_many_cells_are_done() -> None:
     failed = {("exact", "extended-digits", 0): ("failed", "no memory")}
     unfinished = comparison(tasks=ONE, statuses=failed)
     assert repr(unfinished) == "<milbench.Comparison 'demo': 11 of 12 cells done>"
@@ -77,6 +77,7 @@ def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
 @pytest.fixture(scope="module")
 def with_a_draw() -> Comparison:
     """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
+    # Validation and test error of two epochs; validation chooses epoch 1.
     curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
     results = results_by_epoch(curves, selection="validation")
     # Seed 1 is draw 0; where there is no draw, its number is missing.

@@ -13,6 +13,7 @@ COUNTED = Outcomes(np.array([0, 3, 1], np.int64), np.array([4, 5, 0], np.uint8),
 """Whole numbers, each with a weight of its own."""
 
 ONES = np.ones(2)
+# The cells a and b have the same test items, whose digest is "cd".
 OUTCOMES = {
     "posterior_error": COUNTED,
     # Fractions and a negative number, for which only floats will do.
@@ -54,21 +55,24 @@ def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
 
 
 def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
+    # Cells a and b have the NLL of the same items. Another metric stays apart, though its items are the same.
     with np.load(written, allow_pickle=False) as stored:
-        names = [stored[f"{n}/names"].tolist() for n in range(3)]
+        names = [stored[f"{group}/names"].tolist() for group in range(3)]
     assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]
 
 
 def test_a_group_is_stored_in_four_arrays(written: Path) -> None:
     with np.load(written, allow_pickle=False) as stored:
-        of_first = [name for name in stored.files if name.startswith("0/")]
-        assert len(stored.files) == 3 * 4
-    assert sorted(of_first) == ["0/items", "0/names", "0/sum", "0/weight"]
+        names = stored.files
+    of_first_group = [name for name in names if name.startswith("0/")]
+    groups, arrays = 3, 4
+    assert len(names) == groups * arrays
+    assert sorted(of_first_group) == ["0/items", "0/names", "0/sum", "0/weight"]
 
 
 def test_sums_are_stored_in_the_smallest_type_that_holds_them(written: Path) -> None:
     with np.load(written, allow_pickle=False) as stored:
-        types = [stored[f"{n}/sum"].dtype for n in range(3)]
+        types = [stored[f"{group}/sum"].dtype for group in range(3)]
     assert types == [np.uint8, np.float32, np.uint8]
 
 

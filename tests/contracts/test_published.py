@@ -17,6 +17,7 @@ from milbench.experiment.spec_files import make_spec
 
 RUNS = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
 PRINTED = Published("instance_error", 0.5, "A paper", "a", spread=0.2, runs=9)
+"""What a source prints: the mean, the standard deviation and the number of runs, without the runs."""
 
 
 def test_what_a_source_prints_counts_where_no_runs_are_listed() -> None:
@@ -54,7 +55,8 @@ def test_a_plan_that_is_read_is_written_the_same(task: Task) -> None:
 
 def test_published_numbers_of_a_plan_are_read_back(task: Task) -> None:
     read = plan_from_json(plan_to_json(plan_with(task)).encode()).tasks["t"].published
-    assert len(read) == len(task.published) > 0
+    assert read
+    assert len(read) == len(task.published)
     for published, original in zip(read, task.published, strict=True):
         # JSON has no tuples, which a protocol may hold.
         assert replace(published, protocol={}) == replace(original, protocol={})

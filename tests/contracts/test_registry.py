@@ -62,7 +62,7 @@ print(json.dumps({{"names": {kind}().names(), "modules": sorted(sys.modules)}}))
 
 
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
-def test_names_are_those_of_files_that_are_not_imported(kind: str) -> None:
+def test_names_are_known_without_importing_their_files(kind: str) -> None:
     # A process of its own has not imported torch yet.
     command = [sys.executable, "-c", LISTING.format(kind=kind)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -140,7 +140,8 @@ def test_the_method_that_a_loss_lacks_is_named(tmp_path: Path) -> None:
         load_loss(str(file))
 
 
-def test_a_finished_loss_beside_another_member_lacks_nothing(tmp_path: Path) -> None:
+def test_a_member_that_is_no_loss_is_named(tmp_path: Path) -> None:
+    # The finished loss beside it is not blamed: the message has no more than this.
     file = tmp_path / "mine.py"
     loss_file(file, "mine")
     with file.open("a") as opened:
@@ -185,7 +186,7 @@ InstallLoss = Callable[[str, str], None]
 
 @pytest.fixture
 def install_loss(monkeypatch: pytest.MonkeyPatch) -> InstallLoss:
-    """Let a package have a loss under a name: the place is MODULE:CLASS."""
+    """Return a function by which a package seems to have a loss under a name: at a place, MODULE:CLASS."""
 
     def install(name: str, place: str) -> None:
         point = EntryPoint(name, place, "milbench.losses")
@@ -200,7 +201,7 @@ def test_a_loss_of_a_package_is_found(install_loss: InstallLoss) -> None:
     assert "elsewhere" in registry.losses().names()
 
 
-def test_a_package_names_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
+def test_a_package_must_name_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
     # The class calls itself exact.
     install_loss("elsewhere", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
@@ -228,7 +229,7 @@ def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
 
 
 class Thing:
-    """What has a parameter of each kind."""
+    """A class with a parameter of each kind."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ def test_a_package_ending_its_import_is_named_with_its_line(
     code: str,
     reason: str,
 ) -> None:
-    # Python keeps imported modules by name, so that each case needs a name of its own.
+    # Python keeps imported modules by name, so each case needs a name of its own.
     file = tmp_path / f"package_of_{tmp_path.name}.py"
     file.write_text(code)
     monkeypatch.syspath_prepend(tmp_path)

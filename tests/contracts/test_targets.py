@@ -1,4 +1,4 @@
-"""Training targets against boxes made by hand; and that kinds of supervision are not mixed by accident."""
+"""Training targets of boxes made by hand, and kinds of supervision, which are not mixed by accident."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ def target(loss: Loss, bags: Bags) -> Tensor:
 
 
 def position_map(classes: list[int], boxes: list[Box]) -> list[str]:
-    """Return a text for each row of positions: the class at each position, a point for background."""
+    """Return a text for each row of positions: the class at each position, a dot for background."""
     bag = make_bags([classes], [boxes])
     result = target(Position(), bag)
     assert result.dtype == torch.int64
@@ -85,7 +85,7 @@ def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
     ]
 
 
-# Boxes of 8 pixels: their positions are less than 2 pixels from their middles.
+# Boxes of 8 pixels: a position shows one if it is at most 2 pixels from its middle.
 LEFT = [-2.0, 0.0, 6.0, 8.0]
 """Its middle is at 2, and it reaches to 4."""
 RIGHT = [2.0, 0.0, 10.0, 8.0]
@@ -100,13 +100,14 @@ FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]
         pytest.param([0, 1], [LEFT, RIGHT], "0011", id="left box first"),
         pytest.param([1, 0], [RIGHT, LEFT], "0011", id="right box first"),
         # The last position, at 7, is as near to the middle at 6 as to that at 8.
-        pytest.param([1, 2], [RIGHT, FURTHER_RIGHT], "..11", id="the first of two as near"),
+        pytest.param([1, 2], [RIGHT, FURTHER_RIGHT], "..11", id="first of two equally near"),
     ],
 )
 def test_where_boxes_overlap_the_nearest_middle_wins(
     classes: list[int], boxes: list[Box], row: str
 ) -> None:
-    assert position_map(classes, boxes)[1] == row
+    second_row = position_map(classes, boxes)[1]
+    assert second_row == row
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Before(OneVsRest):
 
 
 class After(Before):
-    """The same with it: at 0 it computes what it did, and by default it computes something else."""
+    """The same loss with `shift`: at 0 it computes what it did before, by default something else."""
 
     added: ClassVar[Any] = MappingProxyType({"shift": 0.0})
 
@@ -55,7 +55,7 @@ class After(Before):
         return super().bag_loss(logits, labels, mask) + self.shift
 
 
-class WithoutIt(After):
+class WithoutShift(After):
     """A subclass whose own constructor has no `shift`."""
 
     def __init__(self, margin: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class WithoutIt(After):
 
 
 class Mistaken(Before):
-    """It names a parameter that it does not have."""
+    """A loss whose `added` names a parameter that it does not have."""
 
     added: ClassVar[Any] = MappingProxyType({"marjin": 0.0})
 
@@ -75,11 +75,11 @@ Install = Callable[[type[Loss]], None]
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return a function that makes a class the loss `growing`, as if it were built in."""
 
-    def installed(cls: type[Loss]) -> None:
+    def install_class(cls: type[Loss]) -> None:
         entry = RegistryEntry("growing", "milbench", lambda: cls, __name__)
         monkeypatch.setitem(losses().entries, "growing", entry)
 
-    return installed
+    return install_class
 
 
 SMALL = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
@@ -92,14 +92,14 @@ def planned(**values: Any) -> Plan:
     return make_plan(make_spec({**spec, **values}))
 
 
-def plan(**params: Any) -> Plan:
-    """Return the plan of the loss with these parameters, of which a list is an axis."""
+def plan_of_loss(**params: Any) -> Plan:
+    """Return the plan of `growing` with these parameters; a list is an axis."""
     return planned(loss={"growing": params})
 
 
 def one_cell(**params: Any) -> Cell:
-    """Return the cell of the loss with these parameters."""
-    (cell,) = plan(**params).cells
+    """Return the cell of `growing` with these parameters."""
+    (cell,) = plan_of_loss(**params).cells
     return cell
 
 
@@ -132,7 +132,7 @@ def test_a_cell_of_before_is_built_with_the_neutral_value(install: Install) -> N
     assert built.shift == 0.0
 
 
-def test_who_loads_the_loss_gets_its_default(install: Install) -> None:
+def test_loading_the_loss_by_name_gives_its_default(install: Install) -> None:
     install(After)
     loss: Any = load_loss("growing")
     assert loss.shift == 5.0
@@ -148,13 +148,14 @@ def test_a_cell_of_before_trains_as_it_did(install: Install, tmp_path: Path) -> 
 
 def test_labels_name_the_value_that_is_not_neutral(install: Install) -> None:
     install(After)
-    both = plan(shift=[0.0, 1.0])
+    both = plan_of_loss(shift=[0.0, 1.0])
     assert {label.loss for label in both.labels.values()} == {"growing", "growing shift=1.0"}
 
 
 def test_settings_of_a_plan_include_the_neutral_value(install: Install) -> None:
     install(After)
-    both = plan_from_json(plan_to_json(plan(shift=[0.0, 1.0])).encode())
+    written = plan_to_json(plan_of_loss(shift=[0.0, 1.0]))
+    both = plan_from_json(written.encode())
     assert [both.params(cell)["loss.shift"] for cell in both.cells] == [0.0, 1.0]
 
 
@@ -169,7 +170,7 @@ def test_a_published_protocol_is_compared_with_the_neutral_value(
     install: Install, published_shift: float, differences: list[str]
 ) -> None:
     install(After)
-    neutral = plan(shift=0.0)
+    neutral = plan_of_loss(shift=0.0)
     params = [neutral.params(cell) for cell in neutral.cells]
     published = Published(
         metric="set_error",
@@ -194,7 +195,7 @@ def test_a_change_of_a_cell_may_set_what_it_lacks(install: Install) -> None:
 
 
 def test_a_subclass_without_the_parameter_is_not_given_it() -> None:
-    assert neutral_values(WithoutIt) == {}
+    assert neutral_values(WithoutShift) == {}
 
 
 def test_a_misspelt_parameter_is_named() -> None:
@@ -203,7 +204,7 @@ def test_a_misspelt_parameter_is_named() -> None:
 
 
 class Counted:
-    """What has a later parameter with the neutral value 1."""
+    """A class with a parameter that was added later; its neutral value is 1."""
 
     added: ClassVar[Any] = MappingProxyType({"times": 1})
 
@@ -215,6 +216,7 @@ class Counted:
     [pytest.param(1, {}, id="one"), pytest.param(True, {"times": True}, id="true")],
 )
 def test_true_is_not_left_out_where_one_is_neutral(times: int, kept: dict[str, Any]) -> None:
+    # To Python, True equals 1.
     assert without_neutral(Counted, {"times": times}) == kept
 
 
@@ -224,7 +226,7 @@ def test_what_is_left_out_comes_back_with_its_neutral_value() -> None:
 
 @pytest.fixture
 def later_field(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take `average_last` for a later field of the recipe, whose neutral value, 0.5, is not its default."""
+    """Let the recipe's field `average_last` count as added later; its neutral value, 0.5, is not its default."""
     install(Before)
     monkeypatch.setattr(Recipe, "added", {"average_last": 0.5})
 
@@ -265,7 +267,7 @@ def test_a_later_parameter_of_a_task_changes_no_id(
     install(Before)
     (before,) = planned().cells
     tiny = tasks().get(resolve(tasks(), TINY))
-    # `size` is taken for a later parameter, whose neutral value is not its default.
+    # `size` counts as added later; its neutral value is not its default.
     monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
     (after,) = planned().cells
     assert after.id == before.id, "its default is hashed, as it was before"
@@ -276,6 +278,7 @@ def test_a_later_parameter_of_a_task_is_filled_in(
 ) -> None:
     install(Before)
     tiny = tasks().get(resolve(tasks(), TINY))
+    # `size` counts as added later.
     monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
     (neutral,) = planned(task={"tiny": {"size": 6}}).cells
     assert "size" not in neutral.task.params
@@ -284,7 +287,7 @@ def test_a_later_parameter_of_a_task_is_filled_in(
 
 
 def small_network(inputs: int, num_classes: int, seed: int, width: int = 9) -> Network:
-    """Return a network with a hidden layer; the tests take its width for a later parameter."""
+    """Return a network with a hidden layer, whose width counts as added later."""
     return InstanceMLP(inputs, num_classes, seed, hidden=width)
 
 
@@ -314,6 +317,7 @@ def test_a_later_parameter_of_a_network_function_is_filled_in(
     assert head.shape[1] == width
 
 
-def test_a_plan_with_later_parameters_is_json(install: Install) -> None:
+def test_the_file_of_a_plan_lists_the_neutral_values(install: Install) -> None:
     install(After)
-    assert json.loads(plan_to_json(plan(shift=0.0)))["neutral"] == {"loss growing": {"shift": 0.0}}
+    written = json.loads(plan_to_json(plan_of_loss(shift=0.0)))
+    assert written["neutral"] == {"loss growing": {"shift": 0.0}}

@@ -101,14 +101,16 @@ def test_points_fill_every_range_evenly(
 ) -> None:
     points = points_of({"lr": LR, "decay": DECAY}, 64, seed)
     parts = sorted(math.floor(share_of(point[setting]) * 64) for point in points)
-    # Of 64 points of a Sobol sequence one lies in each of 64 equal parts of every axis; rounding
-    # to four digits may carry one over an edge.
+    # Of 64 points of a Sobol sequence, one lies in each of 64 equal parts of every axis. Rounding to
+    # four digits may move a point into the next part.
     assert parts == pytest.approx(range(64), abs=1)
 
 
 def test_two_ranges_are_not_drawn_together() -> None:
     points = points_of({"lr": LR, "decay": DECAY}, 64, seed=0)
-    rank = stats.spearmanr([p["lr"] for p in points], [p["decay"] for p in points])
+    drawn_rates = [point["lr"] for point in points]
+    drawn_decays = [point["decay"] for point in points]
+    rank = stats.spearmanr(drawn_rates, drawn_decays)
     assert abs(rank.statistic) < 0.2
 
 
@@ -171,7 +173,7 @@ def test_draws_are_numbered_point_by_point() -> None:
     assert [draw.point for draw in draws] == [0, 0, 1, 1]
 
 
-def test_settings_of_one_task_join_those_of_all() -> None:
+def test_settings_of_one_task_override_those_of_all() -> None:
     wanted = search(recipe={"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}})
     assert for_task(wanted.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
     assert for_task(wanted.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}

@@ -75,7 +75,7 @@ def test_the_default_network_is_the_first_one_by_name() -> None:
 SEVERAL = ["mlp", "linear", "gated-attention"]
 
 
-def test_an_axis_reaches_the_networks_that_have_such_a_parameter() -> None:
+def test_an_axis_reaches_the_networks_that_have_the_parameter() -> None:
     plan = planned("network.hidden=7,9", losses=["one-vs-rest"], networks=SEVERAL)
     assert [(cell.network.name, cell.network.params) for cell in plan.cells] == [
         ("mlp", {"hidden": 7}),
@@ -88,7 +88,9 @@ def test_an_axis_reaches_the_networks_that_have_such_a_parameter() -> None:
 
 def test_a_setting_may_be_for_one_network_alone() -> None:
     plan = planned("network.mlp.hidden=7", losses=["one-vs-rest"], networks=SEVERAL)
-    assert [cell.network.params.get("hidden") for cell in plan.cells] == [7, None, 128]
+    widths = [cell.network.params.get("hidden") for cell in plan.cells]
+    # A linear network has no hidden layer, and gated attention keeps its default of 128.
+    assert widths == [7, None, 128]
     assert plan.cells[0].params()["network.hidden"] == 7
 
 
@@ -101,11 +103,11 @@ def test_another_parameter_of_a_network_is_another_cell() -> None:
 @pytest.mark.parametrize(
     ("task", "key", "of_tiny"),
     [
-        pytest.param("synthetic-bags", "hidden", 16, id="of both tasks"),
-        pytest.param("sound-events", "stride", None, id="of one task"),
+        pytest.param("synthetic-bags", "hidden", 16, id="both networks have it"),
+        pytest.param("sound-events", "stride", None, id="one network has it"),
     ],
 )
-def test_a_setting_reaches_networks_of_several_tasks(
+def test_a_setting_reaches_every_network_that_has_it(
     task: str, key: str, of_tiny: int | None
 ) -> None:
     plan = planned(f"network.{key}=16", losses=["exact"], tasks=[task, TINY])
@@ -114,7 +116,7 @@ def test_a_setting_reaches_networks_of_several_tasks(
 
 
 def cell_of_file(file: Path) -> Cell:
-    """Return a cell with the network in a file, which is read as by another process."""
+    """Return a cell with the network in a file, which is read anew, as another process would read it."""
     networks.cache_clear()
     return small_cell(networks=[str(file)])
 
@@ -126,7 +128,7 @@ def test_a_network_in_a_file_is_named_by_its_class(tmp_path: Path) -> None:
     assert cell.network.source == str(file)
 
 
-def test_a_network_in_another_place_is_the_same_cell(tmp_path: Path) -> None:
+def test_a_network_file_that_was_moved_is_the_same_cell(tmp_path: Path) -> None:
     file = Path(normed_network(tmp_path))
     before = cell_of_file(file)
     moved = file.rename(tmp_path / "moved.py")

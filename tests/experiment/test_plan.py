@@ -67,7 +67,8 @@ def on_table(table: str, task: str = "feature-bags") -> Cell:
 def test_losses_are_named_by_the_parameters_in_which_they_differ(
     cells: list[Cell], names: list[str]
 ) -> None:
-    assert [labels(cells)[cell.id].loss for cell in cells] == names
+    label_of = labels(cells)
+    assert [label_of[cell.id].loss for cell in cells] == names
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,10 @@ def test_losses_are_named_by_the_parameters_in_which_they_differ(
         pytest.param(["here/birds.csv", "here/bats.csv"], ["birds", "bats"], id="two tables"),
     ],
 )
-def test_tables_stand_in_place_of_their_task(tables: list[str], names: list[str]) -> None:
+def test_a_task_is_named_by_the_table_it_reads(tables: list[str], names: list[str]) -> None:
     cells = [on_table(table) for table in tables]
-    assert [labels(cells)[cell.id].task for cell in cells] == names
+    label_of = labels(cells)
+    assert [label_of[cell.id].task for cell in cells] == names
 
 
 def test_a_table_of_two_tasks_does_not_name_both() -> None:
@@ -95,13 +97,15 @@ def test_the_only_network_of_a_task_is_not_named() -> None:
 
 def test_networks_are_named_where_a_task_has_several() -> None:
     cells = [with_network("mlp", 64), with_network("dsmil", 8), with_network("dsmil", 9)]
-    names = [labels(cells)[cell.id].variant for cell in cells]
+    label_of = labels(cells)
+    names = [label_of[cell.id].variant for cell in cells]
     assert names == ["exact with mlp", "exact with dsmil width=8", "exact with dsmil width=9"]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
-    plan = plan_from_json(gzip.decompress((REPORTS / name / "comparison.json.gz").read_bytes()))
+    packed = (REPORTS / name / "comparison.json.gz").read_bytes()
+    plan = plan_from_json(gzip.decompress(packed))
     with gzip.open(REPORTS / name / "results.csv.gz", "rt", encoding="utf-8") as file:
         ids = {row["cell"] for row in csv.DictReader(file)}
     assert {cell.id for cell in plan.cells} <= ids
@@ -153,5 +157,7 @@ def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> N
 
 
 def test_own_notes_are_those_that_the_spec_lacks() -> None:
+    # A note that the spec has twice is left out twice.
     plan = tiny_plan(notes=["A.", "A."])
-    assert replace(plan, notes=[*plan.notes, "B."]).own_notes == ["B."]
+    with_a_note = replace(plan, notes=[*plan.notes, "B."])
+    assert with_a_note.own_notes == ["B."]

@@ -161,7 +161,7 @@ def test_of_changed_code_only_the_newest_cells_stay() -> None:
 
 
 def origin_of(spec: str | None, *assignments: str, **flags: Any) -> str:
-    """Return the digest by which launches of one comparison know one another."""
+    """Return the digest of a launch; launches with the same digest add up to one comparison."""
     asked = {"losses": ["exact"], "tasks": [TINY], **flags}
     _, launch = spec_and_launch(Flags(**asked, assignments=assignments), spec)
     return launch.origin
@@ -193,7 +193,7 @@ def test_launches_with_other_settings_do_not_add_up(source: str | None) -> None:
 
 
 def origin_of_file(path: Path, *lines: str) -> str:
-    """Return the digest of a launch of a spec file with some lines."""
+    """Write these lines to a spec file, and return the digest of a launch of it."""
     path.write_text("\n".join(lines))
     _, launch = spec_and_launch(Flags(), str(path))
     return launch.origin
@@ -221,8 +221,9 @@ NOTES = ["Three seeds.", "8 bags a batch."]
 
 
 def notes_of(folder: Path, *assignments: str, **flags: Any) -> list[str]:
-    """Return the notes of a spec with three seeds and two notes, after flags."""
+    """Return the notes that flags leave to a spec with three seeds and two notes."""
     path = folder / "mine.toml"
+    # Python writes a list of texts as TOML does.
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\nnotes = {NOTES}\n')
     spec, _ = spec_and_launch(Flags(**flags, assignments=assignments), str(path))
     return spec.notes
@@ -244,7 +245,7 @@ def test_all_notes_give_way_to_other_settings(tmp_path: Path) -> None:
 
 
 def assigned(*assignments: str) -> dict[str, Any]:
-    """Return the values of a spec with two losses and a task after assignments."""
+    """Return the fields of a spec with two losses and a task, changed by assignments."""
     values: dict[str, Any] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
     for assignment in assignments:
         apply_assignment(values, assignment)
@@ -273,7 +274,7 @@ def test_values_with_commas_are_an_axis_of_the_recipe() -> None:
 
 
 class Texts:
-    """What has parameters of every type that a text of the command line may be for."""
+    """A class with a parameter of every type that a value on the command line may be parsed to."""
 
     def __init__(  # type: ignore[no-untyped-def]
         self,
@@ -421,13 +422,14 @@ def plan_without_data(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def cells_with_values(plan: Plan) -> list[tuple[Cell, Published]]:
-    """Return the cells with each published value of their loss; for max-pooling, as the program normalises."""
+    """Return the cells, each with every published value of its loss."""
     pairs: list[tuple[Cell, Published]] = []
     for cell in plan.cells:
+        # The published values of max-pooling are from a program that normalises over the batch.
         if cell.loss.params.get("normalization") == "bag":
             continue
-        published = plan.info(cell).published
-        pairs += [(cell, value) for value in published if value.loss == cell.loss.name]
+        listed = plan.info(cell).published
+        pairs += [(cell, value) for value in listed if value.loss == cell.loss.name]
     assert pairs
     return pairs
 
@@ -437,7 +439,7 @@ def test_the_preset_paper_is_what_was_published(name: str, monkeypatch: pytest.M
     plan = plan_without_data(name, "paper", monkeypatch)
     assert len(plan.cells) == PUBLISHED_SPECS[name]
     for cell, value in cells_with_values(plan):
-        # A name that no cell has would tell nothing.
+        # A setting of the protocol that no cell has would be compared with nothing.
         assert set(value.protocol) <= set(cell.params())
         assert deviations(value, [cell.params()]) == []
 
@@ -457,13 +459,13 @@ def contrast(first: str, second: str, name: str = "asked") -> dict[str, Any]:
 
 
 def contrasted(*contrasts: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """Return the fields of a spec of `exact` and two variants of `noisy-or`, with contrasts of these."""
+    """Return the fields of a spec of `exact` and two variants of `noisy-or`, with these contrasts."""
     heads = {"noisy-or": {"head": ["softmax", "sigmoid"]}}
     return {"losses": ["exact", "noisy-or"], "loss": heads, "contrasts": contrasts, **values}
 
 
-def published(**changes: Any) -> dict[str, Any]:
-    """Return the field of a spec with one published value, of a method of others, with changes."""
+def with_published(**changes: Any) -> dict[str, Any]:
+    """Return the field of a spec with one published value, that of another method, after changes to it."""
     value = {
         "task": TINY,
         "method": "of others",
@@ -526,24 +528,28 @@ SENSELESS_SECTIONS = [
 
 SENSELESS_PUBLISHED_VALUES = [
     pytest.param(
-        published(protocol={"size": 4}),
+        with_published(protocol={"size": 4}),
         "in the protocol of [[published]] 'size'; did you mean 'task.size'",
         id="protocol without its table",
     ),
-    pytest.param(published(method="", loss="exakt"), "did you mean 'exact'", id="misspelt loss"),
-    pytest.param(published(runs=-1), "greater than or equal to 1", id="negative number of runs"),
     pytest.param(
-        published(task=""),
+        with_published(method="", loss="exakt"), "did you mean 'exact'", id="misspelt loss"
+    ),
+    pytest.param(
+        with_published(runs=-1), "greater than or equal to 1", id="negative number of runs"
+    ),
+    pytest.param(
+        with_published(task=""),
         "[[published]] 'of others' needs the task of its value",
         id="value without a task",
     ),
     pytest.param(
-        published(value=12.3),
+        with_published(value=12.3),
         "set_error is a share between 0 and 1, got 12.3",
         id="percentage for a share",
     ),
     pytest.param(
-        published(loss="exact"),
+        with_published(loss="exact"),
         "expected the name of a loss or of a method, one of the two",
         id="both a loss and a method",
     ),
@@ -606,6 +612,7 @@ def test_a_contrast_with_its_variants_survives_json() -> None:
 
 
 def test_flags_may_leave_out_a_variant_of_a_contrast() -> None:
+    # The losses of the spec lack one-vs-rest, as if flags had left it out.
     both = (
         contrast("noisy-or head=softmax", "exact"),
         contrast("one-vs-rest", "exact", name="other"),

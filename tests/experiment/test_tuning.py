@@ -33,7 +33,7 @@ SPACE: dict[str, Any] = {
 
 
 def spec(**changes: Any) -> Spec:
-    """Return a search for the rate of three losses on the smallest task, with other fields in it."""
+    """Return a spec that searches the rates of three variants on the smallest task, with changes of its fields."""
     values = {
         "name": "tuned",
         "losses": ["exact", "noisy-or"],
@@ -50,27 +50,32 @@ ARMS = [
     Arm("tiny", "noisy-or head=softmax"),
     Arm("tiny", "noisy-or head=sigmoid"),
 ]
-"""What the search of `spec` is about, in its order."""
+"""The arms of the search in `spec`, in its order."""
 
 
-def searched(plan: Plan) -> SearchRecord:
+def search_of(plan: Plan) -> SearchRecord:
     assert plan.search is not None
     return plan.search
 
 
 def drawn(plan: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of a search by their arm."""
+    """Return the cells of the draws of a search by their arm."""
     cells_by_arm: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
-        draw = searched(plan).draws.get(cell.id)
+        draw = search_of(plan).draws.get(cell.id)
         if draw is not None:
             cells_by_arm.setdefault(draw.arm, []).append(cell)
     return cells_by_arm
 
 
-def tuned(values: Spec, draws: Plan) -> Plan:
-    """Return the plan that follows where all draws are equally good."""
-    return comparison_plan(values, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
+def rates_of(cells: list[Cell]) -> list[float]:
+    return [cell.recipe.lr for cell in cells]
+
+
+def tuned(wanted: Spec, search: Plan) -> Plan:
+    """Return the plan that follows a search where all draws are equally good."""
+    same_error = {cell.id: 0.5 for cell in search.cells}
+    return comparison_plan(wanted, search, same_error)
 
 
 def test_every_arm_has_every_draw_with_every_seed() -> None:
@@ -86,29 +91,29 @@ def test_draws_have_the_seeds_of_the_search() -> None:
 
 def test_every_arm_tries_the_same_rates() -> None:
     cells = drawn(search_plan(spec()))
-    first, second, third = ([cell.recipe.lr for cell in of_arm] for of_arm in cells.values())
-    assert second == first
-    assert third == first
+    first, second, third = cells.values()
+    assert rates_of(second) == rates_of(first)
+    assert rates_of(third) == rates_of(first)
 
 
 def test_a_list_of_a_loss_is_crossed_with_the_rates() -> None:
     plan = search_plan(spec(tune={**SPACE, "loss": {"exact": {"rule": ["sum", "exact"]}}}))
     own, shared, _ = drawn(plan).values()
     tried = {(cell.recipe.lr, cell.loss.params["rule"]) for cell in own}
-    rates = {cell.recipe.lr for cell in shared}
+    rates = set(rates_of(shared))
     assert len(rates) == 5
     assert tried == {(rate, rule) for rate in rates for rule in ("sum", "exact")}
 
 
 BEST_DRAWS = {ARMS[0]: 3, ARMS[1]: 2, ARMS[2]: 4}
-"""A draw for each arm, another one for each."""
+"""The number of the best draw of each arm, a different one for each."""
 
 
 def plan_with_best(best_draws: Mapping[Arm, int]) -> Plan:
     """Return the plan that follows where these draws have an error of 0.1 and all others 0.5."""
     plan = search_plan(spec())
     errors = {}
-    for cell_id, draw in searched(plan).draws.items():
+    for cell_id, draw in search_of(plan).draws.items():
         is_best = best_draws.get(draw.arm) == draw.number
         errors[cell_id] = 0.1 if is_best else 0.5
     return comparison_plan(spec(), plan, errors)
@@ -122,13 +127,13 @@ def arm_of(plan: Plan, cell: Cell) -> Arm:
 
 def test_the_best_draw_of_every_arm_is_chosen() -> None:
     plan = plan_with_best(BEST_DRAWS)
-    assert searched(plan).chosen == {arm.key: number for arm, number in BEST_DRAWS.items()}
+    assert search_of(plan).chosen == {arm.key: number for arm, number in BEST_DRAWS.items()}
 
 
 @pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.loss)
 def test_the_best_settings_are_compared_with_fresh_seeds(arm: Arm) -> None:
     plan = plan_with_best(BEST_DRAWS)
-    draws = searched(plan).draws
+    draws = search_of(plan).draws
     tried = [cell for cell in drawn(plan)[arm] if draws[cell.id].number == BEST_DRAWS[arm]]
     compared = [cell for cell in plan.compared if arm_of(plan, cell) == arm]
     assert {cell.variant_key for cell in compared} == {cell.variant_key for cell in tried}
@@ -136,15 +141,16 @@ def test_the_best_settings_are_compared_with_fresh_seeds(arm: Arm) -> None:
 
 
 Errors = dict[int, tuple[float | None, ...]]
-"""The error of every seed by the number of a draw, None where a cell failed."""
+"""By the number of a draw, its error with each seed of `SEEDS`; None where the cell failed."""
 SEEDS = (100, 101, 102)
+"""The seeds of a search; a search in one stage has the first two."""
 
 
 def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
-    """Return the values of the cells of a plan that have an error in a table, the same for all losses."""
+    """Return by cell id the errors of a table, which are the same for all losses; failed cells have none."""
     values: dict[str, float] = {}
     for cell in plan.cells:
-        number = searched(plan).draws[cell.id].number
+        number = search_of(plan).draws[cell.id].number
         error = errors[number][SEEDS.index(cell.seed)]
         if error is not None:
             values[cell.id] = error
@@ -155,7 +161,7 @@ def chosen_by(errors: Errors) -> int:
     """Return the draw that a search in one stage chooses by a table of errors, the same for all losses."""
     plan = search_plan(spec())
     comparison = comparison_plan(spec(), plan, values_of(plan, errors))
-    (number,) = set(searched(comparison).chosen.values())
+    (number,) = set(search_of(comparison).chosen.values())
     return number
 
 
@@ -203,7 +209,7 @@ def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
     """Return the seeds of every draw of an arm."""
     seeds: dict[int, list[int]] = {}
     for cell in drawn(plan)[arm]:
-        seeds.setdefault(searched(plan).draws[cell.id].number, []).append(cell.seed)
+        seeds.setdefault(search_of(plan).draws[cell.id].number, []).append(cell.seed)
     return seeds
 
 
@@ -217,28 +223,28 @@ TABLE: Errors = {
 }
 
 
-def test_the_first_stage_has_the_first_seed_alone() -> None:
+@pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.loss)
+def test_the_first_stage_has_the_first_seed_alone(arm: Arm) -> None:
     first, _ = two_stages(TABLE)
-    for arm in ARMS:
-        assert seeds_by_draw(first, arm) == {number: [100] for number in range(5)}
+    assert seeds_by_draw(first, arm) == {number: [100] for number in range(5)}
 
 
-def test_finalists_get_the_other_seeds() -> None:
+@pytest.mark.parametrize("arm", ARMS, ids=lambda arm: arm.loss)
+def test_finalists_get_the_other_seeds(arm: Arm) -> None:
     _, second = two_stages(TABLE)
-    for arm in ARMS:
-        assert seeds_by_draw(second, arm) == {
-            0: [100],
-            1: [100, 101, 102],
-            2: [100],
-            3: [100, 101, 102],
-            4: [100],
-        }
+    assert seeds_by_draw(second, arm) == {
+        0: [100],
+        1: [100, 101, 102],
+        2: [100],
+        3: [100, 101, 102],
+        4: [100],
+    }
 
 
 def test_among_finalists_the_mean_over_all_seeds_chooses() -> None:
     _, second = two_stages(TABLE)
     plan = comparison_plan(spec(tune=STAGED), second, values_of(second, TABLE))
-    assert searched(plan).chosen == {arm.key: 1 for arm in ARMS}
+    assert search_of(plan).chosen == {arm.key: 1 for arm in ARMS}
 
 
 def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
@@ -246,14 +252,14 @@ def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
     table: Errors = {**TABLE, 1: (0.3, 0.9, 0.9), 3: (0.2, 0.9, 0.8)}
     _, second = two_stages(table)
     plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
-    assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
+    assert search_of(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
 def test_a_finalist_that_fails_later_is_the_worst() -> None:
     table: Errors = {**TABLE, 1: (0.3, None, 0.0)}
     _, second = two_stages(table)
     plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
-    assert searched(plan).chosen == {arm.key: 3 for arm in ARMS}
+    assert search_of(plan).chosen == {arm.key: 3 for arm in ARMS}
 
 
 def finalists_of(plan: Plan, arm: Arm) -> list[int]:
@@ -299,16 +305,16 @@ def test_the_plan_of_an_earlier_version_is_read() -> None:
         # Earlier versions did not know `point`, and had a field `asked`.
         del draw["point"]
         draw["asked"] = 5
-    read = searched(plan_from_json(json.dumps(written).encode()))
+    read = search_of(plan_from_json(json.dumps(written).encode()))
     assert {draw.point for draw in read.draws.values()} == {None}
     assert {draw.arm for draw in read.draws.values()} == {*ARMS}
 
 
-def test_a_loss_that_is_searched_later_is_searching_again() -> None:
-    before = plan_with_best({})
-    only_exact = search_plan(spec(losses=["exact"]))
-    assert not before.is_searching
-    assert only_exact.joined(before).is_searching
+def test_a_later_search_makes_a_finished_plan_search_again() -> None:
+    finished = plan_with_best(BEST_DRAWS)
+    later_search = search_plan(spec(losses=["exact"]))
+    assert not finished.is_searching
+    assert later_search.joined(finished).is_searching
 
 
 def exact_alone_joined_to_all() -> Plan:
@@ -319,7 +325,7 @@ def exact_alone_joined_to_all() -> Plan:
 
 
 def test_a_loss_tuned_again_replaces_its_own_choice() -> None:
-    chosen = searched(exact_alone_joined_to_all()).chosen
+    chosen = search_of(exact_alone_joined_to_all()).chosen
     assert chosen == {ARMS[0].key: 0, ARMS[1].key: 2, ARMS[2].key: 4}
 
 
@@ -339,8 +345,8 @@ def test_a_plan_without_a_search_joins_none_with_one() -> None:
 
 def tuned_with_network(network: str) -> Plan:
     """Return the comparison of one loss with one network after its search."""
-    values = spec(losses=["noisy-or"], loss={"noisy-or": {"head": "sigmoid"}}, networks=[network])
-    return tuned(values, search_plan(values))
+    wanted = spec(losses=["noisy-or"], loss={"noisy-or": {"head": "sigmoid"}}, networks=[network])
+    return tuned(wanted, search_plan(wanted))
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +358,7 @@ def with_three_networks() -> Plan:
 
 
 def test_a_search_chooses_for_every_network(with_three_networks: Plan) -> None:
-    chosen = sorted(searched(with_three_networks).chosen)
+    chosen = sorted(search_of(with_three_networks).chosen)
     assert chosen == ["tiny|noisy-or|", "tiny|noisy-or|dsmil", "tiny|noisy-or|gated-attention"]
 
 
@@ -457,11 +463,11 @@ def test_a_senseless_search_is_refused_in_one_line(search: dict[str, Any], compl
 
 def test_whole_numbers_of_a_loss_are_not_searched_by_ranges() -> None:
     one_in = {"low": 2, "high": 9}
-    values = spec(losses=["top-k"], tune={"loss": {"top-k": {"one_in": one_in}}})
+    wanted = spec(losses=["top-k"], tune={"loss": {"top-k": {"one_in": one_in}}})
     with pytest.raises(
         UsageError, match=r"\[tune\] loss top-k: one_in = .* valid integer.* are listed"
     ):
-        search_plan(values)
+        search_plan(wanted)
 
 
 Folded = Callable[..., Spec]
@@ -469,7 +475,7 @@ Folded = Callable[..., Spec]
 
 @pytest.fixture
 def folded(tmp_path: Path) -> Folded:
-    """Return a function that makes a spec of a task of five folds, from the seeds of search and comparison."""
+    """Return a function that makes a spec for a task of five folds: it takes the seeds of search and comparison."""
     rows = ["bag,labels,x,y"]
     for bag in range(40):
         label = "up" if bag % 2 else ""
@@ -489,9 +495,9 @@ def folded(tmp_path: Path) -> Folded:
 
 
 def test_a_search_uses_folds_that_the_comparison_leaves_out(folded: Folded) -> None:
-    values = folded(search="4", comparison="0-3")
-    plan = tuned(values, search_plan(values))
-    draws = searched(plan).draws
+    wanted = folded(search="4", comparison="0-3")
+    plan = tuned(wanted, search_plan(wanted))
+    draws = search_of(plan).draws
     assert {cell.seed for cell in plan.cells if cell.id in draws} == {4}
     assert {cell.seed for cell in plan.compared} == {0, 1, 2, 3}
     assert {plan.info(cell).folds for cell in plan.cells} == {Folds(5, repeats=1)}
@@ -510,7 +516,7 @@ def test_a_search_seed_that_is_no_fold_is_refused(folded: Folded) -> None:
 
 
 def on_synthetic_bags(search: dict[str, Any], **changes: Any) -> Spec:
-    """Return the search of one loss on a task that has parameters to change."""
+    """Return a spec that searches settings of one loss on a task that has parameters to change."""
     values = {"name": "t", "losses": ["exact"], "tasks": ["synthetic-bags"], "tune": search}
     return make_spec({**values, **changes})
 

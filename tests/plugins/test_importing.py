@@ -34,7 +34,7 @@ def project_with_late_helper(folder: Path, factor: int) -> Project:
 def test_a_late_import_finds_the_helper_beside_its_own_file(tmp_path: Path) -> None:
     first = project_with_late_helper(tmp_path / "first", factor=1)
     second = project_with_late_helper(tmp_path / "second", factor=2)
-    # The launcher has imported both of them when it plans their cells.
+    # A launcher imports and records both while it plans their cells.
     for project in (first, second):
         call_fresh(project.factor)
         project.record()
@@ -77,4 +77,5 @@ def test_namespace_packages_of_two_folders_may_share_a_name(tmp_path: Path) -> N
     second = project_with_namespace_package(tmp_path / "second", factor=2)
     assert first.factor() == 1
     assert second.factor() == 2
+    # To import the second has not changed the first.
     assert first.factor() == 1

@@ -1,4 +1,4 @@
-"""What a plug-in imports in a step is no part of its digest, and the cell, the plan and the report say so."""
+"""What a plug-in imports only in a training step is no part of its digest; cell, plan and report say so."""
 
 import json
 import sys
@@ -16,16 +16,22 @@ NOTE = "loss mine imported scale.py while training; an edit of it does not make 
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Iterator[list[str]]:
-    """The command that trains a loss which imports scale.py in its steps."""
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A loss that imports helper.py at once and scale.py in its steps."""
     project = Project(tmp_path / "project")
     project.write("helper.py", "K = 1\n")
     project.write("scale.py", "SCALE = 1.0\n")
     text = loss_text("import helper\n", "__import__('scale').SCALE * helper.K")
-    path = project.write("mine.py", text)
-    yield ["run", "--loss", str(path), "--task", TINY, *SMALL]
+    project.write("mine.py", text)
+    yield project
     for name in ("scale", "helper"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def words(project: Project) -> list[str]:
+    """The words of the command that trains the loss."""
+    return ["run", "--loss", str(project.folder / "mine.py"), "--task", TINY, *SMALL]
 
 
 def test_the_result_of_the_cell_lists_what_it_imported_later(
@@ -53,17 +59,19 @@ def test_the_report_names_the_files_that_were_imported_later(
     assert NOTE in page.read_text()
 
 
-def test_an_edit_of_such_a_file_makes_no_new_cell(milbench: Milbench, words: list[str]) -> None:
+def test_editing_a_file_imported_later_makes_no_new_cell(
+    milbench: Milbench, project: Project, words: list[str]
+) -> None:
     milbench(*words, "--jobs", "1").done()
-    Path(words[2]).with_name("scale.py").write_text("SCALE = 2.0\n")
+    project.write("scale.py", "SCALE = 2.0\n")
     assert "1 cell, 0 to run" in milbench(*words, "--dry-run").done()
 
 
 def test_an_edit_of_an_imported_helper_makes_a_new_cell(
-    milbench: Milbench, words: list[str]
+    milbench: Milbench, project: Project, words: list[str]
 ) -> None:
     milbench(*words, "--jobs", "1").done()
-    Path(words[2]).with_name("helper.py").write_text("K = 2\n")
+    project.write("helper.py", "K = 2\n")
     assert "1 cell, 1 to run" in milbench(*words, "--dry-run").done()
 
 

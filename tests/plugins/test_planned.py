@@ -9,7 +9,7 @@ import pytest
 
 from milbench import UsageError
 from milbench.contracts.registry import losses
-from milbench.contracts.resolver import add_object
+from milbench.contracts.resolver import add_object, reload_edited_plugins
 from milbench.plugins.planned import check_as_planned, keep_planned, record_for
 from milbench.plugins.record import ImportRecord, Target
 from milbench.training.training_setup import check_unchanged
@@ -34,7 +34,7 @@ def test_a_helper_edited_after_planning_is_named(project: Project) -> None:
         check_unchanged(cell)
 
 
-def test_a_cell_s_process_takes_its_plan_s_record(project: Project) -> None:
+def test_the_process_of_a_cell_takes_the_planned_record(project: Project) -> None:
     path = str(project.folder / "mine.py")
     record = project.record()
     keep_planned("loss", path, record)
@@ -55,7 +55,7 @@ def test_another_version_of_a_package_is_named() -> None:
         check_as_planned("loss mine", record)
 
 
-def test_a_class_defined_anew_loads_no_cell() -> None:
+def test_a_class_that_was_defined_anew_is_named() -> None:
     def define(factor: str) -> Any:
         names: dict[str, Any] = {"__name__": "a_notebook"}
         exec(loss_text(factor=factor), names)
@@ -73,8 +73,6 @@ def test_two_losses_that_share_a_helper_get_new_ids_together(project: Project) -
     files = [str(project.folder / name) for name in ("mine.py", "second.py")]
     before = [small_cell(file).id for file in files]
     project.write("helper.py", "SIGN = -1\n")
-    from milbench.contracts.resolver import reload_edited_plugins
-
     reload_edited_plugins()
     after = [small_cell(file).id for file in files]
     assert not set(before) & set(after)

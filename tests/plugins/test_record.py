@@ -21,7 +21,7 @@ from tests._helpers.project import Project, loss_text
 def project(tmp_path: Path) -> Iterator[Project]:
     """A folder of a user's files, whose modules are forgotten after the test."""
     yield Project(tmp_path / "project")
-    for name, module in [*sys.modules.items()]:
+    for name, module in list(sys.modules.items()):
         if str(tmp_path) in str(getattr(module, "__file__", "")):
             del sys.modules[name]
 
@@ -161,7 +161,7 @@ def test_another_version_of_an_installed_package_changes_the_digest(
     write_package(site, "1.0")
     before = project.record()
     assert before.distributions == {"somebodys-dist": "1.0"}
-    assert [*before.files] == [str(project.folder / "mine.py")]
+    assert list(before.files) == [str(project.folder / "mine.py")]
     write_package(site, "1.1")
     assert project.digest() != before.digest
 
@@ -170,7 +170,7 @@ def test_packages_that_milbench_requires_do_not_count(project: Project) -> None:
     path = project.write("mine.py", "import torch, sympy, scipy.stats, milbench.losses.exact\n")
     record = project.record()
     assert record.distributions == {}
-    assert [*record.files] == [str(path)]
+    assert list(record.files) == [str(path)]
 
 
 def test_an_edit_of_an_editable_package_changes_the_digest(
@@ -190,7 +190,7 @@ def test_an_edit_of_an_editable_package_changes_the_digest(
 
 
 def record_after_other_imports(target: Target) -> ImportRecord:
-    """Return the record that a process makes which has imported other libraries before."""
+    """Return the record that a process makes after it has imported other libraries."""
     import sklearn.svm  # noqa: F401
     import tqdm  # type: ignore[import-untyped] # noqa: F401
 
@@ -220,6 +220,14 @@ def test_a_module_is_recorded_by_its_name(
     assert record_import(target).digest != before.digest
 
 
+def project_with_helper(folder: Path, name: str) -> Project:
+    """Return a project whose helper holds its name; the factor of its loss is that name."""
+    project = Project(folder / name)
+    project.write("helper.py", f"SIGN = {name!r}\n")
+    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", name))
+    return project
+
+
 def test_each_of_two_folders_has_its_own_helper(tmp_path: Path) -> None:
     first = project_with_helper(tmp_path, "first")
     second = project_with_helper(tmp_path, "second")
@@ -228,19 +236,9 @@ def test_each_of_two_folders_has_its_own_helper(tmp_path: Path) -> None:
     assert first.digest() != second.digest()
 
 
-def project_with_helper(folder: Path, name: str) -> Project:
-    """Return a project whose loss computes its name, which it imports from a helper."""
-    project = Project(folder / name)
-    project.write("helper.py", f"SIGN = {name!r}\n")
-    project.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", name))
-    return project
-
-
 def test_a_helper_of_another_folder_is_not_found(tmp_path: Path) -> None:
-    first = Project(tmp_path / "first")
-    first.write("helper.py", "SIGN = 1\n")
-    first.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "first"))
-    assert first.factor() == 1
+    first = project_with_helper(tmp_path, "first")
+    assert first.factor() == "first"
     second = Project(tmp_path / "second")
     second.write("mine.py", loss_text("from helper import SIGN\n", "SIGN", "second"))
     with pytest.raises(UsageError, match="No module named 'helper'"):
@@ -277,7 +275,7 @@ def test_stale_bytecode_does_not_hide_an_edit(project: Project) -> None:
     py_compile.compile(str(helper))
     before = helper.stat()
     project.write("helper.py", "SIGN = 2\n")
-    # Python tells files apart by their sizes and by the second of the last edit.
+    # Python takes bytecode for fresh where size and second of the last edit are those of the source.
     os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert project.factor() == 2
 
@@ -339,13 +337,6 @@ def test_an_import_that_hangs_is_one_line(
         project.factor()
 
 
-def test_a_usage_error_of_an_own_class_is_one_line(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    project.write("mine.py", OWN_USAGE_ERROR)
-    with pytest.raises(UsageError, match="the moon is not full"):
-        project.record()
-
-
 OWN_USAGE_ERROR = """
 from milbench import UsageError
 
@@ -355,6 +346,14 @@ class OwnError(UsageError):
 
 raise OwnError("moon", "full")
 """
+"""An error whose class takes other arguments, so that it cannot be made anew from its message."""
+
+
+def test_a_usage_error_of_an_own_class_is_one_line(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("mine.py", OWN_USAGE_ERROR)
+    with pytest.raises(UsageError, match="the moon is not full"):
+        project.record()
 
 
 def test_a_very_long_message_of_an_import_is_cut(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A class of a notebook is told apart by its code, and by what of the session that reaches."""
+"""A class of a notebook is told apart by its code, and by whatever in the session this code uses."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def scaled(method):
 
 
 def record_of(*cells: str) -> ImportRecord:
-    """Return the record of the class Mine of the cells of a notebook, whose names are of no file."""
+    """Return the record of the class Mine that the cells of a notebook define; no file holds their code."""
     names: dict[str, Any] = {"__name__": "a_notebook"}
     for number, text in enumerate(cells):
         exec(compile(text, f"<cell {number}>", "exec"), names)
@@ -159,7 +159,7 @@ def test_another_process_finds_the_same_digest() -> None:
 
 
 def digest_in_process(cells: list[str], hash_seed: str) -> str:
-    """Return the digest of the class Mine in a process of its own, whose hashes have a seed."""
+    """Return the digest of the class Mine, made in a fresh process with this seed for Python's hashes."""
     code = (
         f"from tests.plugins.test_session import record_of\nprint(record_of(*{cells!r}).digest)\n"
     )

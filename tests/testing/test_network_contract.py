@@ -65,12 +65,12 @@ FRAMES_AS_MASK = "    def mask_of(self, bags):\n        return bags.mask\n\n"
 PADDING_KEPT = "    def forward(self, frames):\n        return self.logits(frames, None)\n\n"
 RANDOM = "        self.body.bias.data.fill_(random.random())\n"
 UNUSED = "        self.unused = nn.Linear(2, 2)\n"
-# In half precision, nothing is left of the difference.
+# The difference of two large numbers: in half precision nothing is left of it.
 CANCELLED = "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))"
 
 
 def fault(test: str, kind: str, old: str, new: str, id: str) -> ParameterSet:  # noqa: A002 as pytest calls it
-    """Return a case: the contract test that fails, the bags, a piece of the text, and what does something else."""
+    """Return a case: the contract test that fails, the kind of bags, and what is replaced in its text by what."""
     return pytest.param(test, kind, old, new, id=f"{kind}-{id}")
 
 

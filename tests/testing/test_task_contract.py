@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 from milbench import Bags, generator
 from milbench.testing import TaskContract
@@ -14,6 +15,8 @@ from tests._helpers.command_line import REPOSITORY
 
 TEMPLATE = REPOSITORY / "milbench" / "templates" / "my_task.py"
 LABELS = "label_matrix(things, 3), mask"
+LABELS_AS_FLOATS = "label_matrix(things, 3).float(), mask"
+LABELS_OF_THE_NEXT_CLASS = "label_matrix(things, 3).roll(1, 1), mask"
 NETWORK = '{"mlp": InstanceMLP}'
 NAME = '    name = "my-task"\n'
 SPLIT = '        order = torch.randperm(len(bags), generator=generator(self.name, "split", seed))\n'
@@ -28,7 +31,7 @@ class MyTask"""
 
 
 def network(arguments: str) -> str:
-    """Return the networks of a task, one that is made with other arguments."""
+    """Return the networks of a task: the one of the template, made with other arguments."""
     return NETWORK.replace("InstanceMLP", f"lambda inputs, classes, seed: InstanceMLP({arguments})")
 
 
@@ -39,25 +42,36 @@ def problem_with(body: str) -> dict[str, str]:
 
 
 def batches_with(*lines: str) -> dict[str, str]:
-    """Return the changes by which lines are run before the batches of an epoch are made."""
+    """Return the changes by which the problem runs lines before it makes the batches of an epoch."""
     body = ["    def train_batches(self, epoch, rng):", *(f"        {line}" for line in lines)]
     body.append("        yield from super().train_batches(epoch, rng)")
     return problem_with("\n".join(body))
 
 
-FAULTS: list[tuple[str, dict[str, str]]] = [
-    (
+def fault(test: str, changes: dict[str, str], id: str) -> ParameterSet:  # noqa: A002 as pytest calls it
+    """Return a case: the contract test that fails, and what is replaced in the template by what."""
+    return pytest.param(test, changes, id=f"{test}-{id}")
+
+
+FAULTS = [
+    fault(
         "batches_depend_on_the_generator_alone",
         batches_with("rng = torch.Generator().manual_seed(int(torch.randint(1 << 30, ())))"),
+        id="global generator",
     ),
-    ("another_seed_or_epoch_gives_other_batches", batches_with("rng = generator('one')")),
-    (
+    fault(
+        "another_seed_or_epoch_gives_other_batches",
+        batches_with("rng = generator('one')"),
+        id="one generator for all",
+    ),
+    fault(
         "an_earlier_epoch_does_not_matter",
         batches_with(
             "self.drawn = getattr(self, 'drawn', 0) + 1", "torch.rand(self.drawn, generator=rng)"
         ),
+        id="state from epoch to epoch",
     ),
-    (
+    fault(
         "one_task_loads_problems_of_several_seeds",
         problem_with(
             "    def __init__(self, **fields):\n"
@@ -67,61 +81,97 @@ FAULTS: list[tuple[str, dict[str, str]]] = [
             "        torch.rand(self.last_seed, generator=rng)\n"
             "        yield from super().train_batches(epoch, rng)"
         ),
+        id="seed kept by the class",
     ),
-    (
+    fault(
         "one_seed_gives_one_problem",
         {', generator=generator(self.name, "split", seed))': ")"},
+        id="random split",
     ),
-    ("a_task_does_not_change", {SPLIT: f"{SPLIT}        self.order = order\n"}),
-    (
+    fault(
+        "a_task_does_not_change",
+        {SPLIT: f"{SPLIT}        self.order = order\n"},
+        id="state kept by load",
+    ),
+    fault(
         "batches_fit_together",
         problem_with("    @property\n    def steps_per_epoch(self):\n        return 400 // 32"),
+        id="number of steps",
     ),
-    ("batches_fit_together", {LABELS: LABELS.replace("),", ").float(),")}),
-    ("batches_fit_together", {NAME: f'{NAME}    bag_kind = "images"\n'}),
-    (
+    fault("batches_fit_together", {LABELS: LABELS_AS_FLOATS}, id="labels as floats"),
+    fault(
+        "batches_fit_together", {NAME: f'{NAME}    bag_kind = "images"\n'}, id="other kind of bags"
+    ),
+    fault(
         "batches_fit_together",
         problem_with(
             "    def __init__(self, **fields):\n"
             "        super().__init__(**{**fields, 'max_labels': 1})"
         ),
+        id="too few labels at most",
     ),
-    ("label_sets_agree_with_the_truth", {LABELS: LABELS.replace("),", ").roll(1, 1),")}),
-    (
+    fault(
+        "label_sets_agree_with_the_truth",
+        {LABELS: LABELS_OF_THE_NEXT_CLASS},
+        id="labels of the next class",
+    ),
+    fault(
         "label_sets_agree_with_the_truth",
         {"position_classes=classes)": "position_classes=classes.roll(1, 0))"},
+        id="positions of another bag",
     ),
-    (
+    fault(
         "origins_tell_evaluated_bags_apart",
         {"mask, truth)": f"mask, truth, {ONE_NUMBER})"},
+        id="one origin for all",
     ),
-    ("it_says_what_it_is", {NETWORK: "{}"}),
-    ("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}),
-    (
+    fault("it_says_what_it_is", {NETWORK: "{}"}, id="no network"),
+    fault("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}, id="not tested"),
+    fault(
         "its_format_says_what_bags_are_like",
         {'("right", "above", "below")': '["right", "above", "below"]'},
+        id="list of class names",
     ),
-    ("every_network_fits_the_bags", {NETWORK: network("inputs, classes - 1, seed")}),
-    (
+    fault(
+        "every_network_fits_the_bags",
+        {NETWORK: network("inputs, classes - 1, seed")},
+        id="one class too few",
+    ),
+    fault(
         "initial_weights_depend_on_the_seed_alone",
         {NETWORK: network("inputs, classes, id(object())")},
+        id="weights without a seed",
     ),
-    ("padding_does_not_reach_the_logits", {"class MyTask": CENTRED}),
-    (
+    fault(
+        "padding_does_not_reach_the_logits",
+        {"class MyTask": CENTRED},
+        id="mean of padded instances",
+    ),
+    fault(
         "a_trained_network_can_be_used_where_the_data_are_not",
         {
             "    def recipe(self)": "    def format_from(self, memory):\n"
             "        return BagFormat(inputs=2, class_names=('a', 'b', 'c'))\n\n"
             "    def recipe(self)"
         },
+        id="other class names elsewhere",
     ),
-    ("no_bag_is_in_two_splits", {'"validation": validation': '"validation": test'}),
-    ("the_task_says_where_seeds_split_the_same_bags", {"return 100 / 400": "return 0.0"}),
-    (
+    fault(
+        "no_bag_is_in_two_splits",
+        {'"validation": validation': '"validation": test'},
+        id="one bag in two splits",
+    ),
+    fault(
+        "the_task_says_where_seeds_split_the_same_bags",
+        {"return 100 / 400": "return 0.0"},
+        id="no overlap",
+    ),
+    fault(
         "the_metric_that_losses_are_ranked_by_is_measured",
         {NAME: f'{NAME}    primary = "no_such_error"\n'},
+        id="unknown metric",
     ),
-    (
+    fault(
         "evaluations_are_always_the_same",
         problem_with(
             "    def evaluate(self, score):\n"
@@ -130,27 +180,30 @@ FAULTS: list[tuple[str, dict[str, str]]] = [
             "        self.splits = {**self.splits, 'test': split}\n"
             "        return super().evaluate(score)"
         ),
+        id="random test bags",
     ),
-    (
+    fault(
         "the_gallery_is_a_few_bags_always_the_same",
         problem_with(
             "    def gallery(self):\n"
             "        return self.splits['test'].bags[0].selected(torch.randperm(8))"
         ),
+        id="random gallery",
     ),
-    (
+    fault(
         "a_wrong_parameter_is_one_line_that_names_it",
         {"batch_bags: Annotated[int, Field(ge=1)] = 32": "batch_bags=32"},
+        id="parameter without a type",
     ),
-    (
+    fault(
         "the_digest_of_the_data_is_one_line_and_always_the_same",
         {'return f"{len(bags)} bags': 'return f"{torch.rand(())} bags'},
+        id="random digest",
     ),
 ]
-"""The contract test that fails, and what is changed in the template my_task.py."""
 
 
-@pytest.mark.parametrize(("test", "changes"), FAULTS, ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize(("test", "changes"), FAULTS)
 def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_path: Path) -> None:
     text = TEMPLATE.read_text("utf-8")
     for old, new in changes.items():
@@ -160,7 +213,8 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
     file.write_text(text)
     contract = type("TestFaulty", (TaskContract,), {"task": str(file)})()
     method = getattr(contract, f"test_{test}")
-    arguments = {name: made(contract, name) for name in inspect.signature(method).parameters}
+    names = inspect.signature(method).parameters
+    arguments = {name: fixture_value(contract, name) for name in names}
     with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
         method(**arguments)
 
@@ -187,8 +241,8 @@ def test_a_sequence_is_known_again_among_longer_ones() -> None:
     assert bag_digests(Bags(padded[None], labels)) == bag_digests(Bags(sequence[None], labels))
 
 
-def made(contract: TaskContract, name: str) -> Any:
-    """Return what a test of a contract asks for, as pytest makes it."""
+def fixture_value(contract: TaskContract, name: str) -> Any:
+    """Return the value of a fixture of the contract tests, which pytest is not here to make."""
     if name == "data_dir":
         return None
     described = contract.describe()

@@ -1,4 +1,4 @@
-"""Training on a GPU, tested without one: here raises what makes the host wait for it, or mixes it with the CPU."""
+"""Training on a GPU, tested without one: on the devices here, what waits for a value or mixes devices raises."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,12 +32,37 @@ VARIANTS = [variant for variant in BUILT_IN if variant.loss not in WAITING] + ME
 
 
 def task_for(variant: Variant, other: str) -> str:
-    """Return a task whose bags a loss can be trained on; `other` is that of losses without special needs."""
+    """Return a task that a loss can be trained on: `other`, unless the loss needs bags of a special kind."""
     if variant.one_class:
         return "cifar10"
     if variant.load().supervision == "order":
         return "svhn"
     return other
+
+
+def steps_on_meta(
+    variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int
+) -> None:
+    """Make whole steps of training on `meta`: target, loss, gradient, clipping, update."""
+    spec = make_spec(
+        {
+            "name": "t",
+            "losses": [variant.loss],
+            "loss": {variant.loss: variant.params},
+            "tasks": [task],
+            "task": {task: PARAMS.get(task, {})},
+            "supervision": ["set", "count", "order", "position"],
+            "recipe": {**recipe, "evaluation_bags": 16},
+        }
+    )
+    (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
+    setup = setup_for_cell(cell, META, data)
+    batches = iter(setup.train_batches(0))
+    # Step 0 is left out: it checks values, and so waits on a GPU too.
+    for step in range(1, 1 + steps):
+        loss_and_clipped = train_step(setup, next(batches), step)
+        assert loss_and_clipped.device == META
+    assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -56,31 +81,6 @@ def test_no_optimizer_waits_for_a_value_from_the_device(optimizer: str) -> None:
     steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
 
 
-def steps_on_meta(
-    variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int
-) -> None:
-    """Make steps of training on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
-    spec = make_spec(
-        {
-            "name": "t",
-            "losses": [variant.loss],
-            "loss": {variant.loss: variant.params},
-            "tasks": [task],
-            "task": {task: PARAMS.get(task, {})},
-            "supervision": ["set", "count", "order", "position"],
-            "recipe": {**recipe, "evaluation_bags": 16},
-        }
-    )
-    (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
-    setup = setup_for_cell(cell, META, data)
-    batches = iter(setup.train_batches(0))
-    # Step 0 is left out: the first step of all checks values, also on a GPU.
-    for step in range(1, 1 + steps):
-        loss_and_clipped = train_step(setup, next(batches), step)
-        assert loss_and_clipped.device == META
-    assert all(parameter.grad is not None for parameter in setup.model.network.parameters())
-
-
 class OnGPU:
     """Problems, networks and losses on a GPU of fake tensors."""
 
@@ -92,11 +92,14 @@ class OnGPU:
     def batch(self, task: str) -> tuple[Problem, Bags]:
         """Return the problem of a task and a training batch; making it must not make the host wait."""
         problem = self._problem(task)
+
+        def first_batch() -> Bags:
+            batches = problem.train_batches(0, generator("bags"))
+            return next(iter(batches))
+
         # Batches are made in this thread: the fake GPU knows nothing of others.
         with mock.patch("milbench.families.fixed_bags.prefetched", iter):
-            bags = self.without_waiting(
-                lambda: next(iter(problem.train_batches(0, generator("bags"))))
-            )
+            bags = self.without_waiting(first_batch)
         assert bags.instances.device == GPU
         assert bags.labels.device == GPU
         return problem, bags

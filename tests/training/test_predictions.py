@@ -31,7 +31,9 @@ from tests._helpers.training import Stop, small_cell, stop_after, train
 Arrays = dict[str, NDArray[Any]]
 RECIPE = {"epochs": 2, "steps_per_epoch": 2, "evaluate_every": 1, "precision": "float32"}
 DECODERS = ("columns", "strongest", "components")
+"""What reads strings. Where two are equally good, the first one counts."""
 PATTERNS = ("no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other")
+"""Why a string was read wrongly, by the number in the file."""
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, params) for name, params in PARAMS.items()},
     # Metrics do not depend on how well these large networks are trained, and small batches are quick.
@@ -48,7 +50,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def arrays_of(path: Path, epoch: str = "last") -> Arrays:
-    """Every array of an epoch, by its name below it."""
+    """Every array of an epoch, by its name without that of the epoch."""
     with np.load(path) as stored:
         prefix = f"{epoch}/"
         names = [name for name in stored.files if name.startswith(prefix)]
@@ -78,6 +80,7 @@ def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
     """The thresholds that the bags of a split choose, and how many bags these are."""
     scores = arrays[f"{chosen_by}/presence"]
     labels = arrays[f"{chosen_by}/labels"]
+    # Bags that were trained on may leave a wide gap of equally good thresholds: the one nearest to 0 is taken.
     near = 0.0 if chosen_by == "calibration" else None
     return {
         "chosen/threshold": choose_threshold(scores, labels, by="sets", near=near),
@@ -87,7 +90,7 @@ def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
 
 
 def best_decoder(arrays: Arrays, chosen_by: str) -> str:
-    """The first of the decoders that read most strings of a split exactly."""
+    """The decoder that reads most strings of a split exactly; of equals the first one."""
     wrong = {name: wrong_strings(arrays, chosen_by, name).sum() for name in DECODERS}
     return min(DECODERS, key=lambda name: wrong[name])
 
@@ -101,9 +104,11 @@ def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str,
         name = array.removeprefix("known/")
         value = float(arrays[array])
         found[name] = value
+        # The error of the Bayes optimum.
         if "/bayes_" in name:
             own = values[name.replace("bayes_", "")]
             found[name.replace("bayes_", "excess_")] = own - value
+        # The error of the best answer from one instance at a time.
         if "/reference_" in name:
             own = values[name.replace("reference_", "")]
             found[name.replace("reference_", "above_reference_")] = own - value
@@ -111,6 +116,7 @@ def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str,
 
 
 def of_label_sets(arrays: Arrays, split: str, chosen: dict[str, float]) -> dict[str, float]:
+    """The metrics of which classes are in a bag, by the thresholds that were chosen."""
     labels = arrays[f"{split}/labels"]
     presence = arrays[f"{split}/presence"].astype(float)
     named = presence >= chosen["chosen/threshold"]
@@ -152,6 +158,7 @@ def mean_over_classes(
 
 
 def of_instances(arrays: Arrays, split: str) -> dict[str, float]:
+    """The metrics of which instance shows a class."""
     values = {}
     single = single_instance_split(arrays, split)
     if f"{single}/classes" in arrays:
@@ -187,6 +194,7 @@ def of_the_task_itself(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
+    """The metrics of the probabilities that a network names."""
     values = {}
     labels = arrays[f"{split}/labels"]
     presence = arrays[f"{split}/presence"].astype(float)
@@ -221,6 +229,7 @@ def calibration_error(probabilities: NDArray[Any], happened: NDArray[Any]) -> fl
 
 
 def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
+    """The metrics of no skill: of the best answer that is the same for every bag."""
     if "training/class_shares" not in arrays:
         return {}
     labels = arrays[f"{split}/labels"]
@@ -248,6 +257,7 @@ def wrong_strings(arrays: Arrays, split: str, decoder: str) -> NDArray[np.bool_]
 
 
 def of_reading(arrays: Arrays, split: str, decoder: str) -> dict[str, float]:
+    """The metrics of the strings that are read, those without a decoder's name by the best decoder."""
     values = {
         f"transcription_error_{name}": wrong_strings(arrays, split, name).mean()
         for name in DECODERS
@@ -308,7 +318,7 @@ def test_every_metric_follows_from_the_predictions(
 
 
 def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> None:
-    """Let the set error of validation bags be these, epoch by epoch.
+    """Let the validation bags have these set errors, epoch by epoch.
 
     The epoch is written into `group` of the test bags, so that a test can tell whose predictions were kept.
     """
@@ -375,7 +385,7 @@ def kept_best(folder: CellFolder) -> list[Path]:
 
 
 def killed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Cell, CellFolder]:
-    """A cell of three epochs, the second one the best, that was killed while its gallery was written."""
+    """Return a cell of three epochs, the second the best, that was killed while its gallery was written."""
 
     def stop(*_: object) -> None:
         raise Stop
@@ -445,7 +455,7 @@ def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Return a comparison of two losses and two seeds."""
     with pytest.MonkeyPatch.context() as patch:
-        # MLflow takes seconds to import, and the fixture that leaves it out is of one test.
+        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for one test only.
         patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
         patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
         return milbench.compare(

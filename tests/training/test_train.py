@@ -52,14 +52,15 @@ def assert_same(first: Trained, second: Trained) -> None:
 
 
 def train_and_kill(cell: Cell, path: Path, saves: int) -> None:
-    """Train a cell until so many checkpoints are saved, as a kill ends it."""
+    """Train a cell until it has saved so many checkpoints, and end it there as a kill would."""
     with pytest.MonkeyPatch.context() as patch:
         stop_after(saves, patch)
         with pytest.raises(Stop):
             train(cell, path)
 
 
-# An epoch has four steps with a checkpoint each, and one after it but for the last: there are fourteen.
+# Each of three epochs saves a checkpoint after each of its four steps, and the first two save one more at
+# their end: there are fourteen.
 @pytest.mark.parametrize(
     ("loss", "saves", "recipe"),
     [
@@ -83,7 +84,7 @@ def test_a_killed_cell_ends_as_an_unbroken_one(
     cell = small_cell(loss, recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken")
     train_and_kill(cell, tmp_path / "broken", saves)
-    # The state of torch's own generator in between must not matter.
+    # What else was drawn from torch's own generator meanwhile must not matter.
     torch.manual_seed(12345)
     torch.rand(7)
     resumed = train(cell, tmp_path / "broken")
@@ -100,12 +101,14 @@ def test_attention_is_trained_by_second_derivatives(network: str, tmp_path: Path
 
 @dataclass(frozen=True)
 class Stopped:
-    """A cell that was killed in its last epoch, another one, and what the first comes to unbroken."""
+    """A cell that was killed in its last epoch."""
 
     folder: Path
     cell: Cell
     other: Cell
+    """Another cell that was killed there: its files are the wrong ones for the first."""
     unbroken: Trained
+    """What the first cell comes to when nothing ends it."""
 
     def copy_to(self, target: Path) -> Path:
         """Copy the folder of the cell, so that a test may damage it."""
@@ -136,17 +139,19 @@ def test_a_stopped_cell_with_a_damaged_file_ends_the_same(
 def test_a_checkpoint_that_lacks_a_part_is_not_used(stopped: Stopped, tmp_path: Path) -> None:
     folder = stopped.copy_to(tmp_path)
     file = folder / "checkpoint.pt"
-    # A checkpoint begins with the digest of what follows.
-    content = torch.load(io.BytesIO(file.read_bytes()[32:]))
+    # A checkpoint begins with 32 bytes, the digest of what follows.
+    stored = file.read_bytes()[32:]
+    content = torch.load(io.BytesIO(stored))
     del content["cpu"]
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    file.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    lacking = buffer.getvalue()
+    file.write_bytes(hashlib.sha256(lacking).digest() + lacking)
     assert_same(train(stopped.cell, folder), stopped.unbroken)
 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
-    # A cell that was killed after its last epoch keeps its weights in a later process: they are the same.
+    # The second training goes on after the last epoch, as after a kill there, and stores the weights once more.
     cell = small_cell(networks=[normed_network(tmp_path)])
     first = train(cell, tmp_path / "c")
     assert any("running_mean" in name for name in first.weights)
@@ -225,8 +230,11 @@ class Observer:
             yield bags
 
 
+Look = Callable[[str, str, int], Seen]
+
+
 @pytest.fixture(scope="module")
-def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str, int], Seen]]:
+def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Look]:
     """Return a function that trains a cell of a loss, a network and a seed, and says what it saw."""
     observer = Observer(tmp_path_factory.mktemp("seen"))
     optimizer = RegistryEntry("recording", "here", lambda: observer.recording_optimizer, "")
@@ -238,9 +246,6 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, st
         patch.setitem(optimizers().entries, "recording", optimizer)
         patch.setattr(Setup, "train_batches", recorded_batches)
         yield observer.look
-
-
-Look = Callable[[str, str, int], Seen]
 
 
 def test_every_batch_of_two_epochs_is_drawn_anew(look: Look) -> None:
@@ -303,10 +308,12 @@ def enumerated(
 ) -> torch.Tensor:
     """Return -log of the summed probability of every label map that shows what the bag shows.
 
-    `log_p` (C+1, K) are the log-probabilities of each class at each position; `classes` are those of the instances.
+    A label map has a class for each position. `log_p` (C+1, K) are the log-probabilities of each class at each
+    position; `classes` are those of the instances; `shown` says what of a label map the loss is told.
     """
     label_maps = itertools.product(range(BACKGROUND + 1), repeat=5)
-    showing_the_same = [kinds for kinds in label_maps if shown(kinds) == shown(classes)]
+    shown_by_bag = shown(classes)
+    showing_the_same = [label_map for label_map in label_maps if shown(label_map) == shown_by_bag]
     log_probs = [at_classes(log_p, label_map).sum() for label_map in showing_the_same]
     return -torch.stack(log_probs).logsumexp(0)
 
@@ -384,8 +391,12 @@ def test_data_that_changed_since_planning_are_not_trained_on(tmp_path: Path) -> 
     table = tmp_path / "bags.csv"
     rows = []
     for bag in range(20):
-        label = "x" if bag % 2 else ""
-        rows += [f"{bag},{label},{bag % 2 + instance / 9}" for instance in range(2)]
+        # Every other bag has the label.
+        level = bag % 2
+        label = "x" if level == 1 else ""
+        for instance in range(2):
+            feature = level + instance / 9
+            rows.append(f"{bag},{label},{feature}")
     table.write_text("\n".join(["bag,labels,f0", *rows, ""]))
     spec = make_spec(
         {
@@ -429,6 +440,7 @@ def test_the_nll_is_that_of_the_test_bags(of_exact: Trained) -> None:
 
 
 def curves_of(trained: Trained) -> set[str]:
+    """Return the calibration errors whose curve can be drawn from the predictions of a cell."""
     _, predictions = load_predictions(trained.folder.predictions)["last"]
     return set(reliability(predictions["test"]))
 
@@ -446,7 +458,7 @@ def test_a_loss_without_probabilities_has_no_calibration(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_loss_is_computed_in_the_recipe_s_precision(
+def test_the_loss_is_computed_in_the_precision_of_the_recipe(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtypes = set()
@@ -464,8 +476,8 @@ def test_the_loss_is_computed_in_the_recipe_s_precision(
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_the_cells_seed_draws_the_weights_of_a_loss(tmp_path: Path, seed: int) -> None:
-    # With so small a rate the weights stay where they are.
+def test_a_loss_starts_from_weights_of_the_seed(tmp_path: Path, seed: int) -> None:
+    # At so small a rate the weights stay where they start.
     still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
     weights = train(still, tmp_path / "c").weights
     initial = load_loss("attention").build(3, seed)
@@ -489,7 +501,7 @@ def test_a_loaded_loss_has_the_weights_that_were_stored(
     trained, loaded = stored_and_loaded
     weights = trained.weights[f"loss.{name}"]
     assert torch.equal(loaded.loss.get_parameter(name), weights)
-    # Those of the beginning would be others.
+    # The weights have moved since the start, so that others than the stored ones would be noticed.
     initial = load_loss("attention").build(3, 0).get_parameter(name)
     assert (weights - initial).abs().max() > 1e-3
 
@@ -516,7 +528,7 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
 ) -> None:
     cell = small_cell("noisy-or", 3, recipe={"epochs": 5, "evaluate_every": every})
     rarely = train(cell, tmp_path / "rarely")
-    # The training loss is known of every epoch.
+    # The training loss is stored for every epoch.
     often = evaluated_often.history.items()
     of_training = {key: value for key, value in often if key[1].startswith("train/")}
     of_epochs = {key: value for key, value in often if key[0] in epochs}
@@ -526,12 +538,12 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
     assert rarely.folder.decoder.read_text() == evaluated_often.folder.decoder.read_text()
 
 
-# Two epochs of four steps are eight: a half of them are four, and 0.3 of them two, rounded down.
+# Two epochs have eight steps: half of them are four, and 0.3 of them are two, rounded down.
 @pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
-def test_kept_weights_are_the_mean_of_those_after_last_steps(
+def test_kept_weights_are_the_mean_over_the_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
 ) -> None:
-    # As on a GPU torch takes all weights at once here, in an operation that refuses BatchNorm's counter.
+    # Here, as on a GPU, torch averages all weights in one operation, which refuses BatchNorm's counter: an integer.
     monkeypatch.setattr(
         "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
     )
