@@ -91,7 +91,8 @@ def try_grad(case: Case) -> None:
 
 def try_jvp(case: Case) -> None:
     along = (case.gradient() * DIRECTION).sum()
-    _, found = jvp(case.total, (case.logits,), (DIRECTION,))
+    # `jvp` returns the value, and its derivative along the direction.
+    found = jvp(case.total, (case.logits,), (DIRECTION,))[1]
     assert_close(found, along)
     # The page says that this column includes forward mode of `torch.autograd`.
     with forward_ad.dual_level():
@@ -105,7 +106,7 @@ def try_hessian(case: Case) -> None:
     whole = hessian(case.total)(case.logits)
     assert_close(torch.tensordot(whole, DIRECTION, dims=3), expected)
     # The same product without the whole Hessian.
-    _, product = jvp(grad(case.total), (case.logits,), (DIRECTION,))
+    product = jvp(grad(case.total), (case.logits,), (DIRECTION,))[1]
     assert_close(product, expected)
 
 
