@@ -14,8 +14,12 @@ class CrossEntropy(Loss):
         loss = -log softmax_c(mean_k z_{c,k}),
 
     with the softmax over the C classes of the bag and c the class in its label set; the background channel is not used.
-    Its supervision is `position`, since the loss presumes that there is one instance and that it fills the image. Tasks
-    train it with a network of one position (`Task.classifiers`).
+    Tasks train it with a network of one position (`Task.classifiers`). The mean over the positions k matters only if
+    another network gives several.
+
+    The loss reads only the label set of a bag. Its supervision is `position` all the same: it presumes that the bag has
+    one instance, which fills the image, and so the label set says the class of every position. The head `class` means
+    that the classes of a whole bag compete.
 
     Edge cases: a bag whose label set is empty or has several classes is rejected.
 
@@ -27,23 +31,32 @@ class CrossEntropy(Loss):
     head = "class"
 
     def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:  # noqa: ARG002
-        sizes = labels.sum(dim=1)
-        is_other = sizes != 1
-        if bool(is_other.any()):
-            bag = int(is_other.nonzero()[0])
+        class_counts = labels.sum(dim=1)
+        has_not_one_class = class_counts != 1
+        if bool(has_not_one_class.any()):
+            bag = int(has_not_one_class.nonzero()[0])
+            count = int(class_counts[bag])
             raise UsageError(
-                f"cross-entropy is for bags of one instance; bag {bag} has {int(sizes[bag])} classes in its label set"
+                f"cross-entropy is for bags of one instance; bag {bag} has {count} classes in its label set"
             )
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        return F.cross_entropy(self.scores(logits, mask), labels.to(logits), reduction="none")
+        # A label set of one class is a distribution over the classes: 1 for this class, and 0 for the others.
+        distribution = labels.to(logits)
+        return F.cross_entropy(self.scores(logits, mask), distribution, reduction="none")
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        return sum_positions(logits[:, :-1], mask) / bag_sizes(logits, mask).unsqueeze(1)
+        position_counts = bag_sizes(logits, mask)
+        return sum_positions(logits[:, :-1], mask) / position_counts.unsqueeze(1)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return self.scores(logits, mask).log_softmax(dim=1)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0."""
-        return F.pad(logits[:, :-1].softmax(dim=1), (0, 0, 0, 1))
+        """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0.
+
+        The label set is not used, since it is not known of a new bag.
+        """
+        by_class = logits[:, :-1].softmax(dim=1)
+        # `pad` begins with the last dimension: it adds no position, and one channel of zeros, the background.
+        return F.pad(by_class, (0, 0, 0, 1))

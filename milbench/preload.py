@@ -40,6 +40,7 @@ def make_one_step() -> None:
     optimizer = torch.optim.AdamW([weight])
     with FlopCounterMode(display=False):
         torch.zeros(1)
+    # Set by hand, since `backward` may start threads.
     weight.grad = torch.ones(1)
     optimizer.step()
     optimizer.zero_grad()
@@ -47,6 +48,6 @@ def make_one_step() -> None:
 
 import_all()
 make_one_step()
-# Both functions cache their answer, so that no cell runs git or reads about the processor again.
+# The two functions below cache their answers, so that no cell runs git or reads about the processor again.
 code_version()
 processor()

@@ -29,6 +29,8 @@ BATCH = 4
 """Images in a training step."""
 SIDE = 64
 """Height and width of an image in pixels."""
+CHANNELS = 11
+"""Channels of the logits: ten digits and the background."""
 
 
 class Seconds(NamedTuple):
@@ -46,15 +48,15 @@ def is_bfloat16_quicker(processor: str) -> bool:
     import torch
 
     key = json.dumps([processor, torch.__version__, torch.get_num_threads()])
-    place = _place()
-    answers = _read(place)
+    path = _answers_path()
+    answers = _read(path)
     answer = answers.get(key)
     if isinstance(answer, bool):
         return answer
     # `all` stops at the first pair that bfloat16 does not win, and no further pair is timed.
     is_quicker = all(_saves_enough(pair) for pair in timed_pairs())
     answers[key] = is_quicker
-    _write(place, answers)
+    _write(path, answers)
     return is_quicker
 
 
@@ -62,27 +64,28 @@ def _saves_enough(pair: Seconds) -> bool:
     return pair.bfloat16 <= (1 - LEAST_GAIN) * pair.float32
 
 
-def _place() -> Path:
+def _answers_path() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("milbench", appauthor=False) / "bfloat16.json"
 
 
-def _read(place: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """Return the stored answers, none if the file is missing or damaged."""
+    # A damaged file may hold a list in a list, and so on, too deep for the parser: it raises RecursionError.
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        content = json.loads(read_file(place))
+        content = json.loads(read_file(path))
         answers = content["answers"]
         if isinstance(answers, dict) and content["digest"] == _digest(answers):
             return answers
     return {}
 
 
-def _write(place: Path, answers: dict[str, Any]) -> None:
+def _write(path: Path, answers: dict[str, Any]) -> None:
     """Store answers. Where the cache folder cannot be written to, the next process makes the trial again."""
     text = json.dumps({"answers": answers, "digest": _digest(answers)}, indent=1)
     with contextlib.suppress(OSError):
-        write_atomically(place, lambda temporary: temporary.write_text(text, "utf-8"))
+        write_atomically(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
 def _digest(answers: dict[str, Any]) -> str:
@@ -93,7 +96,8 @@ def _digest(answers: dict[str, Any]) -> str:
 def timed_pairs() -> Iterator[Seconds]:
     """Yield PAIRS pairs of times: that of the shortest of STEPS training steps in float32, and the same in bfloat16.
 
-    The network is small and all-convolutional, as in the paper. The state of torch's generator does not change.
+    The network consists of convolutions alone, like those for digits of X.-L. Li, arXiv:1811.12346, 2018, but is
+    smaller. The state of torch's generator does not change.
     """
     import torch
     from torch import nn
@@ -106,7 +110,7 @@ def timed_pairs() -> Iterator[Seconds]:
             nn.LeakyReLU(),
             nn.Conv2d(64, 64, 5, padding=2),
             nn.LeakyReLU(),
-            nn.Conv2d(64, 11, 5),
+            nn.Conv2d(64, CHANNELS, 5),
         ).to(memory_format=torch.channels_last)
         images = torch.rand(BATCH, 1, SIDE, SIDE).to(memory_format=torch.channels_last)
 

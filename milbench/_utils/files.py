@@ -1,5 +1,7 @@
 """Files and folders that are written completely or not at all, how they are read, and digests of folders.
 
+The last two functions are about Python files that a user names.
+
 A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`. Something else, such as a
 folder or a named pipe, may be in its place: `WrongFile`. Or the system may refuse to read it, though it may be whole:
 `Unreadable`.
@@ -22,7 +24,7 @@ from milbench._utils import locks
 from milbench.errors import UsageError
 
 MOST_TEXT = 1 << 28
-"""The most bytes that are read of a text file. milbench writes no longer one."""
+"""The most bytes that are read of a text file. milbench writes none that is longer."""
 
 KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -34,25 +36,33 @@ KINDS = (
 """What may be in the place of a file."""
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM)
-"""Error numbers where a folder cannot be flushed: its file system has no such operation, or it may not be read."""
+"""Error numbers of `fsync` where a file system cannot flush a folder, or refuses to."""
 
 
 class WrongFile(ValueError):  # noqa: N818 it is named for what is there
-    """What is in the place of a file is not a file, or is much too long."""
+    """What is in the place of a file is not a file, or is much too long.
+
+    It is a ValueError, as a parser raises it, since a caller treats the file as damaged.
+    """
 
 
 class Unreadable(UsageError):  # noqa: N818 it is named for the state of the file
-    """The system does not let us read a file or folder, which may be whole."""
+    """The system does not let us read a file or folder, which may be whole.
 
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"{path} cannot be read: {error.strerror or error}")
+    It is a UsageError, since only the user can help. A caller must not treat the file as damaged and replace it.
+    """
+
+    def __init__(self, path: Path, reason: OSError | str) -> None:
+        if isinstance(reason, OSError):
+            reason = reason.strerror or str(reason)
+        super().__init__(f"{path} cannot be read: {reason}")
 
 
 class LinkToNothing(Unreadable):
     """A symbolic link points to nothing, perhaps because a disk is not mounted."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, OSError(errno.ENOENT, "it is a link to nothing"))
+        super().__init__(path, "it is a link to nothing")
 
 
 def kind_of(mode: int) -> str:
@@ -132,12 +142,15 @@ def reading(what: object, fault: str = "cannot be read") -> Iterator[None]:
 
 
 @contextmanager
-def stored_arrays(kind: str, path: Path) -> Iterator[Any]:
-    """Open an .npz file for a block. Raises UsageError with its kind, such as "gallery", if it cannot be read."""
+def stored_arrays(content: str, path: Path) -> Iterator[Any]:
+    """Open an .npz file for a block. Raises UsageError if it cannot be read.
+
+    `content` says in the message what the file holds, such as "gallery".
+    """
     import numpy as np
 
     with (
-        reading(f"{kind} {path}"),
+        reading(f"{content} {path}"),
         open_file(path) as file,
         np.load(file, allow_pickle=False) as stored,
     ):
@@ -180,6 +193,7 @@ def flush_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
+        # We may be permitted to write files into a folder, but not to open the folder itself.
         return
     try:
         os.fsync(descriptor)
@@ -207,11 +221,17 @@ def flush_tree(path: Path) -> None:
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Yield an empty hidden folder in which the caller prepares `parent/name`, and moves it there when complete.
+    """Yield an empty hidden folder.
+
+    The caller prepares `parent/name` inside it, and moves it there when complete:
+
+        with scratch_folder(parent, name) as scratch:
+            fill(scratch / "new")
+            (scratch / "new").rename(parent / name)
 
     `parent` is created if missing. Its lock is held for the block: a second process waits, and should then check
     whether `parent/name` exists by now. Scratch folders that killed processes left are removed before the block, and
-    this one after it.
+    this one, with all that is still in it, after the block.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"

@@ -22,7 +22,10 @@ TRIALS = {
     "task": "milbench run --loss exact,max-pooling --task {} --dry-run",
     "network": "milbench run --loss exact --task extended-digits --network default,{} --dry-run",
 }
-"""The command that tries the new file, by its kind. The file takes the place of {}."""
+"""The command that tries the new file, by its kind. The file takes the place of {}.
+
+The network called `default` is the first network of the task, with which the new one is compared.
+"""
 
 
 def new(
@@ -45,6 +48,7 @@ def new(
     _check_class_name(name, kind, code)
     file = Path(f"{_stem(name)}.py")
     tests = Path(f"test_{_stem(name)}.py")
+    # An OSError becomes a UsageError.
     with as_usage():
         _check_files(file, tests)
         _write(file, _renamed(code, kind, name))
@@ -69,8 +73,10 @@ def _check_files(file: Path, tests: Path) -> None:
 def _check_class_name(name: str, kind: Kind, code: str) -> None:
     """Raise UsageError if the name of the class is a keyword, or one that the template uses for something else."""
     class_name = _class_name(name)
-    rest = code.replace(_class_name(f"my-{kind}"), "")
-    if keyword.iskeyword(class_name) or re.search(rf"\b{class_name}\b", rest):
+    # The template's own class is renamed, so that its name does not count.
+    other_code = code.replace(_class_name(f"my-{kind}"), "")
+    is_used = re.search(rf"\b{class_name}\b", other_code) is not None
+    if keyword.iskeyword(class_name) or is_used:
         raise UsageError(
             f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another"
         )
@@ -79,10 +85,9 @@ def _check_class_name(name: str, kind: Kind, code: str) -> None:
 def _renamed(template: str, kind: Kind, name: str) -> str:
     """Return a template with another name in all spellings, such as my-loss, my_loss and MyLoss."""
     own_name = f"my-{kind}"
-    text = template
-    for spelling in (str, _stem, _class_name):
-        text = text.replace(spelling(own_name), spelling(name))
-    return text
+    text = template.replace(own_name, name)
+    text = text.replace(_stem(own_name), _stem(name))
+    return text.replace(_class_name(own_name), _class_name(name))
 
 
 def _write(path: Path, text: str) -> None:
@@ -102,7 +107,8 @@ def _origins(kind: Kind) -> dict[str, str]:
     from milbench.networks.known_networks import networks
 
     origins: dict[str, str] = {}
-    for task, _, cls in working_tasks():
+    # Tasks that cannot be imported are left out. Where a task itself comes from does not matter here.
+    for task, _origin_of_task, cls in working_tasks():
         for name in cls.networks:
             origins[name] = f"the task {task}"
     return origins | _origins_in(networks()) | dict.fromkeys(backbones(), "torchvision")
@@ -117,8 +123,10 @@ def _is_name_of_python(stem: str) -> bool:
     """Return whether a file of this name, such as random.py, would hide a module, or could not be imported."""
     if keyword.iskeyword(stem) or stem in sys.stdlib_module_names:
         return True
-    # Without the folders of plug-ins that this process has loaded: a new file hides no module there.
-    return PathFinder.find_spec(stem, path_of_session()) is not None
+    # Plug-ins that this process has loaded may have added folders to `sys.path`. These are not searched, since the new
+    # file would hide none of their modules.
+    path_without_plugins = path_of_session()
+    return PathFinder.find_spec(stem, path_without_plugins) is not None
 
 
 def _stem(name: str) -> str:

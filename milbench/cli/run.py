@@ -80,20 +80,23 @@ def run(
             "log_models": log_models or None,
         },
     )
-    spec, launch = spec_and_launch(flags, reference, preset, Root(root))
+    # SPEC may be the name of a comparison in the folder `root`.
+    spec, launch = spec_and_launch(flags, reference, preset, store=Root(root))
+    # The launch knows what spec and flags say of where and how cells run. The rest is of this command alone.
     launch = replace(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
     fetch_missing(spec, launch, download=download)
     code = run_comparison(spec, launch)
-    is_complete = code != INTERRUPTED and not dry_run
-    if is_complete and not quiet:
+    # Cells may have failed.
+    has_ended = code != INTERRUPTED and not dry_run
+    if has_ended and not quiet:
         _say_outcome(spec.name, root, has_failures=code != 0)
     return code
 
 
 def _say_outcome(name: str, root: Path, *, has_failures: bool) -> None:
-    """Print the sentence of the report, and the command to run next."""
+    """Print which losses the results exclude, in a sentence, and the command to run next."""
     from milbench.report.render import sentence
     from milbench.store.folders import results
 
@@ -106,7 +109,10 @@ def _say_outcome(name: str, root: Path, *, has_failures: bool) -> None:
 
 
 def reproduce(
-    study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="STUDY", help="A spec with presets, such as supplementary-a."),
+    ],
     preset: options.PresetOption = None,
     loss: SeveralNames = None,
     seeds: options.SeedsOption = None,
@@ -134,10 +140,11 @@ def reproduce(
         assignments=setting or [],
         execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
     )
-    spec, launch = spec_and_launch(flags, study, preset)
+    # No `store`: what is reproduced is a spec, and never the name of a comparison.
+    spec, launch = spec_and_launch(flags, reference, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
     fetch_missing(spec, launch, download=download)
-    about = presets(study)
+    about = presets(reference)
     if dry_run and about:
         rows = []
         for name, text in about.items():

@@ -22,7 +22,7 @@ def read_all(
     """Yield the result of `read` for each file, until one fails; then read the others, and raise one error of all.
 
     Args:
-        read: any error of it counts.
+        read: a file for which it raises an exception of any kind cannot be read.
         files: what is read.
         named: how messages name each file.
         what: how the progress bar and messages name the files.
@@ -72,11 +72,17 @@ def _usable_cores() -> int:
 
 
 def prefetched(batches: Iterable[T]) -> Iterator[T]:
-    """Yield batches in their order, while a thread makes the next one, and raise an error of it in its place."""
+    """Yield batches in their order, while a thread makes the next one.
+
+    An error in making a batch is raised where the batch would come.
+    """
     source = iter(batches)
     # No batch is this object. StopIteration could not be used: a generator turns it into RuntimeError.
     end = object()
-    made: Iterator[Any] = _ahead(repeat(partial(next, source, end)), threads=1)
+    make_batch = partial(next, source, end)
+    # The jobs never end: each makes one more batch. `takewhile` asks for no result after the first that is `end`. When
+    # `takewhile` is dropped, the generator of `_ahead` is closed, and the thread ends with it.
+    made: Iterator[Any] = _ahead(repeat(make_batch), threads=1)
     return takewhile(lambda batch: batch is not end, made)
 
 

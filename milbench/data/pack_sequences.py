@@ -1,4 +1,4 @@
-"""Recordings and arrays of frames that a table names, packed as frames, with their events."""
+"""Pack the recordings and the arrays of frames that are listed in a table, with their events."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,18 +18,32 @@ from milbench.data.table_options import SequenceOptions, listed
 def pack_sequences(
     folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the sequences that a table names, with their events if it has some."""
+    """Pack the sequences that are listed in a table, with their events if the table has some.
+
+    Args:
+        folder: an empty folder, into which the frames are written.
+        path: of the table.
+        options: of the task; they name the columns of the table.
+        declare: is told which files the frames are made from, so that a cache notices when one of them changes.
+    """
+    # `options.form` says how the fields of the table are written, and `options.texts` which columns hold text. Where
+    # rows are events, columns that the user did not name are found by their usual names.
     options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.file: "the paths of recordings or arrays"})
     table = read_table(path, options.texts, options.form)
     bags = bags_of_files(table, options, "sequence")
-    other_columns = {options.file, *listed(options.times)}
-    annotated = annotate(bags, options, other_columns, "events", "events")
-    declare(bags.names)
-    files = open_all(
-        partial(open_frames, options=options), path, bags.names, bags.first_rows.tolist()
+    columns_used_here = {options.file, *listed(options.times)}
+    annotated = annotate(
+        bags, options, other_columns=columns_used_here, mark_column="events", form="events"
     )
-    store = replace(write_files(folder, files), files=[Path(name) for name in bags.names])
+    # A file is declared before it is opened: if it changes from then on, that is noticed.
+    declare(bags.names)
+    open_one = partial(open_frames, options=options)
+    files = open_all(open_one, path, bags.names, rows=bags.first_rows.tolist())
+    # Arrays of frames may stay in their files. The store finds these by their paths from the folder of the table.
+    paths = [Path(name) for name in bags.names]
+    store = replace(write_files(folder, files), files=paths)
+    # `open_all` has checked that all files are of the same kind, and so they have the same frame rate.
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )

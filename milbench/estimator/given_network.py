@@ -16,8 +16,8 @@ from milbench.networks.known_networks import make_network, network_name, network
 
 
 def described_task() -> Task:
-    """Return the task whose recipe and networks a classifier has."""
-    # Its bags are never loaded, so that it needs no table.
+    """Return the task feature-bags, from which a classifier takes its recipe and its networks."""
+    # The bags of this task are never loaded, so that it needs no table.
     task: Task = tasks().create(TASK_NAME, {"table": ""})
     return task
 
@@ -26,7 +26,7 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
     """Return an untrained network for bags and a loss.
 
     Args:
-        given: the parameter `network` of `BagClassifier`, which describes it.
+        given: see the parameter `network` of `BagClassifier`, where it is explained.
         bag_format: that of the bags.
         loss: the loss that trains it.
         seed: of the initial weights.
@@ -41,7 +41,7 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
         raise UsageError(
             f"network must be a name, a file, a class or a function, got {type(given).__name__}"
         )
-    # Such a class is given an encoder of the task, as only networks with a name are.
+    # The network needs an encoder of the task. Only a registered network gets one, so the class is registered first.
     if takes_encoder(given):
         return _known_network(add_object(networks(), given), bag_format, loss, seed)
     network = given(bag_format.inputs, bag_format.num_classes, seed)
@@ -51,7 +51,7 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
 
 
 def _known_network(name: str, bag_format: BagFormat, loss: Loss, seed: int) -> Network:
-    """Return a network by the name of the task feature-bags, or a file."""
+    """Return a network by a name that is known for the task feature-bags, or by a file."""
     # In a notebook the file may have changed since the last fit.
     reload_edited_plugins()
     task = described_task()

@@ -15,8 +15,8 @@ from milbench.report.study import Study
 from milbench.store.late_notes import late_import_notes
 
 SHARED = {
-    "items": "some test bags share items, such as one image in two bags: ✓ and differences count that",
-    "group": "test bags belong to groups, such as images of one word: ✓ and differences count that",
+    "items": "some test bags share items, such as one image in two bags: ✓ and differences take this into account",
+    "group": "test bags belong to groups, such as images of one word: ✓ and differences take this into account",
     "unknown": (
         "whether test bags share items was not kept. They count as independent, so that intervals over test "
         "bags may be too narrow"
@@ -26,7 +26,7 @@ SHARED = {
 
 
 def undone_line(study: Study) -> str:
-    """Return how many cells are done, and what became of the others."""
+    """Return how many cells are done, and what became of the others. A report shows it only if there are others."""
     counts = Counter(map(str, study.cells["status"]))
     others = [f"{count} {status}" for status, count in counts.items() if status != "done"]
     cells = counted(counts.total(), "cell")
@@ -57,11 +57,12 @@ def limits(study: Study) -> list[str]:
 def few_bags_line(study: Study, task: str) -> str:
     """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
     history = study.history(task)
-    counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
-    if counts.empty or counts.min() >= FEW_BAGS:
+    # The value of this metric is the number of bags that chose the threshold.
+    bag_counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
+    if bag_counts.empty or bag_counts.min() >= FEW_BAGS:
         return ""
     return (
-        f"Thresholds on {readable(task)} were chosen by {counts.min():.0f} bags, which are few: set "
+        f"Thresholds on {readable(task)} were chosen by {bag_counts.min():.0f} bags, which are few: set "
         "error, label error and F1 depend on that choice; average precision and AUROC need no threshold."
     )
 
@@ -79,19 +80,25 @@ def shared_lines(study: Study) -> list[str]:
 
 
 def _shared(study: Study, task: str) -> str:
-    """Return what the test bags of a task share, a key of SHARED; "" for nothing, or where bags do not count."""
+    """Return what the test bags of a task share, a key of SHARED.
+
+    "" if they share nothing, or if the intervals of the report do not cover another sample of test bags.
+    """
     if study.noise(task) is None:
         return ""
     for cell in study.cells_of(task)["cell"]:
-        evidence = study.evidence(str(cell))
-        # All cells are tested on bags that are made alike, so that the first one tells.
-        if evidence.outcomes:
-            return _shared_by(list(evidence.bag_items.values()))
+        kept = study.evidence(str(cell))
+        # All cells are tested on bags that are made alike, so the first cell with outcomes answers for all.
+        if kept.outcomes:
+            return _shared_by(list(kept.bag_items.values()))
     return ""
 
 
 def _shared_by(made_of: Sequence[BagItems]) -> str:
-    """Return what the first set of bags shares that shares anything, "unknown" where no set has been kept."""
+    """Return what bags share in the first set in which they share something.
+
+    "" if they do so in no set, and "unknown" if it was not kept what test bags are made of.
+    """
     if not made_of:
         return "unknown"
     for bag_items in made_of:
@@ -102,14 +109,16 @@ def _shared_by(made_of: Sequence[BagItems]) -> str:
 
 def small_search_lines(study: Study) -> list[str]:
     """Return on which tasks searches were too small to know what another one would have chosen."""
-    tasks_by_draws: dict[tuple[int, ...], list[str]] = {}
+    # The tasks by the budgets of their searches that were too small, such as (3, 5): three draws, and five.
+    tasks_by_budgets: dict[tuple[int, ...], list[str]] = {}
     for task in study.tasks:
-        small = tuple(study.small_searches(task))
-        if small:
-            tasks_by_draws.setdefault(small, []).append(readable(task))
+        small_budgets = tuple(study.small_searches(task))
+        if small_budgets:
+            tasks_by_budgets.setdefault(small_budgets, []).append(readable(task))
     lines = []
-    for draws, tasks in tasks_by_draws.items():
-        count = listed([number_word(number) for number in draws], "or")
+    for budgets, tasks in tasks_by_budgets.items():
+        # A draw is one try of settings.
+        count = listed([number_word(budget) for budget in budgets], "or")
         where = f"On {listed(tasks)} each"
         if len(tasks) == len(study.tasks):
             where = "Each"
@@ -121,21 +130,25 @@ def small_search_lines(study: Study) -> list[str]:
 
 
 def search_line(study: Study, task: str) -> str:
-    """Return what the search costs in certainty: which difference would show if its choice were taken as given."""
-    with_search = study.resolution(task)
-    given = study.resolution_of_given_settings(task)
-    if not math.isfinite(with_search) or given >= with_search:
+    """Return what the search costs in certainty, "" if nothing.
+
+    That is the resolution with the choice of settings as a source of uncertainty, and the resolution without it.
+    """
+    resolution_with_search = study.resolution(task)
+    resolution_without = study.resolution_of_given_settings(task)
+    # The search costs something only if smaller differences would show without it.
+    if not math.isfinite(resolution_with_search) or resolution_without >= resolution_with_search:
         return ""
     metric = study.metric(task)
-    more = study.worse_with_given_settings(task)
-    would = ""
-    if more:
-        names = first_of([readable(loss) for loss in more])
-        would = f", and {names} would be worse than the best as well"
+    worse_without = study.worse_with_given_settings(task)
+    also_worse = ""
+    if worse_without:
+        names = first_of([readable(loss) for loss in worse_without])
+        also_worse = f", and {names} would be worse than the best as well"
     return (
-        f"On {readable(task)} ticks count that another search might have chosen other settings: a difference "
-        f"below {difference_text(with_search, metric)} would not show. With the chosen settings taken "
-        f"as given it would be {difference_text(given, metric)}{would}."
+        f"On {readable(task)} ✓ takes into account that another search might have chosen other settings: a "
+        f"difference below {difference_text(resolution_with_search, metric)} would not show. With the chosen "
+        f"settings taken as given, this limit would be {difference_text(resolution_without, metric)}{also_worse}."
     )
 
 
@@ -169,9 +182,7 @@ def _test_bags_line(study: Study) -> str:
     if not without:
         return ""
     where = "" if len(without) == len(study.tasks) else f" on {listed(without)}"
-    return (
-        f"Intervals and contenders cover training seeds, not another draw of the test bags{where}."
-    )
+    return f"Intervals and ✓ cover training seeds, not another sample of test bags{where}."
 
 
 def _code_line(study: Study) -> str:

@@ -43,7 +43,7 @@ from milbench.report.sections import Section, section_of
 from milbench.report.sentences import sentences
 from milbench.report.study import Study
 from milbench.report.supervision_worth import series_of, worth_table
-from milbench.report.table import Table, markdown
+from milbench.report.table import Table, escaped_markdown
 from milbench.report.tables import main_table
 from milbench.report.values import failures
 from milbench.store.results import Results
@@ -64,7 +64,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters["md"] = markdown
+_ENVIRONMENT.filters["md"] = escaped_markdown
 _ENVIRONMENT.filters["readable"] = readable
 
 

@@ -26,12 +26,12 @@ _HTML = Environment(autoescape=True).from_string("""\
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the index is the head of each row, and its name that of the first column."""
+    """A table of text. The index holds the heads of the rows, and the name of the index heads the first column."""
 
     title: str
     frame: pd.DataFrame
     note: str = ""
-    """What a reader has to know, below the table."""
+    """What a reader has to know. The page writes it below the table; the methods here do not."""
     marked: frozenset[int] = field(default_factory=frozenset)
     """The numbers of the rows to be emphasised."""
 
@@ -41,9 +41,9 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
-        escaped = self.frame.map(markdown)
-        escaped.columns = pd.Index([markdown(head) for head in self.frame.columns])
-        escaped.index = pd.Index([markdown(head) for head in self.frame.index])
+        escaped = self.frame.map(escaped_markdown)
+        escaped.columns = pd.Index([escaped_markdown(head) for head in self.frame.columns])
+        escaped.index = pd.Index([escaped_markdown(head) for head in self.frame.index])
         escaped.index.name = str(self.frame.index.name or "")
         return escaped.to_markdown(disable_numparse=True)
 
@@ -52,12 +52,12 @@ class Table:
         return str(self.frame.to_latex(escape=True, caption=self.title))
 
 
-def markdown(text: object) -> str:
+def escaped_markdown(text: object) -> str:
     """Return text escaped for Markdown, also inside a table."""
     line = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", line)
 
 
 def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose rows are named as sentences name losses, such as noisy-or (softmax)."""
+    """Return a table whose row heads are readable: "noisy-or head=softmax" becomes "noisy-or (softmax)"."""
     return frame.rename(index=lambda label: readable(str(label)))

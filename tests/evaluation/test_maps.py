@@ -1,4 +1,4 @@
-"""What is counted from maps, against loops."""
+"""Whether the strongest position of an image lies in a box of the class, compared with a plain loop."""
 
 import itertools
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from milbench.contracts.bags import Truth
 from milbench.evaluation.maps import class_hits
 
+# The centres of 5 x 6 positions in pixels, y of each row and x of each column. Neighbours are 4 pixels apart.
 ROWS = 1.5 + 4 * torch.arange(5).double()
 COLUMNS = 2.5 + 4 * torch.arange(6).double()
 
@@ -23,10 +24,12 @@ def is_hit(strength: Tensor, boxes: list[list[float]]) -> bool:
 
 def test_hits_on_images_agree_with_a_loop() -> None:
     rng = torch.Generator().manual_seed(0)
-    corner = torch.randint(0, 16, (20, 3, 2), generator=rng).float()
-    boxes = torch.cat([corner, corner + 9], dim=2)
+    # 20 bags with 3 boxes of 9 x 9 pixels: left and top, then right and bottom.
+    left_top = torch.randint(0, 16, (20, 3, 2), generator=rng).float()
+    boxes = torch.cat([left_top, left_top + 9], dim=2)
+    # Four classes, and -1 where there is no instance.
     classes = torch.randint(-1, 4, (20, 3), generator=rng)
-    strength = torch.rand(20, 4, 5, 6, generator=rng)
+    strength = torch.rand(20, 4, len(ROWS), len(COLUMNS), generator=rng)
     hits = class_hits(strength, Truth(classes, boxes), (ROWS, COLUMNS))
     for bag in range(20):
         for cls in range(4):

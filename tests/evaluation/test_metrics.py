@@ -34,10 +34,16 @@ Array = NDArray[Any]
 
 
 def split_of(presence: Array, labels: Array, **known: Any) -> SplitPredictions:
-    """Return predictions of which only scores and label sets matter, and what else is known."""
+    """Return predictions of which only presence scores and label sets matter; `known` are further fields."""
     scores = np.asarray(presence, np.float32)
-    bags = np.arange(len(labels))
-    return SplitPredictions(labels, scores, scores, bags, "these bags", **known)
+    return SplitPredictions(
+        labels=labels,
+        presence=scores,
+        classes=scores,
+        bag=np.arange(len(labels)),
+        digest="these bags",
+        **known,
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,11 +51,11 @@ def split_of(presence: Array, labels: Array, **known: Any) -> SplitPredictions:
     [
         pytest.param([3.0, 1.0], 0, False, id="the largest score is right"),
         pytest.param([0.0, 2.0], 0, True, id="the largest score is wrong"),
-        pytest.param([-INF, -INF], 0, True, id="no class is named"),
-        pytest.param([-INF, -9.0], 1, False, id="one class is named"),
+        pytest.param([-INF, -INF], 0, True, id="no class is predicted"),
+        pytest.param([-INF, -9.0], 1, False, id="one class is predicted"),
     ],
 )
-def test_bags_for_which_nothing_is_named_are_errors(
+def test_bags_for_which_no_class_is_predicted_are_errors(
     scores: list[float], true_class: int, is_wrong: bool
 ) -> None:
     wrong = metrics.wrong_classes(np.array([scores]), np.array([true_class]))
@@ -113,19 +119,22 @@ def test_macro_f1_agrees_with_scikit_learn_over_classes_that_occur() -> None:
 def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
     """Return a batch of sets whose instances have these classes; 2 is background."""
     classes = torch.tensor(position_classes)
-    truth = Truth(classes, position_classes=classes)
+    # In a set every instance is a position. That `classes` should leave out background does not matter here.
+    truth = Truth(classes=classes, position_classes=classes)
     return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
 
 
 @pytest.fixture(scope="module")
 def of_two_splits() -> dict[str, float]:
     """Return the metrics of two validation and two test bags whose scores are given."""
+    # The first bag has class 0, the second class 1.
     one_of_each = [[True, False], [False, True]]
     single = Bags(torch.zeros(2, 1, 1), torch.tensor(one_of_each))
     validation = sets([[0, 2], [1, 2]], one_of_each)
     test = sets([[0, 2], [2, 1]], one_of_each)
 
     def score(bags: Bags) -> Scores:
+        # Compared by identity, since the bags of both splits look alike.
         if bags is validation:
             presence = [[0.6, 0.1], [0.2, 0.7]]
         elif bags is test:
@@ -135,11 +144,13 @@ def of_two_splits() -> dict[str, float]:
         # Every instance is taken for class 0.
         instances = torch.zeros(len(bags), 3, bags.instances.shape[1])
         instances[:, 0] = 1
-        return Scores(torch.tensor(presence), torch.tensor(presence), instances)
+        scores = torch.tensor(presence)
+        return Scores(classes=scores, presence=scores, instances=instances)
 
+    # An error is a share: two batches of the same bags of one instance have that of one batch.
     splits: dict[Split, EvalSplit] = {
-        "validation": EvalSplit([single], [validation]),
-        "test": EvalSplit([single, single], [test]),
+        "validation": EvalSplit(single_instance=[single], bags=[validation]),
+        "test": EvalSplit(single_instance=[single, single], bags=[test]),
     }
     return evaluate_bags(score, splits).metrics
 
@@ -164,9 +175,10 @@ def test_bags_of_one_instance_are_judged_in_each_split(
 
 
 def test_instances_are_judged_by_their_known_classes(of_two_splits: dict[str, float]) -> None:
-    # Of the instances 0, 2, 1 and 2 only the first is what all are taken for.
+    # All instances are predicted as class 0. Their classes are 0, 2, 1 and 2, so only the first is right.
     assert of_two_splits["validation/posterior_error"] == 3 / 4
-    # All places are equally strong, so that the first is taken: right in the first test bag alone.
+    # For each class all places are equally strong, so the first is taken. In the first test bag, [0, 2], it shows the
+    # class of the bag; in the second, [2, 1], it does not.
     assert of_two_splits["test/hit_rate"] == 0.5
 
 
@@ -184,12 +196,18 @@ def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
     unknown = [replace(bags, truth=None) for bags in known]
 
     def score(bags: Bags) -> Scores:
-        # The second class has so low a score that it is missed in one bag of two.
+        # Class 0 has the presence 1 where it occurs and 0 elsewhere; class 1 has 0.1 and -0.9.
         presence = bags.labels.double() - torch.tensor([0.0, 0.9])
-        return Scores(presence, presence, torch.full((len(bags), 3, 2), 1 / 3))
+        instances = torch.full((len(bags), 3, 2), 1 / 3)
+        return Scores(classes=presence, presence=presence, instances=instances)
 
-    of_known = evaluate_bags(score, {"test": EvalSplit((), known)}, known).metrics
-    of_unknown = evaluate_bags(score, {"test": EvalSplit((), unknown)}, unknown).metrics
+    def metrics_of(batches: list[Bags]) -> dict[str, float]:
+        # There is no validation split: the test bags themselves choose the threshold, which is between 0 and 0.1.
+        test = EvalSplit(single_instance=(), bags=batches)
+        return evaluate_bags(score, {"test": test}, calibration=batches).metrics
+
+    of_known = metrics_of(known)
+    of_unknown = metrics_of(unknown)
     return of_known, of_unknown
 
 
@@ -211,7 +229,7 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
     known = sets([[0, 2]], [[True, False]])
     without = replace(known, truth=None)
     zeros = torch.zeros(1, 2)
-    scores = Scores(zeros, zeros, torch.full((1, 3, 2), 1 / 3))
+    scores = Scores(classes=zeros, presence=zeros, instances=torch.full((1, 3, 2), 1 / 3))
     expected = "of 2 batches to evaluate on, 1 have instance truth: expected all or none"
     with pytest.raises(UsageError, match=expected):
         evaluate_bags(lambda _: scores, {"validation": EvalSplit((), [known, without])})
@@ -222,12 +240,15 @@ def no_skill(
 ) -> dict[str, float]:
     """Return the errors of the best constant answer for training label sets, on other ones.
 
-    `alone` are the labels of bags of one instance; what else is known is that of the bags with `labels`.
+    `alone` are the labels of bags of one instance; `known` are further fields of the bags with `labels`.
     """
     about = about_training(torch.from_numpy(training))
+    # It is None only without training labels.
     assert about is not None
-    of_alone = None if alone is None else split_of(alone, alone)
-    return metrics.no_skill_errors(about, split_of(labels, labels, **known), of_alone)
+    # The constant answer does not depend on scores, so any will do: here the labels.
+    of_bags = split_of(presence=labels, labels=labels, **known)
+    of_alone = None if alone is None else split_of(presence=alone, labels=alone)
+    return metrics.no_skill_errors(about, of_bags, of_alone)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -251,7 +272,9 @@ def test_no_constant_class_is_better_for_instances() -> None:
     classes = rng.integers(5, size=50)
     instance_errors = [(~alone[:, c]).mean() for c in range(4)]
     posterior_errors = [(classes != c).mean() for c in range(5)]
-    found = no_skill(alone, alone, alone=alone, instance_classes=np.bincount(classes, minlength=5))
+    # The same label sets are those of the training bags, of the bags, and of the bags of one instance.
+    class_counts = np.bincount(classes, minlength=5)
+    found = no_skill(training=alone, labels=alone, alone=alone, instance_classes=class_counts)
     assert found["no_skill_instance_error"] == pytest.approx(min(instance_errors))
     assert found["no_skill_posterior_error"] == pytest.approx(min(posterior_errors))
 
@@ -273,7 +296,7 @@ def sets_of(*label_sets: set[int]) -> Array:
     return np.array(rows)
 
 
-def scores_naming(label_sets: Array) -> Array:
+def scores_predicting(label_sets: Array) -> Array:
     """Return presence scores of 1 for the classes that are in label sets, and of -1 for others."""
     return np.where(label_sets, 1.0, -1.0)
 
@@ -283,17 +306,18 @@ def test_counts_by_class_by_hand() -> None:
     # The first bag is right, the second has 1 in place of 0, the third 1 in place of 2.
     predicted = sets_of({0}, {1}, {0, 1})
     # Validation bags are right, so that the threshold is between -1 and 1.
-    validation = split_of(scores_naming(labels), labels)
-    test = split_of(scores_naming(predicted), labels)
+    validation = split_of(scores_predicting(labels), labels)
+    test = split_of(scores_predicting(predicted), labels)
     found = metrics.class_counts(Predictions({"validation": validation, "test": test}))
-    present = [3, 0, 1]
-    named = [2, 2, 0]
-    both = [2, 0, 0]
+    # How many bags have each class, how many are predicted to have it, and how many both.
+    counts_of_present = [3, 0, 1]
+    counts_of_predicted = [2, 2, 0]
+    counts_of_both = [2, 0, 0]
     # A row for each class that is missed, a column for each that is wrongly predicted.
     taken_for = [[0, 1, 0], [0, 0, 0], [0, 1, 0]]
-    assert found[:, 0].tolist() == present
-    assert found[:, 1].tolist() == named
-    assert found[:, 2].tolist() == both
+    assert found[:, 0].tolist() == counts_of_present
+    assert found[:, 1].tolist() == counts_of_predicted
+    assert found[:, 2].tolist() == counts_of_both
     assert found[:, 3:].tolist() == taken_for
 
 
@@ -330,7 +354,7 @@ def test_an_evaluation_takes_no_random_values_of_torch() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_of_training_labels_the_first_of_equally_common_sets_counts() -> None:
+def test_of_equally_common_training_sets_the_first_in_sorted_order_counts() -> None:
     about = about_training(torch.tensor([[True, False], [False, True], [False, False]]))
     assert isinstance(about, TrainingLabels)
     assert about.most_common_set.tolist() == [False, False]

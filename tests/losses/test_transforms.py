@@ -19,9 +19,9 @@ from tests._helpers.losses import BUILT_IN
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
 HEADER = "| loss | `grad` | `jvp` | `hessian` | `vmap` | `torch.compile` |"
 COLUMNS = ("grad", "jvp", "hessian", "vmap", "compile")
+# Logits are (B, C + 1, K): 4 bags, 3 classes and the background, 6 positions. LABELS and ONE_CLASS are (B, C).
 DIRECTION = some_logits(K, seed=5)
-# Classes in order, for the label sets of LABELS.
-ORDER = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
+"""Derivatives are taken along this direction of logits."""
 
 
 def table() -> dict[str, dict[str, str]]:
@@ -54,19 +54,19 @@ class Case:
 
     def __init__(self, variant: Variant, *, tied: bool = False) -> None:
         self.loss: Loss = variant.load()
+        # Some losses accept only label sets of one class.
         self.labels = ONE_CLASS if variant.one_class else LABELS
         logits = some_logits(K)
         # Whole numbers, of which several are the largest.
         self.logits = logits.round() if tied else logits
         self.target = target_for(self.loss, self.logits, self.labels)
-        if self.loss.name == "ctc":
-            self.target = ORDER
 
     def total(self, logits: Tensor) -> Tensor:
         value: Tensor = self.loss(logits, self.labels, None, self.target).sum()
         return value
 
     def of_one_bag(self, logits: Tensor, labels: Tensor, target: Tensor | None) -> Tensor:
+        """Return the loss of one bag, whose tensors have no dimension B."""
         own_target = None if target is None else target.unsqueeze(0)
         value: Tensor = self.loss(logits.unsqueeze(0), labels.unsqueeze(0), None, own_target)
         return value[0]
@@ -77,8 +77,8 @@ class Case:
         (gradient,) = torch.autograd.grad(self.total(leaf), leaf)
         return gradient
 
-    def second_along_direction(self) -> Tensor:
-        """Return the derivative of the gradient along DIRECTION, by backward twice."""
+    def hessian_times_direction(self) -> Tensor:
+        """Return the product of the Hessian with DIRECTION, by backward twice."""
         leaf = self.logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(self.total(leaf), leaf, create_graph=True)
         (product,) = torch.autograd.grad((gradient * DIRECTION).sum(), leaf)
@@ -91,17 +91,23 @@ def try_grad(case: Case) -> None:
 
 def try_jvp(case: Case) -> None:
     along = (case.gradient() * DIRECTION).sum()
-    assert_close(jvp(case.total, (case.logits,), (DIRECTION,))[1], along)
+    # `jvp` returns the value, and its derivative along the direction.
+    found = jvp(case.total, (case.logits,), (DIRECTION,))[1]
+    assert_close(found, along)
+    # The page says that this column includes forward mode of `torch.autograd`.
     with forward_ad.dual_level():
         value = case.total(forward_ad.make_dual(case.logits, DIRECTION))
         assert_close(forward_ad.unpack_dual(value).tangent, along)
 
 
 def try_hessian(case: Case) -> None:
-    expected = case.second_along_direction()
-    found = torch.tensordot(hessian(case.total)(case.logits), DIRECTION, dims=3)
-    assert_close(found, expected)
-    assert_close(jvp(grad(case.total), (case.logits,), (DIRECTION,))[1], expected)
+    expected = case.hessian_times_direction()
+    # (B, C + 1, K, B, C + 1, K), of which the last three dimensions are multiplied with those of DIRECTION.
+    whole = hessian(case.total)(case.logits)
+    assert_close(torch.tensordot(whole, DIRECTION, dims=3), expected)
+    # The same product without the whole Hessian.
+    product = jvp(grad(case.total), (case.logits,), (DIRECTION,))[1]
+    assert_close(product, expected)
 
 
 def try_vmap(case: Case) -> None:
@@ -119,6 +125,8 @@ def try_vmap(case: Case) -> None:
 def try_compile(case: Case) -> None:
     torch.compiler.reset()
     leaf = case.logits.clone().requires_grad_()
+    # What decides is whether torch can trace the whole loss, as it does for every backend. This backend then runs what
+    # was traced without making machine code, which would take long.
     value = torch.compile(case.total, backend="eager", fullgraph=True)(leaf)
     assert_close(torch.autograd.grad(value, leaf)[0], case.gradient())
 
@@ -154,4 +162,6 @@ def test_the_table_says_what_works(variant: Variant, column: str) -> None:
 def test_logits_that_tie_have_the_derivatives_of_plain_backward(
     variant: Variant, column: str
 ) -> None:
+    # These three columns say yes for every loss.
+    assert stated(variant, column) == "yes"
     TRIES[column](Case(variant, tied=True))

@@ -14,8 +14,12 @@ from tests._helpers.simulated_searches import searches_of
 
 
 def excluded_by_seeds(difference: float, losses: int, seeds: int) -> float:
-    """Return how often the second loss is excluded where the best has an error of 10 % and leads all by so much."""
+    """Return how often the second loss is excluded.
+
+    The best loss has an error of 10 %, and the error of each other loss is larger by `difference`.
+    """
     worse = special.logit(0.1 + difference) - special.logit(0.1)
+    # SPREAD is the standard deviation between seeds, the unit of these means.
     means = np.full(losses, worse / SPREAD)
     means[0] = 0
     is_contender = many_contenders(sample_logits("normal", means, seeds, 1000))[:, 1]
@@ -32,7 +36,8 @@ def median_resolution(losses: int, seeds: int, comparisons: int = 60) -> float:
 @pytest.mark.parametrize(
     ("losses", "seeds", "least"),
     [
-        # Few seeds of two losses show variances badly.
+        # From few seeds of two losses the variance is often found too small, and so is the resolution: a difference of
+        # this size then shows less often.
         pytest.param(2, 5, 0.55, id="two losses"),
         pytest.param(6, 5, 0.65, id="six losses"),
         pytest.param(6, 10, 0.65, id="ten seeds"),
@@ -40,16 +45,21 @@ def median_resolution(losses: int, seeds: int, comparisons: int = 60) -> float:
 )
 def test_a_difference_of_this_size_is_shown_by_seeds(losses: int, seeds: int, least: float) -> None:
     resolution = median_resolution(losses, seeds)
+    # The share should be near 80 %. Far more would mean that the resolution is too large.
     assert least < excluded_by_seeds(resolution, losses, seeds) < 0.93
     assert excluded_by_seeds(resolution / 2, losses, seeds) < 0.5
 
 
 def compared_on_items(rng: np.random.Generator, errors: list[float], items: int) -> Contenders:
     """Return a comparison of losses whose seeds make the same mistakes, so that only items vary."""
+    seeds = 3
     chances = rng.random((len(errors), items))
     wrong = (chances < np.array(errors)[:, None]).astype(float)
-    outcomes = [[Outcomes(of_loss, np.ones(items), "bags")] * 3 for of_loss in wrong]
-    values = wrong.mean(axis=1, keepdims=True).repeat(3, axis=1)
+    outcomes = []
+    for of_loss in wrong:
+        of_each_seed = Outcomes(sums=of_loss, weights=np.ones(items), items="bags")
+        outcomes.append([of_each_seed] * seeds)
+    values = wrong.mean(axis=1, keepdims=True).repeat(seeds, axis=1)
     return contenders(values, noise=sampling_noise(outcomes))
 
 
@@ -66,11 +76,12 @@ def test_a_difference_of_this_size_is_shown_by_items() -> None:
 
 
 def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders:
-    """Return a comparison of six searched losses, of which the first leads all by so much."""
-    searched = searches_of(rng, "normal", 2.0, 6)
+    """Return a comparison of six searched losses of five seeds; all but the first are worse by `worse`."""
+    searched = searches_of(rng, shape="normal", spread=2.0, losses=6)
     chosen = np.array([one.chosen for one in searched])
     chosen[1:] += worse
-    # Far enough below zero that values are compared as they are.
+    # Values between 0 and 1 would be compared as logits, and other positive values as logarithms. Values below zero are
+    # compared as they are.
     values = chosen[:, None] + rng.normal(size=(6, 5)) - 1000
     return contenders(values, searches=[one.search for one in searched])
 
@@ -103,8 +114,9 @@ def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
 
 
 def test_the_resolution_is_the_middle_one_of_what_losses_would_show() -> None:
-    """Of nine losses beside the best four would show a smaller difference."""
+    """Of the nine losses other than the best, four would show a smaller difference."""
     logits = sample_logits("another varies 8 times as much", np.zeros(10), 5, 1)[0]
+    # The values are logits already, and are compared as they are.
     found = contenders(logits, scale="")
     best = int(logits.mean(axis=1).argmin())
     others = [loss for loss in range(10) if loss != best]
