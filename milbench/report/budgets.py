@@ -23,7 +23,7 @@ from milbench.report.formatting import (
     NOTHING,
     counted,
     decimals,
-    first_of,
+    first_few,
     number,
     readable,
 )
@@ -317,7 +317,7 @@ def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
         return []
     names = [f"{readable(draws.loss)} ({draws.failed} of {draws.count})" for draws in failed]
     line = (
-        f"Draws failed for {first_of(names)}: each is the worst, and chosen only among failed ones. Then the no-skill "
+        f"Draws failed for {first_few(names)}: each is the worst, and chosen only among failed ones. Then the no-skill "
         f"line counts; without one the value is not known ({NOTHING})."
     )
     return [line]
@@ -340,7 +340,7 @@ def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
         unit = "point" if math.isclose(least, 0.01) else "points"
         gain = f"{100 * least:g} {unit}"
     return [
-        f"More draws would help {first_of(gaining)}: the last doubling still made more than {gain} of difference."
+        f"More draws would help {first_few(gaining)}: the last doubling still made more than {gain} of difference."
     ]
 
 
