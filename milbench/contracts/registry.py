@@ -196,7 +196,7 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     return replace(record, digest=digest)
 
 
-class Classes(Registry[type[T]]):
+class ClassRegistry(Registry[type[T]]):
     """A registry of the subclasses of one base class, such as all losses. Each of them has its name in `name`."""
 
     takes_functions = False
@@ -256,12 +256,16 @@ def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
 
 
 @cache
-def losses() -> Classes[Loss]:
+def losses() -> ClassRegistry[Loss]:
     """Return the registry of losses."""
-    return Classes("loss", "losses", lambda: pkgutil.resolve_name("milbench.contracts.loss:Loss"))
+    return ClassRegistry(
+        "loss", "losses", lambda: pkgutil.resolve_name("milbench.contracts.loss:Loss")
+    )
 
 
 @cache
-def tasks() -> Classes[Task]:
+def tasks() -> ClassRegistry[Task]:
     """Return the registry of tasks."""
-    return Classes("task", "tasks", lambda: pkgutil.resolve_name("milbench.contracts.task:Task"))
+    return ClassRegistry(
+        "task", "tasks", lambda: pkgutil.resolve_name("milbench.contracts.task:Task")
+    )
