@@ -98,7 +98,7 @@ class RegistryEntry(Generic[T]):
         has_record = is_named_by_user or "record" in vars(self)
         if not has_record:
             return True
-        return not self.record.change()
+        return not self.record.first_change()
 
     @property
     def is_file(self) -> bool:
