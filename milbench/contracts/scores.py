@@ -42,7 +42,7 @@ class Scores:
     centres: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
-        if self.evidence is None:
-            without_background = self.instances[:, :-1]
-            # The only way to set a field of a frozen class.
-            object.__setattr__(self, "evidence", without_background)
+        without_background = self.instances[:, :-1]
+        evidence = without_background if self.evidence is None else self.evidence
+        # The only way to set a field of a frozen class.
+        object.__setattr__(self, "evidence", evidence)

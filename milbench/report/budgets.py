@@ -101,9 +101,9 @@ def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
         return []
     best_with_one = str(with_one.index[0])
     best_with_most = str(with_most.index[0])
-    order_changes = _is_better(with_one, best_with_one, best_with_most) and _is_better(
-        with_most, best_with_most, best_with_one
-    )
+    is_clear_with_one = _is_better(with_one, best_with_one, best_with_most)
+    is_clear_with_most = _is_better(with_most, best_with_most, best_with_one)
+    order_changes = is_clear_with_one and is_clear_with_most
     if not order_changes:
         return []
     values_with_one = _pair(with_one, best_with_one, best_with_most, described)
