@@ -54,8 +54,10 @@ def bag_log_prob_bounds(
     Args:
         log_probs: (B, C+1, *positions).
         labels: (B, C), bool or 0/1, the label sets, of any size.
-        mask, validate, max_labels: as in `bag_log_prob`.
+        mask: as in `bag_log_prob`.
         exact_labels: how many classes are summed exactly, from 0 to EXACT_LABEL_LIMIT.
+        validate: as in `bag_log_prob`.
+        max_labels: as in `bag_log_prob`.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
