@@ -18,6 +18,12 @@ class Metric:
     """Whether it is a share, which reports write as a percentage: 0.0052 as 0.52."""
 
     @property
+    def is_share(self) -> bool:
+        """Whether its values are from 0 to 1: percentages, and areas below a curve."""
+        # A metric that is better the larger it is, and no percentage, is an area below a curve.
+        return self.percent or not self.lower_is_better
+
+    @property
     def heading(self) -> str:
         """The label with its unit and an arrow in the better direction, for the head of a column."""
         heading = self.label

@@ -34,6 +34,7 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the parameters of a loss or a task that a cell has, by name.
 
+    The constructor of a task takes the fields of its `Options` as keyword arguments, so that these are its parameters.
     Those in `Loss.call_arguments` are left out.
     """
     constructor = _holder_of_parameters(cls).__init__
@@ -105,7 +106,11 @@ def _holder_of_parameters(maker: Callable[..., Any]) -> Any:
 
 
 def _unwrapped(maker: Callable[..., Any]) -> Any:
-    """Return the function of a `functools.partial`, and anything else as it is."""
+    """Return the function of a `functools.partial`, and anything else as it is.
+
+    A network of torchvision is such a partial: `partial(Backbone, "resnet18")`. Its parameters are read from the
+    partial, since a user cannot give the argument that is bound. Its name and its `added` are those of the function.
+    """
     return getattr(maker, "func", maker)
 
 
@@ -131,7 +136,7 @@ def parsed(text: str, annotation: Any) -> Any:
         # TOMLDecodeError is a ValueError, and so is that of a number of 5,000 digits.
         return text
     if not isinstance(value, bool | int | float | str | list):
-        # Dates and tables are no values of parameters.
+        # On the command line, a date or a table of TOML is no value, but a text such as 2024-05-01.
         return text
     tries = (
         # A value of exactly the type.
@@ -140,6 +145,8 @@ def parsed(text: str, annotation: Any) -> Any:
         (text, True),
         # A text that is converted, such as the path 2024.
         (text, False),
+        # No (value, False): below, a value that is no list is returned in any case, and a list is converted only to
+        # types that a cell does not store, such as a tuple.
     )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
@@ -147,7 +154,8 @@ def parsed(text: str, annotation: Any) -> Any:
             with suppress(ValidationError):
                 adapter.validate_python(candidate, strict=is_strict)
                 return candidate
-    # No reading suits the type. The check of all parameters will say so, and show what is returned here.
+    # No reading suits the type. The check of all parameters will say so, and show what is returned here: of a list the
+    # text as it was typed.
     if isinstance(value, list):
         return text
     return value
@@ -204,12 +212,13 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
     Raises UsageError where `check_values` does, and where the constructor does.
     """
     parameters = constructor_parameters(cls)
-    # Why the class has no such parameter is a better message than that the parameter is unknown.
+    # A class may say by itself why it has no parameter of some name. That helps more than "unknown parameter".
     reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
     for name in params:
         if name in reasons and name not in parameters:
             raise UsageError(f"{owner} takes no {name}: {reasons[name]}")
     complete = check_values(owner, parameters, params)
+    # A class that lacks a method cannot be called. That is another fault, which is not for this function to find.
     if not inspect.isabstract(cls):
         try:
             # The constructor checks what its annotations do not say.

@@ -37,7 +37,10 @@ _NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
 
 
 def check_name(name: str, context: str = "") -> None:
-    """Raise UsageError, with the closest valid name, where an entry may not have this name; `context` begins it."""
+    """Raise UsageError where an entry may not have this name. The message says the closest valid name.
+
+    The message begins with `context`, such as "loss.py: ".
+    """
     if not re.fullmatch(_NAME, name):
         suggestion = re.sub("[^a-z0-9]+", "-", name.lower().removesuffix(".py")).strip("-")
         hint = f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) else ""
@@ -48,7 +51,11 @@ def check_name(name: str, context: str = "") -> None:
 
 
 INSTALLED = " of "
-"""What the digest of an installed plug-in begins with; its name and version follow."""
+"""What the digest of an installed plug-in begins with.
+
+The whole digest is " of my-losses 1.2", of the package my-losses. A cell keeps it after the version of the loss, as in
+"1 of my-losses 1.2".
+"""
 REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
 """All registries of this process."""
 
@@ -80,16 +87,18 @@ class RegistryEntry(Generic[T]):
 
         A first import runs in a process of its own: a broken plug-in may hang or crash.
         """
-        # The record is made by such an import, so that to ask for it is to try.
+        # Such an import makes the record. To ask for the record is therefore to try the import.
         _ = self.record
 
     def is_current(self) -> bool:
-        """Whether the files of its record, if there is one yet, are as they were."""
-        # `vars` holds a cached property as soon as it was asked for.
-        has_record = bool(self.source) or "record" in vars(self)
+        """Whether the files of its record are as they were; True as long as it has no record."""
+        # What a user has named was imported before this entry was made, and has its record from then.
+        is_named_by_user = bool(self.source)
+        # `vars` holds a cached property as soon as somebody has asked for it.
+        has_record = is_named_by_user or "record" in vars(self)
         if not has_record:
             return True
-        return not self.record.change()
+        return not self.record.first_change()
 
     @property
     def is_file(self) -> bool:
@@ -177,7 +186,8 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
-        # It came with a cell, and its digest was made by this function when the cell was planned.
+        # In a process that computes a cell, `record_for` returns the record that came with the cell. This function has
+        # made its digest already, in the process that planned the cell.
         return record
     digest = f"{INSTALLED}{origin}"
     package = normalised(point.dist.name) if point.dist else ""
@@ -186,8 +196,8 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     return replace(record, digest=digest)
 
 
-class Classes(Registry[type[T]]):
-    """The subclasses of one base class: all losses, or all tasks, each of which names itself."""
+class ClassRegistry(Registry[type[T]]):
+    """A registry of the subclasses of one base class, such as all losses. Each of them has its name in `name`."""
 
     takes_functions = False
 
@@ -240,17 +250,22 @@ def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     entries = []
     for name in functions:
         load = partial(functions.__getitem__, name)
+        # Messages on a failed import name the module. These functions are imported already, so that any name will do.
         entries.append(RegistryEntry(name, "milbench", load, module=__name__))
     return entries
 
 
 @cache
-def losses() -> Classes[Loss]:
+def losses() -> ClassRegistry[Loss]:
     """Return the registry of losses."""
-    return Classes("loss", "losses", lambda: pkgutil.resolve_name("milbench.contracts.loss:Loss"))
+    return ClassRegistry(
+        "loss", "losses", lambda: pkgutil.resolve_name("milbench.contracts.loss:Loss")
+    )
 
 
 @cache
-def tasks() -> Classes[Task]:
+def tasks() -> ClassRegistry[Task]:
     """Return the registry of tasks."""
-    return Classes("task", "tasks", lambda: pkgutil.resolve_name("milbench.contracts.task:Task"))
+    return ClassRegistry(
+        "task", "tasks", lambda: pkgutil.resolve_name("milbench.contracts.task:Task")
+    )

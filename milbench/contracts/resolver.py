@@ -141,7 +141,7 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
         target = Target(f"the {registry.kind} module {place}", modules=(place,))
     record = record_for(registry.kind, source, target)
     module = _import(target)
-    change = record.change()
+    change = record.first_change()
     if change:
         raise UsageError(
             f"{change} was changed while {place} was imported; run the same command again"

@@ -9,21 +9,23 @@ from torch import Tensor
 class Scores:
     """The scores of a batch of bags.
 
-    `Loss.score` returns the first five. An evaluation adds the others, for which it needs labels or the network.
+    `Loss.score` fills the fields from `classes` to `log_odds`, by the methods of the loss that are named below. An
+    evaluation adds the other fields, for which it needs labels or the network.
 
     Args:
-        classes: from `Loss.scores`. (B, C), the largest names the class of a bag of one instance; -inf in a whole
-            row: none is named.
+        classes: from `Loss.scores`. (B, C), one score for each class. The class with the largest score is the
+            prediction for a bag of one instance. There is no prediction where all scores of a bag are -inf.
         presence: from `Loss.presence`. (B, C), larger where the class is more likely to occur in the bag, comparable
             between bags.
         instances: from `Loss.posterior`. (B, C+1, *positions), the probability that a position shows each class,
-            background last.
+            background last. It says of which class the instance at a position is, hence the name.
         evidence: from `Loss.evidence`. (B, C, *positions), larger where a position speaks more strongly for a class,
-            comparable between the positions of one bag within one class. Left out: the probabilities of the classes.
+            comparable between the positions of one bag within one class. None becomes `instances` without background.
         log_odds: the presence once more, of a loss with `presence_is_log_odds`; None for any other loss.
-        log_prob: from `Loss.label_log_prob`, for the true label sets. (B,); None: not known.
-        even_odds_log_prob: from `Loss.label_log_prob`, for the label sets at even odds, the classes whose presence is
-            0 or more. (B,); None: not known.
+        log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the true label set of each bag; None: not
+            known.
+        even_odds_log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the set of all classes whose
+            presence is 0 or more: even odds or better where presence is log odds. None: not known.
         mask: from `Network.mask_of`. (B, *positions) bool, True at positions that show an instance; None: all do.
         centres: from `Network.centres_in`. y of every row and x of every column of positions; None: not known, and the
             hit rate is left out.
@@ -32,7 +34,7 @@ class Scores:
     classes: Tensor
     presence: Tensor
     instances: Tensor
-    evidence: Tensor = None  # type: ignore[assignment]  # None is replaced below
+    evidence: Tensor = None  # type: ignore[assignment]  # `__post_init__` replaces None
     log_odds: Tensor | None = None
     log_prob: Tensor | None = None
     even_odds_log_prob: Tensor | None = None
@@ -40,5 +42,7 @@ class Scores:
     centres: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
-        evidence = self.instances[:, :-1] if self.evidence is None else self.evidence
+        without_background = self.instances[:, :-1]
+        evidence = without_background if self.evidence is None else self.evidence
+        # The only way to set a field of a frozen class.
         object.__setattr__(self, "evidence", evidence)

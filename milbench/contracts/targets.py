@@ -10,21 +10,25 @@ from milbench.contracts.network import Network
 from milbench.errors import UsageError
 
 CENTRAL = 0.25
-"""A position shows an instance if its centre is closer to the middle of the box than this share of its sides."""
+"""A position shows an instance if its centre is closer to the middle of the box than this share of its sides.
+
+A quarter is the middle half of the box in both directions.
+"""
 
 
 def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
-    """Return what a loss is given of B bags in training besides the label sets.
+    """Return the target of B bags: what the loss learns from in training besides the label sets.
 
     The logits (B, C+1, *positions) are those of these bags by the network, which says where its positions are. The
     target depends on the loss's `supervision`; it is None for a loss without `target_loss`.
 
     - count: (B, C) int64, how many instances of each class a bag has.
-    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; the caller
-      knows that the task has them in order, see `milbench.contracts.task.Task.instances_are_ordered`.
+    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M. The caller
+      must have checked that the task has them in order, see `milbench.contracts.task.Task.instances_are_ordered`.
     - position: (B, *positions) int64, the class that each position shows, C for background.
 
-    Raises UsageError where the truth of the bags does not hold it, or the network does not define its positions.
+    Raises UsageError where the truth of the bags does not hold the target, or the network does not say where its
+    positions are.
     """
     supervision = loss.supervision
     if not loss.takes_target:

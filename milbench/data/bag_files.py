@@ -26,7 +26,7 @@ from milbench.errors import UsageError, hint
 FEATURES = "features"
 COORDINATES = "coords"
 CLASSES = "instance_labels"
-"""The names of arrays as CLAM and TRIDENT write them."""
+"""The names of arrays in the files of CLAM and TRIDENT, two programs that compute the features of slides' patches."""
 
 _OTHER_ARRAYS = {
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
@@ -39,33 +39,36 @@ _FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", 
 """Words in the names of arrays of features."""
 AUDIO = (".wav", ".flac", ".ogg")
 WINDOW_STEPS = 2
-"""The length of a window of the transform, in steps between frames: neighbours overlap by half."""
+"""The length of a window of `milbench.data.log_mel`, in steps between frames: neighbours overlap by half."""
 BFLOAT16 = "bfloat16"
 """A type that numpy lacks: its bytes are kept as uint16."""
 _PARSER = Lock()
-"""Held while numpy reads a header: in several threads at once, Python 3.11's parser failed."""
+"""Held while numpy reads a header, which is text in Python's syntax.
+
+numpy reads it by `ast.literal_eval`, and this failed in several threads at once with Python 3.11.
+"""
 Arrays = Mapping[str, Any]
-"""The arrays of an open file by their names, as its library has them; "": one without a name."""
+"""The arrays of an open file by their names, as its library has them. An array without a name has the name ""."""
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 
 @dataclass(frozen=True, slots=True)
 class BagFile:
-    """An open file with an array of instances, which are its first dimension."""
+    """What is known of a file with an array of instances, which are its first dimension, and how to read it."""
 
     shape: tuple[int, ...]
     dtype: str
     """A name of numpy's, or BFLOAT16."""
     read: Callable[[], NDArray[Any]]
     mapped: bool = False
-    """Whether the array can stay where it is."""
+    """Whether the array is memory-mapped from its file, so that it need not be copied into the store."""
     named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
     """What reads the other arrays of the file: COORDINATES (K, 2), CLASSES (K,)."""
     kind: str = ""
     """Such as "frames of 20 features", the same in all files of a table."""
     frames_per_second: float = 0.0
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    """Where bags start, if there are several."""
+    """The rows where bags start: only the first row, but where `milbench.data.bags_store` takes many bags at once."""
     name: str = ""
     """How messages name it."""
 
@@ -97,7 +100,9 @@ def open_all(
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file, without unpickling anything. Raises any error where there are none.
+    """Return the features (K, D) in a file, without unpickling anything.
+
+    Each library has errors of its own for a file without features. `open_all` makes a UsageError of all of them.
 
     `key` names the array of features, see `_choose_array`.
     """
@@ -114,7 +119,7 @@ def open_features(path: Path, key: str = "") -> BagFile:
 
 
 def open_frames(path: Path, options: SequenceOptions) -> BagFile:
-    """Return the frames (T, F) of a recording, an array of frames or samples, or audio; any error for another file."""
+    """Return the frames (T, F) of a recording: an array of frames or samples, or audio. Errors: see `open_features`."""
     if not path.is_file():
         raise ValueError("not found")
     ending = path.suffix.lower()
@@ -201,7 +206,10 @@ def _as_numpy(array: Any) -> NDArray[Any]:
 
 
 def _require_numbers(file: BagFile, what: str) -> BagFile:
-    """Return a file whose array is `what`, such as frames, by features. ValueError: it is not."""
+    """Check that the array of a file holds numbers, and that its shape is (K, D); return the file with its `kind`.
+
+    `what` is the word for the K rows in messages, such as "frames". Raises ValueError.
+    """
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
     # Some models return a batch of one slide, (1, K, D).
@@ -264,11 +272,13 @@ def _npy_type(path: Path) -> np.dtype[Any]:
         read = np.lib.format.read_array_header_1_0
         if version > (1, 0):
             read = np.lib.format.read_array_header_2_0
-        return np.dtype(read(file)[2])
+        _shape, _is_fortran_order, dtype = read(file)
+        return np.dtype(dtype)
 
 
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
+    # The header of an array is read when the array is taken from the file: the lock is held until the caller is done.
     with _PARSER, np.load(path, allow_pickle=False) as file:
         yield file
 
@@ -335,6 +345,7 @@ def _choose_array(key: str, names: list[str]) -> str:
         raise ValueError(f"no {key!r}{hint(key, names)}")
     candidates = [name for name in names if _may_be_features(name)]
     groups = _groups_of(candidates)
+    # Arrays of several bags, also where one of them is named `features`.
     if len(groups) > 1:
         raise ValueError(
             f"it holds {len(candidates)} arrays in {len(groups)} groups ({abbreviate(groups, 3)}); "
@@ -342,11 +353,13 @@ def _choose_array(key: str, names: list[str]) -> str:
         )
     if names and not candidates:
         raise ValueError(f"it holds only {abbreviate(names)}; expected features")
-    if len(candidates) != 1 and FEATURES not in names:
+    if FEATURES in names:
+        return FEATURES
+    if len(candidates) != 1:
         raise ValueError(
             f"expected one array, or -p task.key with the name of one (there are: {abbreviate(names)})"
         )
-    return FEATURES if FEATURES in names else candidates[0]
+    return candidates[0]
 
 
 def _may_be_features(name: str) -> bool:
@@ -356,11 +369,19 @@ def _may_be_features(name: str) -> bool:
 
 
 def _groups_of(names: list[str]) -> list[str]:
-    """Return the groups of a file with one array in each, all of one name, such as a group a slide; else none."""
-    groups = [name.rpartition("/")[0] for name in names]
-    last = {name.rpartition("/")[2] for name in names}
+    """Return the groups of a file that holds a bag in each of several groups; none for any other file.
+
+    Arrays named slide1/feats and slide2/feats have the groups slide1 and slide2: one array a group, all of one name.
+    """
+    groups = []
+    array_names = []
+    for name in names:
+        group, _, array_name = name.rpartition("/")
+        groups.append(group)
+        array_names.append(array_name)
     are_different = len(set(groups)) == len(groups)
-    if len(last) == 1 and len(groups) > 1 and are_different:
+    have_one_name = len(set(array_names)) == 1
+    if len(groups) > 1 and are_different and have_one_name:
         return groups
     return []
 

@@ -23,7 +23,7 @@ FIELDS = ("label", "left", "top", "width", "height")
 ZERO = 10
 """The label of the digit 0."""
 FARTHEST = 1_000_000_000
-"""The largest coordinate or side of a box, in pixels, so that sums of them stay finite."""
+"""The largest coordinate or side of a box, in pixels: far beyond any picture, and far from overflow in a sum."""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 """A name that leads to no other folder, whatever a file says."""
 
@@ -43,11 +43,13 @@ def read(path: Path) -> list[Record]:
         raise UsageError(f"{path} not found")
     h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
+    # An error of h5py becomes a UsageError with this text; a UsageError passes as it is.
     with reading(path, "is damaged: no HDF5 file with SVHN's records"), h5py.File(path) as file:
-        names = np.ravel(file["digitStruct"]["name"][()])
-        groups = np.ravel(file["digitStruct"]["bbox"][()])
-        for number, (name, group) in enumerate(zip(names, groups, strict=True), start=1):
-            record = _record(file.id, name, group, f"{path}: record {number}")
+        name_refs = np.ravel(file["digitStruct"]["name"][()])
+        group_refs = np.ravel(file["digitStruct"]["bbox"][()])
+        pairs = zip(name_refs, group_refs, strict=True)
+        for number, (name_ref, group_ref) in enumerate(pairs, start=1):
+            record = _record(file.id, name_ref, group_ref, f"{path}: record {number}")
             if record.name in records:
                 raise UsageError(f"{path}: record {number} names {record.name} a second time")
             records[record.name] = record
@@ -56,15 +58,19 @@ def read(path: Path) -> list[Record]:
     return list(records.values())
 
 
-def _record(file: Any, name: Any, group: Any, where: str) -> Record:
+def _record(file_id: Any, name_ref: Any, group_ref: Any, where: str) -> Record:
+    """Return the record of one picture from the references to its name and its group of boxes.
+
+    `file_id` is the open file in h5py's low-level interface. Messages begin with `where`.
+    """
     from h5py import h5d, h5r
 
-    code_units = _numbers(file, h5r.dereference(name, file)).astype("<u2")
+    code_units = _numbers(file_id, h5r.dereference(name_ref, file_id)).astype("<u2")
     text = code_units.tobytes().decode("utf-16-le", errors="replace")
     if not PLAIN_NAME.fullmatch(text):
         raise UsageError(f"{where} names {text!r}, which is no plain name of a PNG file")
-    fields = h5r.dereference(group, file)
-    columns = [_numbers(file, h5d.open(fields, field.encode())) for field in FIELDS]
+    group = h5r.dereference(group_ref, file_id)
+    columns = [_numbers(file_id, h5d.open(group, field.encode())) for field in FIELDS]
     digits = _labels_and_boxes(columns)
     if digits is None:
         got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
@@ -101,7 +107,7 @@ def _are_boxes(boxes: NDArray[np.float64]) -> bool:
     return bool(is_near.all() and has_extent.all())
 
 
-def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
+def _numbers(file_id: Any, dataset: Any) -> NDArray[Any]:
     """Return the numbers that a dataset holds or refers to. h5py's high-level interface takes twice the time."""
     from h5py import h5r, h5s
 
@@ -109,5 +115,8 @@ def _numbers(file: Any, dataset: Any) -> NDArray[Any]:
     dataset.read(h5s.ALL, h5s.ALL, values)
     if values.dtype != object:
         return values.ravel()
-    referred = [_numbers(file, h5r.dereference(reference, file)) for reference in values.ravel()]
+    # Each number of a column is a dataset of its own, to which the column refers.
+    referred = [
+        _numbers(file_id, h5r.dereference(reference, file_id)) for reference in values.ravel()
+    ]
     return np.array([number.item() for number in referred])

@@ -36,9 +36,10 @@ _FILES = ""
 def table_of_folder(
     folder: Path, out: Path, labels: str = "", form: TableFormat = USUAL
 ) -> tuple[str, list[str]]:
-    """Write a table of the files in a folder; return what was taken for what, and the command to run next.
+    """Write a table of the files in a folder; return a sentence and the words of the command to run next.
 
-    Where one CSV is among the files, it says the `labels`, a column of it; else the folders in the folder do.
+    The sentence says where labels are from. Where a CSV is among the files, they are in the column of it that `labels`
+    names; "": in the likeliest column. Otherwise the label of a file is the name of its folder.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -50,20 +51,23 @@ def table_of_folder(
         path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
     )
     tables = [path for path in files if is_table(path)]
-    column, of_kind = _files_of_one_kind(folder, files, tables)
+    column, data_files = _files_of_one_kind(folder, files, tables)
     if tables:
-        frame, source = _label_by_table(tables[0], of_kind, labels, form)
+        frame, source = _label_by_table(tables[0], data_files, labels, form)
     else:
-        frame, source = _label_by_folders(folder, of_kind)
-    paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in frame.pop(_FILES)]
+        frame, source = _label_by_folders(folder, data_files)
+    labelled_files = frame.pop(_FILES)
+    paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in labelled_files]
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
+    # Only a CSV names a file twice, in the rows of its boxes or events. A folder has each file once.
     if len(set(paths)) < len(paths):
-        frame, rows = _with_places(tables, frame, column)
+        frame, rows = _with_usual_columns(tables[0], frame, column)
         check += ["-p", f"task.rows={rows}"]
         source += f"; rows are {rows}"
     if column == "path":
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
+        # The @ says that features are in the files that the column names, not in the column itself.
         check += ["-p", "task.features=@path"]
     write_table(frame, out)
     return f"{out}: {len(frame):,} rows; labels are {source}", check
@@ -101,10 +105,12 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
     are_split = all(len(names) > 2 and names[0].casefold() in PARTS for names in parts)
     depth_of_class = 1 if are_split else 0
     rows = []
+    split = []
     for path, names in zip(files, parts, strict=True):
         is_in_folder = len(names) > 1
         if is_in_folder:
             rows.append((path, names[depth_of_class]))
+            split.append(names[0])
     if not rows:
         raise UsageError(
             f"{folder} has neither folders, one a class, nor a CSV that says the labels of its files"
@@ -116,7 +122,7 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
         source += f"; {len(files) - len(rows):,} files in no folder of a class are left out"
     frame = pd.DataFrame(rows, columns=[_FILES, "labels"])
     if are_split:
-        frame = frame.assign(split=[names[0] for names in parts])
+        frame = frame.assign(split=split)
     return frame, source
 
 
@@ -172,21 +178,29 @@ def _with_labels(
     return labelled, f"the columns {abbreviate(indicators)} of 0 and 1"
 
 
-def _with_places(tables: list[Path], frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
-    """Return the rows of files that have several, with the usual names of the columns of places, and what rows are.
+def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
+    """Return a frame with one row for each event or box, its columns renamed, and the word for what rows are.
 
-    Raises UsageError where these columns have none of the known names.
+    A table may name the columns of an event start and end, or onset and offset. The first of these names, start and
+    end, are the usual ones, which tasks read. Raises UsageError where a frame has no such columns.
+
+    Args:
+        table: for messages.
+        frame: rows of files, where a file has several rows.
+        column: the column of the files; "file": sounds, with events; "image": images, with boxes.
     """
-    groups = {"file": TIMES, "image": CORNERS}.get(column, ())
-    found = [group for group in groups if set(group) <= set(frame.columns)]
+    known_names = {"file": TIMES, "image": CORNERS}.get(column, ())
+    found = [names for names in known_names if set(names) <= set(frame.columns)]
     if len(found) != 1:
         row = int(frame[column].duplicated().argmax())
-        twice = f"{tables[0]}: {frame[column].iloc[row]!r} is in several rows"
-        known = " or ".join(", ".join(group) for group in groups)
+        twice = f"{table}: {frame[column].iloc[row]!r} is in several rows"
+        known = " or ".join(", ".join(names) for names in known_names)
         expected = f"the columns {known}" if known else "a row for each"
         raise UsageError(f"{twice}, expected {expected} (it has: {shown_names([*frame.columns])})")
-    renamed = dict(zip(found[0], groups[0], strict=True))
-    return frame.rename(columns=renamed), "events" if column == "file" else "boxes"
+    usual_names = known_names[0]
+    renamed = dict(zip(found[0], usual_names, strict=True))
+    rows = "events" if column == "file" else "boxes"
+    return frame.rename(columns=renamed), rows
 
 
 def _likely_labels(names: list[str]) -> str:

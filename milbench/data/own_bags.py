@@ -14,7 +14,10 @@ from milbench.data.table_files import row_name, short_row_name
 
 @dataclass(frozen=True, eq=False)
 class OwnBags:
-    """The B bags of a table, in the order of their first rows, with their N instances. None: it is not known."""
+    """The B bags of a table, in the order of their first rows, with their N instances.
+
+    A field that is None is not known, unless the field says what None means.
+    """
 
     path: Path
     bags: list[str]
@@ -27,17 +30,21 @@ class OwnBags:
     groups: list[str] | None = None
     """The group of each bag, such as its patient."""
     split: list[str] | None = None
-    """The part of the split that each bag is in, one of SPLITS."""
+    """The part of the split that each bag is in: train, validation or test."""
     ignored: Sequence[str] = ()
     """Columns that are not used."""
     shared_columns: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Columns that several bags share and no bag splits, with the number of each bag's value, -1 for none."""
+    """Columns that may say which bags belong together, such as `patient`, with the number of each bag's value.
+
+    All rows of a bag have one value, and some bags have the same one. `{"patient": [0, 0, 1, -1]}`: the first two of
+    four bags are of one patient, and the last bag has an empty field.
+    """
     split_column: str = ""
     """The column that can be taken for a split, where none was named."""
     label_texts: Sequence[str] = ()
-    """The different fields of the column of labels; none of lists and of columns of 0 and 1."""
+    """The different texts in the column of labels. Empty where labels are lists, or columns of 0 and 1."""
     nothing: Mapping[str, int] = field(default_factory=dict)
-    """The labels that mean no class, with the number of bags that have each."""
+    """The labels that mean "no class", given by the parameter `nothing`, with the number of bags that have each."""
     marks: list[list[Annotation]] | None = None
     """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts."""
     bag_rows: NDArray[np.int64] | None = None
@@ -49,7 +56,7 @@ class OwnBags:
     feature_names: Sequence[str] = ()
     """The names of the features, none for images and sequences."""
     rows: NDArray[np.int64] | None = None
-    """(N,), the row of the table that each instance comes from; None: each row is a bag."""
+    """(N,), the row of the table that each instance comes from. None: a row is a bag, with all its instances."""
     instance_classes: NDArray[np.int64] | None = None
     """(N,), the class of each instance, C for background."""
     coords: NDArray[np.float32] | None = None
@@ -67,17 +74,17 @@ class OwnBags:
         """Return (B,), which bags have a mark for each class in their label set; empty label sets need none."""
         if self.marks is None:
             return np.zeros(len(self), bool)
-        # Marks are refused unless each class of the label set has one: one mark says that all are there.
+        # Reading the table has refused bags in which only some of the classes have marks.
         has_marks = np.array([len(marks) > 0 for marks in self.marks])
         has_no_class = ~self.labels.any(axis=1)
         return has_marks | has_no_class
 
     def place(self, instance: int) -> str:
-        """Return how a message names the row of the table that an instance comes from."""
+        """Return how a message names the row of an instance, such as "bags.csv, row 7"."""
         return row_name(self.path, self._row_of(instance))
 
     def short_place(self, instance: int) -> str:
-        """Return how a message on the table names the row that an instance comes from."""
+        """Return how a message that has named the table names the row of an instance, such as "row 7"."""
         return short_row_name(self.path, self._row_of(instance))
 
     def _row_of(self, instance: int) -> int:
@@ -89,7 +96,7 @@ class OwnBags:
 
     def bag_row(self, bag: int) -> int:
         """Return the first row of the table that names a bag."""
-        # Bags that were made in another way than from a table have none.
+        # Bags that were not read from a table have no rows: each counts as one row.
         if self.bag_rows is None:
             return bag
         return int(self.bag_rows[bag])

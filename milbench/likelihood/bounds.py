@@ -33,19 +33,31 @@ def bag_log_prob_bounds(
 ) -> Bounds:
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
-    Let alpha be the probability that nothing but L and background occurs, R = Prb(L | P) / alpha, and A_l the
-    probability, given that, that class l is absent. The `exact_labels` least certain classes V are summed exactly with
-    the others U as background, and R_V - sum_{u in U} R_{V, u absent} <= R <= R_V prod_{u in U} (1 - A_u), because
-    occurrences are negatively associated. For rare classes, where the left side is not positive, the lower bound is
-    prod_l Prb(l occurs at positions K_l) <= R for disjoint K_l.
+    Let alpha be the probability that nothing but L and background occurs. All further probabilities are those given
+    that it is so:
 
-    Memory: 8 bytes * K * n^2 a bag with n the largest |L|, and one `bag_log_prob` of n - exact_labels + 1 bags of
-    exact_labels classes for each bag.
+        R                   that all classes of L occur, Prb(L | P) / alpha
+        V                   the `exact_labels` least certain classes of L, summed exactly; U: all others of L
+        R_V                 that all of V occur, with or without classes of U
+        R_{V, u absent}     that all of V occur, and class u does not
+        A_l                 that class l does not occur
+        K_l                 some positions of class l, which no other class has
+
+        R_V - sum_{u in U} R_{V, u absent}  <=  R  <=  R_V prod_{u in U} (1 - A_u).
+
+    The right side holds because occurrences are negatively associated. The left side may not be positive where classes
+    are rare. So the lower bound is the larger one of the left side and of prod_l Prb(l occurs in K_l), which is <= R.
+
+    Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of `bag_log_prob`. In this
+    call each bag stands for n - exact_labels + 1 bags with exact_labels classes.
 
     Args:
-        log_probs: (B, C+1, *positions); like it, `mask`, `validate` and `max_labels` are as in `bag_log_prob`.
+        log_probs: (B, C+1, *positions).
         labels: (B, C), bool or 0/1, the label sets, of any size.
+        mask: as in `bag_log_prob`.
         exact_labels: how many classes are summed exactly, from 0 to EXACT_LABEL_LIMIT.
+        validate: as in `bag_log_prob`.
+        max_labels: as in `bag_log_prob`.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
@@ -73,7 +85,9 @@ def bag_log_prob_bounds(
     if len(labels) == 0:
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
+    # The room for classes in every bag. A bag with fewer classes leaves slots unused.
     slots = argument_checks.largest_set(labels, max_labels)
+    # To group bags by |L|, values must be read. A GPU would have to be waited for, and a trace has no values.
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
@@ -102,16 +116,17 @@ def _bounds_by_size(
         order.append(bags)
         lower.append(group_lower)
         upper.append(group_upper)
-    place_of_bag = torch.cat(order).argsort()
-    return torch.cat(lower)[place_of_bag], torch.cat(upper)[place_of_bag]
+    in_order_of_bags = torch.cat(order).argsort()
+    return torch.cat(lower)[in_order_of_bags], torch.cat(upper)[in_order_of_bags]
 
 
 def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    parts, _ = columns.select(log_probs, mask, labels, slots)
-    bags = _Bags.from_columns(parts)
+    # A column holds, at one position, the probabilities of the classes of L and of background.
+    selected, _ = columns.select(log_probs, mask, labels, slots)
+    bags = _Bags.from_columns(selected)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)
     # Written so that a NaN counts as possible, and is returned.
@@ -136,7 +151,7 @@ class _Bags(NamedTuple):
     size: Tensor
     """(B,), |L|."""
     background: Tensor
-    """(B, K), log of its share."""
+    """(B, K), log of its share: its probability at a position, given that the position shows L or background."""
     share: Tensor
     """(B, n, K), log of the share of each class."""
     used: Tensor
@@ -147,17 +162,17 @@ class _Bags(NamedTuple):
     """(B, n), log A_l; -inf in unused slots."""
 
     @classmethod
-    def from_columns(cls, parts: Columns) -> _Bags:
-        shares = parts.shares.transpose(0, 1)
+    def from_columns(cls, selected: Columns) -> _Bags:
+        shares = selected.shares.transpose(0, 1)
         slot = torch.arange(shares.shape[1] - 1, device=shares.device)
-        used = slot < parts.size.unsqueeze(1)
+        used = slot < selected.size.unsqueeze(1)
         present = presence_log_prob(shares, validate=False).clamp(min=FLOOR)
         # Finite, so that the difference below is no NaN.
         log_odds = presence_log_odds(shares, validate=False).clamp(FLOOR, -FLOOR)
         absent = (present - log_odds).clamp(min=FLOOR)
         return cls(
-            log_scale=parts.log_scale,
-            size=parts.size,
+            log_scale=selected.log_scale,
+            size=selected.size,
             background=shares[:, -1],
             share=shares[:, :-1],
             used=used,
@@ -172,10 +187,8 @@ class _Bags(NamedTuple):
 
 
 def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
-    """Return a lower and an upper bound (B,) of log R, with R = Prb(L | P) / alpha.
-
-    The least certain classes V are summed exactly, and all others, U, are bounded.
-    """
+    """Return a lower and an upper bound (B,) of log R; `bag_log_prob_bounds` defines R and the other symbols."""
+    # `exact` are the slots of V, `others` those of U.
     least_certain_first = bags.absent.argsort(dim=1, descending=True)
     exact = least_certain_first[:, :exact_labels]
     others = least_certain_first[:, exact_labels:]
@@ -187,11 +200,13 @@ def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     is_unused = ~bags.used.gather(1, others)
     all_present = log_all.exp()
     some_absent = log_without.exp().masked_fill(is_unused, 0.0).sum(dim=1)
-    # A bound of the relative rounding error of a sum of probabilities, each a product over positions.
-    slack = torch.finfo(bags.share.dtype).eps * (4 * bags.share.shape[-1] + 256)
-    least = all_present - some_absent - slack * (all_present + some_absent).detach()
+    # A difference of nearly equal sums may be all rounding error. The error of both sums is taken off. It is no part of
+    # the function, and so it has no gradient.
+    relative_error = torch.finfo(bags.share.dtype).eps * _rounding_steps(bags.share.shape[-1])
+    least = all_present - some_absent - relative_error * (all_present + some_absent).detach()
     is_positive = least > 0
-    # The inner `where` keeps log from a NaN gradient: at FLOOR there is none.
+    # In the second `where`, autograd multiplies the gradient of log by 0 in bags that take FLOOR. For log of 0 that is
+    # infinity * 0, a NaN: the first `where` replaces such values by 1.
     log_least = torch.where(is_positive, least, 1.0).log()
     lower = torch.where(is_positive, log_least, FLOOR)
     # Where no class is left out, the sum is exact.
@@ -203,9 +218,10 @@ def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
 
 
 def _exact_sums(bags: _Bags, exact: Tensor, others: Tensor) -> Tensor:
-    """Return (B, 1 + m), the log-probabilities that all classes in the slots `exact` (B, e) occur.
+    """Return (B, 1 + m): log R_V, then log R_{V, u absent} for each of the m classes u in U.
 
-    First with the classes in the slots `others` (B, m) as background, then without each of them in turn.
+    V are the classes in the slots `exact` (B, e), U those in the slots `others` (B, m). A class of U that may occur
+    counts as background here; the absent class does not.
     """
     num_others = others.shape[1]
     # Row 0 leaves out none of the others, row i + 1 the i-th.
@@ -229,7 +245,7 @@ def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
         owner = _owners_of_positions(bags)
         slot = torch.arange(slots, device=owner.device).unsqueeze(-1)
         is_owned = (owner.unsqueeze(1) == slot) & bags.used.unsqueeze(-1)
-    # At its own positions, what is not the class is all the rest of L and the background.
+    # At the positions of a class, the rest is all other classes of L, and background.
     each_left_out = torch.eye(slots, dtype=torch.bool, device=owner.device)
     rest = _background_with(bags.share, bags.background, each_left_out)
     # Elsewhere the class cannot occur.
@@ -270,15 +286,29 @@ def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Ten
     return torch.logsumexp(torch.cat([kept, backgrounds], dim=2), dim=2)
 
 
+def _rounding_steps(positions: int) -> int:
+    """Return the relative error of a sum of probabilities, each a product over positions, in units of eps.
+
+    The numbers are chosen to be large rather than derived: a few roundings at each position, and many for all steps
+    whose number does not grow with the positions.
+    """
+    return 4 * positions + 256
+
+
+_STEPS_OF_LOGARITHM = 64
+"""The relative error of the logarithm of such a sum, in units of eps, chosen to be large as well."""
+
+
 def _moved(bound: Tensor, sign: int, positions: int, dtype: torch.dtype) -> Tensor:
     """Move a bound outwards, downwards for a sign of -1, by its rounding error, and return it in a type.
 
     If the type is another one, it is moved once more by the rounding to it.
     """
-    steps = 4 * positions + 256
+    # The relative error of a sum is an absolute error of its logarithm.
+    steps = _rounding_steps(positions)
     # An infinite bound stays as it is.
     size = bound.detach().abs().nan_to_num(posinf=0.0)
-    bound = bound + sign * torch.finfo(bound.dtype).eps * (steps + 64 * size)
+    bound = bound + sign * torch.finfo(bound.dtype).eps * (steps + _STEPS_OF_LOGARITHM * size)
     if dtype != bound.dtype:
         size = bound.detach().abs().nan_to_num(posinf=0.0)
         bound = bound + sign * torch.finfo(dtype).eps * size

@@ -25,12 +25,20 @@ class AttentionPooling(BagNetwork):
     no gradient. Logits at masked positions are 0.
     """
 
+    # In a softmax the classes of a position compete with its background, but here no logit of the background is learnt.
     loss_heads: ClassVar[tuple[Head, ...]] = ("sigmoid",)
     head: nn.Linear
+    """A row u_c and a bias b_c for each class, and a last row for background, as in the heads of other networks.
+
+    The last row is not used here. It stays, so that stored weights fit.
+    """
 
     @abstractmethod
-    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z (B, C) and log a (B, C, K), -inf at masked positions, of embedded instances (B, K, D)."""
+    def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return z (B, C) and log a (B, C, K) of embedded instances (B, K, D).
+
+        `present` (B, K) is False at masked positions, where log a is -inf.
+        """
 
     def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
         logits_of_bag, log_attention = self.pool(features, present)
@@ -47,13 +55,14 @@ class AttentionPooling(BagNetwork):
             self.head.bias.zero_()
 
 
-def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return the log of the softmax over the last dimension of scores (B, C, K) where a mask (B, K) allows it."""
-    return scores.masked_fill(~mask.unsqueeze(1), -torch.inf).log_softmax(dim=2)
+def masked_log_softmax(scores: Tensor, present: Tensor) -> Tensor:
+    """Return the log of the softmax of scores (B, C, K) over the positions that are True in `present` (B, K)."""
+    return scores.masked_fill(~present.unsqueeze(1), -torch.inf).log_softmax(dim=2)
 
 
 def class_logits(pooled: Tensor, head: nn.Linear) -> Tensor:
     """Return (B, C), the logit of each class from its own pooled embedding (B, C, D)."""
+    # The last row of the head, that of background, is not used.
     return torch.einsum("bcd,cd->bc", pooled, head.weight[:-1]) + head.bias[:-1]
 
 
@@ -77,11 +86,11 @@ class GatedAttention(AttentionPooling):
         self.head = nn.Linear(inputs, num_classes + 1)
         initialise(self, seed)
 
-    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        gated = self.v(embedded).tanh() * self.u(embedded).sigmoid()
+    def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        gated = self.v(features).tanh() * self.u(features).sigmoid()
         scores = self.w(gated).transpose(1, 2)
-        log_attention = masked_log_softmax(scores, mask)
-        pooled = log_attention.exp() @ embedded
+        log_attention = masked_log_softmax(scores, present)
+        pooled = log_attention.exp() @ features
         return class_logits(pooled, self.head), log_attention
 
 
@@ -93,9 +102,10 @@ class DSMIL(AttentionPooling):
         z_c = (s_{c,m_c} + u_c^T sum_k a_{c,k} v_k + b'_c) / 2.
 
     As in the source every class has a critical instance m_c and an attention of its own; Q, `queries`, is 128. The
-    division by sqrt(Q) and the tanh are those of the authors' code, where a class is read from the embeddings of all
-    classes, here from its own. That code trains each stream by a cross-entropy of its own; here `one-vs-rest` trains
-    z_c, the average, which is the score of the source.
+    division by sqrt(Q) and the tanh are those of the authors' code. Two things differ from that code. It computes the
+    logit of a class from the pooled embeddings of all classes; here the logit comes from the pooled embedding of this
+    class alone. It trains each stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average of the
+    streams, which is the score of the source.
 
     Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for Whole Slide Image
     Classification with Self-supervised Contrastive Learning", CVPR 2021, arXiv:2011.08939.
@@ -103,24 +113,24 @@ class DSMIL(AttentionPooling):
 
     def __init__(self, inputs: int, num_classes: int, seed: int, queries: int = 128) -> None:
         super().__init__()
-        self.instance = nn.Linear(inputs, num_classes)
-        self.query = nn.Linear(inputs, queries)
-        self.value = nn.Linear(inputs, inputs)
-        self.head = nn.Linear(inputs, num_classes + 1)
+        self.instance = nn.Linear(inputs, num_classes)  # w and b
+        self.query = nn.Linear(inputs, queries)  # A
+        self.value = nn.Linear(inputs, inputs)  # B
+        self.head = nn.Linear(inputs, num_classes + 1)  # u and b'
         initialise(self, seed)
 
-    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        instance_logits = self.instance(embedded).transpose(1, 2)
-        instance_logits = instance_logits.masked_fill(~mask.unsqueeze(1), -math.inf)
+    def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        instance_logits = self.instance(features).transpose(1, 2)
+        instance_logits = instance_logits.masked_fill(~present.unsqueeze(1), -math.inf)
         largest, critical = instance_logits.max(dim=2)
 
-        queries = self.query(embedded).tanh()
+        queries = self.query(features).tanh()
         width = queries.shape[2]
         # (B, C, Q): for each class the query of its critical instance.
         critical_queries = queries.gather(1, critical.unsqueeze(2).expand(-1, -1, width))
         likeness = critical_queries @ queries.transpose(1, 2) / math.sqrt(width)
-        log_attention = masked_log_softmax(likeness, mask)
-        pooled = log_attention.exp() @ self.value(embedded)
+        log_attention = masked_log_softmax(likeness, present)
+        pooled = log_attention.exp() @ self.value(features)
         bag_stream = class_logits(pooled, self.head)
         return (largest + bag_stream) / 2, log_attention
 
@@ -133,7 +143,7 @@ class SetTransformer(AttentionPooling):
 
     It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
     class and one head, so that each class has one attention. No instance has a position. D is the `width`, a multiple
-    of `heads`. Time grows with the square of the number of instances.
+    of `heads`. The weights of `seeds` are the vectors s_c. Time grows with the square of the number of instances.
 
     Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
     ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
@@ -147,6 +157,7 @@ class SetTransformer(AttentionPooling):
         self.heads = heads
         self.embed = nn.Linear(inputs, width)
         self.qkv = nn.Linear(width, 3 * width)
+        # W, which joins the outputs of the heads.
         self.joined = nn.Linear(width, width)
         self.feed = nn.Sequential(
             nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
@@ -160,13 +171,14 @@ class SetTransformer(AttentionPooling):
 
     @property
     def self_attention(self) -> SelfAttention:
-        return SelfAttention(1, self.width, self.heads)
+        # The check of the first batch reads this size, to say what attention costs in time and memory.
+        return SelfAttention(layers=1, width=self.width, heads=self.heads)
 
-    def pool(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        e = self.embed(embedded)
-        y = self.norms[0](e + attend(e, mask, self.qkv, self.joined, self.heads))
+    def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        e = self.embed(features)
+        y = self.norms[0](e + attend(e, present, self.qkv, self.joined, self.heads))
         x = self.norms[1](y + self.feed(y))
         scores = self.seeds(self.key(x)).transpose(1, 2) / math.sqrt(self.width)
-        log_attention = masked_log_softmax(scores, mask)
+        log_attention = masked_log_softmax(scores, present)
         pooled = log_attention.exp() @ self.value(x)
         return class_logits(pooled, self.head), log_attention

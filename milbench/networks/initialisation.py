@@ -8,7 +8,7 @@ from torch import nn
 from milbench._utils.seeding import generator
 
 SLOPE = 0.1
-"""Negative slope of every leaky ReLU, as in the paper."""
+"""Negative slope of every leaky ReLU in the networks of milbench, as in the paper, X.-L. Li, arXiv:1811.12346, 2018."""
 
 
 def initialise(network: nn.Module, seed: int) -> None:

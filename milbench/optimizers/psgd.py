@@ -18,10 +18,15 @@ class KroneckerPSGD(torch.optim.Optimizer):
 
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
     product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
-    parameters together, computes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
-    against the relative gradient of E[h^T P h + v^T P^-1 v]. Were P not bound to be a Kronecker product, the minimum
-    would satisfy P E[h h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of
-    the factors is `factor_step`, normalised by the largest entry of that gradient; the factors start at the identity.
+    parameters together, and computes the exact Hessian-vector product h of the batch's loss along it. Then it moves L
+    and R against the relative gradient of a cost, E[h^T P h + v^T P^-1 v], where P is the preconditioner as a matrix.
+    The relative gradient by L is the derivative by D where L becomes L + D L; that by R is likewise.
+
+    Of all matrices P, the one that minimises the cost has P E[h h^T] P = E[v v^T]. With a fixed Hessian it is
+    |Hessian|^-1, also where the Hessian is indefinite. Here P is restricted to Kronecker products.
+
+    The step of the factors is `factor_step`, normalised by the largest entry of the relative gradient. The factors
+    start at the identity.
     `clip_rms` is the root mean square, over all parameters, to which a longer preconditioned gradient is shortened.
 
     The directions depend on `seed` and the number of the step alone: two losses get the same ones, and a resumed run
@@ -53,12 +58,13 @@ class KroneckerPSGD(torch.optim.Optimizer):
             rows, columns = _as_matrix(parameters).shape
             weight = parameters[0]
             state = self.state[weight]
+            # Every layer counts the same steps: a torch optimiser saves what it knows of each parameter.
             state["step"] = torch.zeros((), dtype=torch.int64)
             state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
+        """Compute the gradients of a scalar loss, and the Hessian-vector products that `step` needs."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         directions = self._directions(parameters)
         gradients = torch.autograd.grad(
@@ -74,6 +80,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
 
     def _directions(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return a random direction of each parameter for the step that comes."""
+        # All layers have counted the same steps.
         step = int(self.state[parameters[0]]["step"])
         rng = generator("curvature probe", self.seed, step)
         # They are drawn on the CPU, so that they are the same on a GPU.
@@ -146,7 +153,10 @@ def _hessian_products(
 def update_factors(
     left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the factors L and R of a layer after a step along V with the Hessian-vector product H, (rows, columns)."""
+    """Return the factors L and R of a layer after one step.
+
+    The `direction` V and the Hessian-vector `product` H along it are (rows, columns), as the weights of the layer.
+    """
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
@@ -161,7 +171,7 @@ def update_factors(
 def _moved_factor(factor: Tensor, gradient: Tensor, factor_step: float) -> Tensor:
     """Return a factor after a step against its relative gradient, normalised by the largest entry."""
     largest = gradient.abs().max() + TINY
-    return factor - factor_step / largest * gradient @ factor
+    return factor - ((factor_step / largest) * gradient) @ factor
 
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:

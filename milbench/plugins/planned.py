@@ -26,7 +26,7 @@ def record_for(kind: str, reference: str, target: Target) -> ImportRecord:
 
 def check_as_planned(plugin: str, record: ImportRecord, *, elsewhere: bool = False) -> None:
     """Raise UsageError, which names the file, where a plug-in was edited after its plan."""
-    change = record.change(elsewhere=elsewhere)
+    change = record.first_change(elsewhere=elsewhere)
     if change:
         raise UsageError(
             f"{change}, which the {plugin} depends on, was changed after the cell was planned; "

@@ -63,7 +63,7 @@ class ImportRecord:
     distributions: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of the installed packages, without those that milbench requires."""
 
-    def change(self, *, elsewhere: bool = False) -> str:
+    def first_change(self, *, elsewhere: bool = False) -> str:
         """Return the first file or package that is not as it was recorded, "" where all are.
 
         With `elsewhere`, on another machine, files may be missing.

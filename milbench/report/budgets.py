@@ -1,7 +1,9 @@
 """Error against budget: what somebody may expect of each loss who tries 1, 2, 4, ... settings.
 
-Every draw of a search counts with the first seed alone, the one that all draws have, so that a budget is a number of
-trainings. What is expected is in `milbench.report.statistics.expected_choice`, and why, in docs/statistics.md.
+Of every draw of a search only the training with the first seed counts. Finalists are trained with further seeds, which
+are left out here: one draw is one training, and a budget is a number of trainings.
+
+`milbench.report.statistics.expected_choice` computes the expected values, and docs/statistics.md explains them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from milbench.report.formatting import (
     NOTHING,
     counted,
     decimals,
-    first_of,
+    first_few,
     number,
     readable,
 )
@@ -49,17 +51,20 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
         A row for each loss and each budget of 1, 2, 4, ... draws, as far as it has draws: loss (its name in reports),
         draws, expected, low and high, NaN where they are not known. No rows without a search.
     """
-    name = metric or _primary(study, task)
-    return curves(draws_of_losses(study, task, metric), scale_of(describe(name)))
+    metric = metric or _primary(study, task)
+    return curves(draws_of_losses(study, task, metric), scale_of(describe(metric)))
 
 
 def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
-    """Return what is expected of each loss with 1, 2, 4, ... draws, the best by all draws first; None without any."""
+    """Return what is expected of each loss with 1, 2, 4, ... draws; None without any draws.
+
+    The first loss is the best by the largest budget that all losses have.
+    """
     tried = draws_of_losses(study, task, metric)
     if not tried:
         return None
-    name = metric or _primary(study, task)
-    described = describe(name)
+    metric = metric or _primary(study, task)
+    described = describe(metric)
     curve = curves(tried, scale_of(described))
     columns = {}
     for budget, rows in curve.groupby("draws"):
@@ -72,34 +77,41 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
     sentences = [
         _note(tried, described),
         *_failed_lines(tried),
-        *_gain_lines(study, curve, name),
+        *_gain_lines(study, curve, metric),
     ]
     note = " ".join(sentences)
     return Table(f"{described.heading} against budget on {readable(task)}", frame, note)
 
 
 def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
-    """Return a sentence where the best loss by one draw is another one than by all, both beyond their bands."""
+    """Return a sentence where the order of losses depends on the budget; no sentence elsewhere.
+
+    It depends on the budget where one loss is the best with one draw, another loss is the best with the largest budget
+    that all losses have, and the bands of these two losses do not overlap at either budget.
+    """
+    metric = metric or _primary(study, task)
     curve = budget_curves(study, task, metric)
     if curve.empty:
         return []
-    described = describe(metric or _primary(study, task))
+    described = describe(metric)
     most = _largest_common_budget(curve)
     with_one = _at_budget(curve, 1, described)
-    with_all = _at_budget(curve, most, described)
-    if with_one.empty or with_all.empty:
+    with_most = _at_budget(curve, most, described)
+    if with_one.empty or with_most.empty:
         return []
-    first = str(with_one.index[0])
-    last = str(with_all.index[0])
-    order_changes = _is_better(with_one, first, last) and _is_better(with_all, last, first)
+    best_with_one = str(with_one.index[0])
+    best_with_most = str(with_most.index[0])
+    is_clear_with_one = _is_better(with_one, best_with_one, best_with_most)
+    is_clear_with_most = _is_better(with_most, best_with_most, best_with_one)
+    order_changes = is_clear_with_one and is_clear_with_most
     if not order_changes:
         return []
-    values_of_one = _pair(with_one, first, last, described)
-    values_of_all = _pair(with_all, last, first, described)
+    values_with_one = _pair(with_one, best_with_one, best_with_most, described)
+    values_with_most = _pair(with_most, best_with_most, best_with_one, described)
     line = (
         f"The order of losses on {readable(task)} depends on the budget, by {described.label}. With one draw "
-        f"{readable(first)} is better than {readable(last)} ({values_of_one}), with {most} draws {readable(last)} is "
-        f"better ({values_of_all})."
+        f"{readable(best_with_one)} is better than {readable(best_with_most)} ({values_with_one}), with {most} draws "
+        f"{readable(best_with_most)} is better ({values_with_most})."
     )
     return [line]
 
@@ -112,21 +124,25 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
     cells_by_loss = _cells_by_loss(study, search, task)
     if not cells_by_loss:
         return []
-    name = metric or _primary(study, task)
+    metric = metric or _primary(study, task)
     cells_of_task = [cell for cells in cells_by_loss.values() for cell in cells]
-    no_skill = _no_skill(study, name, cells_of_task)
-    values = study.values_of_draws.reindex(columns=[search.metric, f"test/{name}"])
-    chooses_the_smallest = describe(search.metric.partition("/")[2]).lower_is_better
+    no_skill = _no_skill(study, metric, cells_of_task)
+    values = study.values_of_draws.reindex(columns=[search.metric, f"test/{metric}"])
+    # Such as validation/set_error.
+    _, _, choosing_metric = search.metric.partition("/")
+    chooses_the_smallest = describe(choosing_metric).lower_is_better
     found = []
     for loss, draws_by_cell in cells_by_loss.items():
         of_loss = values.reindex(list(draws_by_cell))
         validation = of_loss[search.metric].to_numpy(float)
         if not chooses_the_smallest:
             validation = -validation
-        test = of_loss[f"test/{name}"].to_numpy(float)
+        test = of_loss[f"test/{metric}"].to_numpy(float)
         failed = ~np.isfinite(validation)
         if not np.isfinite(test[~failed]).any():
             continue
+        # A failed draw is worse than any other. Whoever tries nothing but failed draws is left without a network, and
+        # can only give every bag the best constant answer.
         draws = DrawsOfLoss(
             loss,
             validation=np.where(failed, math.inf, validation),
@@ -139,22 +155,22 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
 
 def _no_skill(study: Study, metric: str, cells: Sequence[str]) -> float:
     """Return what the best constant answer has by a metric, the mean over cells of the search; NaN: not known."""
-    # A threshold of a loss's own has the same line as the common one.
+    # A constant answer has no threshold: own_label_error has the no-skill value of label_error.
     line = f"test/{NO_SKILL}{metric.removeprefix('own_')}"
     values = study.values_of_draws
     if line not in values:
         return math.nan
-    # A failed draw has no line of its own, but the line is the same for all networks on the bags of a seed.
+    # A failed draw has no such value. The other draws of its seed have it: it depends on the bags, on no network.
     return float(values[line].reindex(list(cells)).mean())
 
 
 def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, dict[str, Draw]]:
-    """Return the name of each loss in reports -> its draws on a task, by the cells with the first seed.
+    """Return the name of each loss in reports -> its cells on a task with the first seed -> the draw of each cell.
 
     Only cells that are over count: those that are done, and those that failed.
     """
     frame = study.results.frame
-    # The plan of a published report may lack the cells of its search.
+    # Seeds are read from results: the plan of a published report may lack the cells of its search.
     drawn = frame[frame["draw"].notna()].drop_duplicates("cell").set_index("cell")
     seeds = dict(zip(drawn.index, drawn["seed"], strict=True))
     over = set(drawn.index[drawn["status"].isin(["done", "failed"])])
@@ -168,14 +184,20 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
         with_first_seed = {cell for cell in over if seeds[cell] == first_seed}
         counting = {cell: draw for cell, draw in draws_by_cell.items() if cell in with_first_seed}
         if counting:
-            label = labels.get(first_cell, Label(*first_draw.arm))
-            # The label of a draw has its number in place of a recipe.
-            found[label._replace(recipe="").variant] = counting
+            arm = first_draw.arm
+            label = labels.get(first_cell, Label(task=arm.task, loss=arm.loss, network=arm.network))
+            # The recipe in the label of a cell of a search is "draw" and a number, which is no part of a loss's name.
+            of_all_draws = label._replace(recipe="")
+            found[of_all_draws.variant] = counting
     return found
 
 
 def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | None:
-    """Return the seed that all draws have: it chose the finalists, which have more. None without any cell."""
+    """Return the first seed of a search, the one that all draws are trained with. None without any cell.
+
+    Results may lack some of its cells. It is therefore taken to be the seed that most draws have results of, of several
+    such seeds the smallest. Finalists alone have further seeds.
+    """
     draws_of_seed: dict[int, set[int]] = {}
     for cell, draw in cells.items():
         if cell in seeds:
@@ -199,15 +221,17 @@ def _primary(study: Study, task: str) -> str:
 
 
 def _groups(draws: Sequence[Draw]) -> NDArray[np.int64]:
-    """Return with which others each draw is left out: those of one point of the ranges.
+    """Return the number of the group of each draw, for bands that are computed by leaving out one group at a time.
 
-    Each draw is left out alone where plans do not tell points, or there is one point.
+    A search takes points from the ranges of its settings, and tries each point with every value of its lists. Draws at
+    one point are not independent: they are a group. Each draw is a group of its own where plans do not name the points,
+    and where there is one point alone, since nothing would remain without it.
     """
-    known = [draw.point for draw in draws if draw.point is not None]
-    are_all_known = len(known) == len(draws)
-    is_one_point = len(set(known)) == 1
+    points = [draw.point for draw in draws if draw.point is not None]
+    are_all_known = len(points) == len(draws)
+    is_one_point = len(set(points)) == 1
     if are_all_known and not is_one_point:
-        return np.array(known)
+        return np.array(points)
     return np.array([draw.number for draw in draws])
 
 
@@ -246,7 +270,7 @@ def _pair(rows: pd.DataFrame, first: str, second: str, metric: Metric) -> str:
 
 
 def _best_first(curve: pd.DataFrame, metric: Metric) -> list[str]:
-    """Return the losses, the best by the largest budget that all have first."""
+    """Return all losses, the best first by the largest budget that all have; last those without a value there."""
     most = _largest_common_budget(curve)
     best_first = [str(loss) for loss in _at_budget(curve, most, metric).index]
     others = [loss for loss in dict.fromkeys(curve["loss"]) if loss not in best_first]
@@ -268,9 +292,9 @@ def _text(row: pd.Series[float], metric: Metric) -> str:
 
 
 def _digits(expected: float, low: float, high: float, metric: Metric) -> int:
-    """Return how many decimals are meaningful: bands are longer on one side, and the shorter one decides."""
-    shorter = min(expected - low, high - expected)
-    return decimals(expected, shorter, metric)
+    """Return how many decimals are meaningful. A band may be longer on one side; the shorter side decides."""
+    shorter_side = min(expected - low, high - expected)
+    return decimals(expected, shorter_side, metric)
 
 
 def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
@@ -293,7 +317,7 @@ def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
         return []
     names = [f"{readable(draws.loss)} ({draws.failed} of {draws.count})" for draws in failed]
     line = (
-        f"Draws failed for {first_of(names)}: each is the worst, and chosen only among failed ones. Then the no-skill "
+        f"Draws failed for {first_few(names)}: each is the worst, and chosen only among failed ones. Then the no-skill "
         f"line counts; without one the value is not known ({NOTHING})."
     )
     return [line]
@@ -316,7 +340,7 @@ def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
         unit = "point" if math.isclose(least, 0.01) else "points"
         gain = f"{100 * least:g} {unit}"
     return [
-        f"More draws would help {first_of(gaining)}: the last doubling still made more than {gain} of difference."
+        f"More draws would help {first_few(gaining)}: the last doubling still made more than {gain} of difference."
     ]
 
 
@@ -325,5 +349,4 @@ def _least_gain(study: Study, metric: str) -> float:
     margin = study.plan.spec.margin.get(metric)
     if margin:
         return float(margin)
-    is_share = scale_of(describe(metric)) == "logit"
-    return NO_DIFFERENCE_OF_SHARES if is_share else NO_DIFFERENCE
+    return NO_DIFFERENCE_OF_SHARES if describe(metric).is_share else NO_DIFFERENCE

@@ -133,7 +133,7 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
-def first_of(names: Sequence[str]) -> str:
+def first_few(names: Sequence[str]) -> str:
     """Return the first MOST_NAMED names as a part of a sentence, and how many more there are."""
     further = len(names) - MOST_NAMED
     if further <= 0:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from milbench.evaluation.metrics import CHOSEN_BY
 from milbench.evaluation.thresholds import FEW_BAGS
 from milbench.report.bag_items import BagItems
-from milbench.report.formatting import counted, first_of, listed, number_word, readable
+from milbench.report.formatting import counted, first_few, listed, number_word, readable
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
 from milbench.store.late_notes import late_import_notes
@@ -143,7 +143,7 @@ def search_line(study: Study, task: str) -> str:
     worse_without = study.worse_with_given_settings(task)
     also_worse = ""
     if worse_without:
-        names = first_of([readable(loss) for loss in worse_without])
+        names = first_few([readable(loss) for loss in worse_without])
         also_worse = f", and {names} would be worse than the best as well"
     return (
         f"On {readable(task)} ✓ takes into account that another search might have chosen other settings: a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milbench.report.formatting import first_of, number_word, readable
+from milbench.report.formatting import first_few, number_word, readable
 from milbench.report.judge import judge
 from milbench.report.study import Study
 from milbench.report.verdict import Best, NotToldApart
@@ -27,7 +27,7 @@ def more_seeds(study: Study) -> list[str]:
             endless.append(readable(task))
     if endless:
         lines.append(
-            f"On {first_of(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, "
+            f"On {first_few(endless)} not even {MOST_SEEDS:,} seeds would separate the best one, "
             "if differences stay as small."
         )
     return lines
@@ -59,4 +59,4 @@ def _line(task: str, contenders: tuple[str, ...], seeds: dict[str, int]) -> str:
     left = len(others) - len(seeds)
     rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
     stay = "differences stay" if len(others) > 1 else "difference stays"
-    return f"On {readable(task)} about {first_of(parts)}{rest}, if the {stay}."
+    return f"On {readable(task)} about {first_few(parts)}{rest}, if the {stay}."

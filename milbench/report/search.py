@@ -14,7 +14,7 @@ from milbench.experiment.plan import Arm, Draw, SearchRecord
 from milbench.report.draws import draws_of_arms
 from milbench.report.formatting import (
     NOTHING,
-    first_of,
+    first_few,
     measured,
     number_word,
     readable,
@@ -209,14 +209,14 @@ def search_lines(arms: list[SearchedArm]) -> list[str]:
     lucky = [_name(arm) for arm in arms if arm.is_luck]
     if lucky:
         lines.append(
-            f"Draws differ by less than their noise for {first_of(lucky)}: half of the others or more are not told "
+            f"Draws differ by less than their noise for {first_few(lucky)}: half of the others or more are not told "
             "from the best one, and which was chosen is luck."
         )
     worse = [arm for arm in arms if arm.is_worse_afresh]
     if worse:
         names = [_name_and_values(arm) for arm in worse]
         lines.append(
-            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_of(names)}."
+            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_few(names)}."
         )
     return lines
 
@@ -231,7 +231,7 @@ def _edge_lines(arms: list[SearchedArm]) -> list[str]:
         if names:
             lines.append(
                 f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for "
-                f"{first_of(names)}: a better one may lie beyond."
+                f"{first_few(names)}: a better one may lie beyond."
             )
     return lines
 

@@ -14,7 +14,7 @@ from milbench.report.formatting import (
     MOST_NAMED,
     at_most,
     counted,
-    first_of,
+    first_few,
     listed,
     number_word,
     readable,
@@ -133,7 +133,7 @@ def _not_told_apart(judgement: Judgement, finding: NotToldApart) -> str:
     sure = _sure(finding.leader)
     if not finding.worse:
         return f"{said} {sure}; {_leads(finding.leader, metric)}."
-    worse = first_of([readable(loss) for loss in finding.worse])
+    worse = first_few([readable(loss) for loss in finding.worse])
     return f"{said}. Worse than the best: {worse} {sure}."
 
 
@@ -235,7 +235,7 @@ def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
     most, *others = sorted(set(counts.values()), reverse=True)[:2]
 
     def names_with(count: int) -> str:
-        return first_of([readable(loss) for loss in ranking if counts[loss] == count])
+        return first_few([readable(loss) for loss in ranking if counts[loss] == count])
 
     said = f"{names_with(most)} on {most} of {counted(len(judgements), 'task')}"
     for count in others:
@@ -274,7 +274,7 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
         return []
     where = "This task is" if len(named) == 1 else "These tasks are"
     line = (
-        f"Most losses cannot be told apart on {first_of(named)}. {where} left out of the count; in "
+        f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; in "
         "brackets: smaller differences would not show."
     )
     return [line]

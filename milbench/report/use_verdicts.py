@@ -10,7 +10,7 @@ import pandas as pd
 
 from milbench._utils.words import capital
 from milbench.contracts.metric_info import Metric, describe
-from milbench.report.formatting import first_of, readable
+from milbench.report.formatting import first_few, readable
 from milbench.report.judge import judge
 from milbench.report.sentences import difference_text
 from milbench.report.study import Study
@@ -77,7 +77,7 @@ def _worse(verdict: UseVerdict) -> str:
     finding = verdict.judgement.finding
     if not isinstance(finding, NotToldApart) or not finding.worse:
         return ""
-    names = first_of([readable(loss) for loss in finding.worse])
+    names = first_few([readable(loss) for loss in finding.worse])
     return f"; worse than the best: {names}"
 
 

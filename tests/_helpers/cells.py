@@ -9,6 +9,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.choices import LossChoice, NetworkChoice, TaskChoice
 
 NOTHING: Mapping[str, Any] = {}
+FIRST_REVISION = "1"
 
 
 def make_cell(
@@ -25,11 +26,21 @@ def make_cell(
     epochs: int = 1,
     seed: int = 0,
 ) -> Cell:
-    """Return a cell; the source is that of its loss."""
+    """Return a cell.
+
+    Args:
+        loss, task, network: names.
+        loss_params, task_params, network_params: their parameters.
+        supervision: what the loss learns from.
+        source: the file or module of the loss; "" for a loss of milbench.
+        data: stands for the digest of the task's data.
+        epochs: how long the network is trained.
+        seed: the seed of the cell.
+    """
     return Cell(
-        loss=LossChoice(loss, loss_params, "1", source, supervision),
-        task=TaskChoice(task, task_params, "1", data=data),
-        network=NetworkChoice(network, network_params, "1"),
+        loss=LossChoice(loss, loss_params, FIRST_REVISION, source=source, supervision=supervision),
+        task=TaskChoice(task, task_params, FIRST_REVISION, data=data),
+        network=NetworkChoice(network, network_params, FIRST_REVISION),
         recipe=Recipe(epochs=epochs),
         seed=seed,
     )

@@ -1,4 +1,7 @@
-"""Losses by name that give one value a bag, those of the contract tests, and random logits, the same in every run."""
+"""What many tests of losses need: losses with one value for each bag, random logits, and a list of losses.
+
+The logits are the same in every run. The losses of the list are those that the contract tests check.
+"""
 
 from functools import partial
 
@@ -9,11 +12,14 @@ from milbench import load_loss
 from milbench.testing import Variant
 
 per_bag = partial(load_loss, reduction="none")
-"""Returns a loss by its name, which gives one value a bag."""
+"""Takes the name of a loss and its parameters; returns the loss, which then gives one value for each bag."""
 
 
 def random_logits(*shape: int, seed: int = 0, scale: float = 2.0) -> Tensor:
-    """Return float64 normal numbers of that shape and standard deviation; no two are equal."""
+    """Return float64 normal numbers of a shape, with the standard deviation `scale`.
+
+    No two are equal, so that no maximum is tied.
+    """
     generator = torch.Generator().manual_seed(seed)
     return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
 

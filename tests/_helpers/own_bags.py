@@ -1,4 +1,4 @@
-"""Bags of a table that lies nowhere, for tests of what is made of them."""
+"""Bags as if they were read from a table, for tests that need no file."""
 
 from pathlib import Path
 from string import ascii_lowercase
@@ -15,8 +15,16 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
     """Return a store of bags (K, D)."""
     rows = np.concatenate(parts).astype(np.float32)
     offsets = np.cumsum([0, *map(len, parts)])
+    # Some tests have bags with NaN or infinity, of which numpy would warn.
     with np.errstate(invalid="ignore"):
-        return BagStore(offsets, *scan(rows, offsets[:-1], "float32"), packed=rows)
+        scanned = scan(rows, starts=offsets[:-1], dtype="float32")
+    return BagStore(
+        offsets,
+        means=scanned.means,
+        squares=scanned.squares,
+        digests=scanned.digests,
+        packed=rows,
+    )
 
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:
@@ -39,7 +47,7 @@ def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **chang
 
 def _names_of_bags(count: int) -> list[str]:
     """Return a, b, c, ..., or b0, b1, b2, ... where letters do not suffice."""
-    if count < len(ascii_lowercase):
+    if count <= len(ascii_lowercase):
         return [*ascii_lowercase[:count]]
     return [f"b{n}" for n in range(count)]
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from milbench import Loss, UsageError, load_loss
 from milbench.contracts import registry
 from milbench.contracts.parameters import check_params
-from milbench.contracts.registry import Classes, losses
+from milbench.contracts.registry import ClassRegistry, losses
 from milbench.contracts.resolver import add_object, resolve
 from tests._helpers.command_line import REPOSITORY
 
@@ -225,7 +225,7 @@ def test_a_class_is_not_taken_for_another_of_its_package(
 def test_two_losses_of_one_name_are_refused(install_loss: InstallLoss) -> None:
     install_loss("exact", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match="two loss entries"):
-        Classes("loss", "losses", lambda: Loss)
+        ClassRegistry("loss", "losses", lambda: Loss)
 
 
 class Thing:

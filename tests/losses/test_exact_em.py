@@ -1,4 +1,8 @@
-"""Expectation maximisation against the posterior of enumerated label maps, and against the likelihood's gradient."""
+"""Expectation maximisation against the posterior of enumerated label maps, and against the likelihood's gradient.
+
+The bags of these tests have C classes and K positions. References are computed in 600 digits, by the mpmath context
+`exactly`.
+"""
 
 import pytest
 import torch
@@ -13,7 +17,8 @@ from tests._helpers.losses import per_bag, random_logits
 def enumerated(logits: Tensor, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return the cost (2^C,) of every label set and its gradient (2^C, C+1, K) with the posterior held fixed.
 
-    Powers of the probabilities of a position, normalised, are the softmax of so many times the logits.
+    The posterior is that of the probabilities p^s, normalised at every position, with the sharpness s. They are
+    softmax(s * logits).
     """
     maps = LabelMaps(sharpness * logits)
     p = softmax(logits)
@@ -53,6 +58,7 @@ def test_value_and_gradient_are_those_of_the_enumerated_posterior(
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     expected, expected_gradient = enumerated(logits, sharpness)
     assert_close(value, expected.to(logits), rtol=rel, atol=tiny)
+    # A gradient p - q loses digits where p and q are nearly equal.
     assert_close(gradient, expected_gradient.to(logits), rtol=100 * rel, atol=tiny)
 
 
@@ -64,7 +70,11 @@ MASK = torch.arange(K) < SIZES.unsqueeze(1)
 
 @pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
 def test_the_gradient_is_that_of_the_exact_likelihood(divide_by: str) -> None:
-    """Fisher's identity, on bags of several sizes."""
+    """On bags of several sizes.
+
+    Fisher's identity: the gradient of log Prb(L) is the mean gradient of the log-probability of a label map, over the
+    posterior of the label maps. It is the gradient of EM, which holds the posterior fixed.
+    """
     logits = BAGS.clone().requires_grad_()
     value = per_bag("exact-em", divide_by=divide_by)(logits, ALL_LABELS, MASK)
     exact = per_bag("exact", divide_by=divide_by)(logits, ALL_LABELS, MASK)

@@ -9,14 +9,16 @@ variance estimation for dyadic data", Political Analysis 23, 2015, pp. 564-577) 
 
 The sum is corrected in two ways.
 
-- Residuals are taken from the mean of the same bags, which makes their products too small, on average by the share of
-  all pairs of bags that are neighbours, where bags have about as many neighbours. The sum is divided by 1 less this
-  share. For n independent bags that is the factor n / (n - 1), for G clusters of one size G / (G - 1).
+- Residuals are taken from the mean of the same bags, which makes the sum too small. On average it lacks a share of its
+  value: the share of all pairs of bags that are neighbours. The sum is divided by 1 less this share. That is exact
+  where all bags have the same number of neighbours. For n independent bags it is the factor n / (n - 1), for G clusters
+  of one size G / (G - 1).
 - The sum need not be a covariance: that of few clusters may be negative. As Cameron, Gelbach and Miller do, negative
   eigenvalues are replaced by zero. What is left is positive semi-definite.
 
-Neither helps where nearly every two bags are neighbours. The sum over neighbours is then the small rest of a sum over
-all pairs, which is zero, and often negative; a zero in its place would count as known. There is no covariance then.
+Neither helps where nearly every two bags are neighbours. The sum over all pairs of bags is zero, since residuals sum
+to zero. The sum over nearly all pairs is then close to zero, and often negative. Zero in place of a negative variance
+would say that the mean does not vary, which nobody knows. So no covariance is computed then.
 
 Bags of two seeds may share something as well, where every seed has its own test bags: of the same digits, or of the
 same words by other writers. The covariance of two means over different bags is the same sum, with the same correction.
@@ -36,7 +38,7 @@ MOST_NEIGHBOURS = 0.95
 """With a larger share of neighbours among all pairs of bags nothing is known of how far a mean varies."""
 
 _ROUNDING = 1e-12
-"""A variance below this share of that of independent bags is one of floating point."""
+"""A variance below this share of the variance of independent bags is rounding error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +48,9 @@ class Clusters:
     neighbours: sparse.csr_array
     """(n, n), 1 for two bags that share something, and for a bag with itself."""
     parts: sparse.csr_array
-    """(n, k), not 0 where a bag has an item, or is in a group."""
+    """(n, p), a column for each item and each group; not 0 where a bag has the item, or is in the group."""
     names: NDArray[np.int64]
-    """(k,), what these are: the number of an item, or -1 less the number of a group."""
+    """(p,), what each column is, as one number: i for item i, and -1 - g for group g, so that no two are equal."""
 
     def __len__(self) -> int:
         return int(self.neighbours.shape[0])
@@ -86,10 +88,10 @@ class Clusters:
         return semidefinite(of_neighbours / (1 - share))
 
     def covariance_with(self, other: Clusters, residuals: Floats, of_other: Floats) -> Floats:
-        """Return the covariance of k means over these bags and l means over other ones, (k, l).
+        """Return the covariance (k, l) of k means over these bags and l means over other bags.
 
-        The residuals are (k, n) and (l, n'). Numbers of items and groups mean the same in both. Together with the
-        covariances of either, the result need not be positive semi-definite, see `semidefinite`.
+        The residuals are (k, n) and those `of_other` (l, n'). A number must mean the same item or group in both. A
+        matrix that is made of this result and both covariances need not be positive semi-definite, see `semidefinite`.
         """
         _, here, there = np.intersect1d(self.names, other.names, return_indices=True)
         shared = sparse.csr_array(self.parts[:, here] @ other.parts[:, there].T)
@@ -124,7 +126,8 @@ def clusters(group: NDArray[np.integer] | None, items: NDArray[np.integer] | Non
         names.append(different)
     together = sparse.csr_array(sparse.hstack(parts, format="csr"))
     count = together.shape[0]
-    # The product counts what two bags share; a bag without any item is still its own neighbour.
+    # The product counts what two bags share. The diagonal is added for bags without any item, which are their own
+    # neighbours, too.
     shared = together @ together.T + sparse.eye_array(count, format="csr")
     neighbours = sparse.csr_array(shared)
     neighbours.data = np.ones_like(neighbours.data)
@@ -138,7 +141,7 @@ def _incidence(numbers: NDArray[np.integer]) -> tuple[sparse.csr_array, NDArray[
     """
     bag, place = np.nonzero(numbers >= 0)
     names, item = np.unique(numbers[bag, place], return_inverse=True)
-    # An item that is twice in a bag is counted twice: counts above zero are alike here.
+    # An item that is twice in a bag is counted twice, which does no harm: only zero or not zero matters.
     ones = np.ones(len(bag))
     incidence = sparse.csr_array((ones, (bag, item)), shape=(len(numbers), len(names)))
     return incidence, names.astype(np.int64)

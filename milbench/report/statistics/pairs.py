@@ -107,9 +107,7 @@ def searches_on_scale(
 
 def scale_of(metric: Metric) -> Scale:
     """Return the scale of a metric: logits for shares, which areas below curves are as well, else logarithms."""
-    # What is better the larger it is, and no percentage, is an area below a curve.
-    is_share = metric.percent or not metric.lower_is_better
-    return "logit" if is_share else "log"
+    return "logit" if metric.is_share else "log"
 
 
 def _on_scale(values: Floats, errors: Floats, scale: Scale) -> Floats:

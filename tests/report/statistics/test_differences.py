@@ -52,7 +52,10 @@ def test_the_covariance_of_ratios_is_that_of_resampled_items() -> None:
     values = rng.binomial(weights, 0.4, size=(2, 4, 300)).astype(float)
     noise = sampling_noise(outcomes_of(values, weights=weights.astype(float)))
     picks = rng.integers(300, size=(4000, 300))
-    ratios = (values[..., picks].sum(axis=3) / weights[picks].sum(axis=1)).reshape(8, -1)
+    # Two losses with four seeds are eight cells; the ratio of each is computed for 4,000 samples of 300 items.
+    sums = values[..., picks].sum(axis=3)  # (2, 4, 4000)
+    sums_of_weights = weights[picks].sum(axis=1)  # (4000,)
+    ratios = (sums / sums_of_weights).reshape(8, -1)
     # Five standard errors of a variance that is estimated from so many samples.
     error = 5 * np.var(ratios, axis=1).max() * math.sqrt(2 / 4000)
     np.testing.assert_allclose(noise.covariance.reshape(8, 8), np.cov(ratios), atol=error)
@@ -68,12 +71,13 @@ def test_without_outcomes_it_is_students_interval_of_the_paired_differences() ->
 
 
 def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
-    """All networks of a loss make the same errors, so that only the draw of the items is left."""
+    """All networks of a loss make the same errors, so that only the sample of items is left to vary."""
     one = random_errors(seeds=1)
     values = np.repeat(one, 5, axis=1)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
     differ = one[0, 0] - one[1, 0]
-    # Two items are added, one for each loss.
+    # docs/statistics.md, "An item more": each loss gets one more item, on which it alone is wrong. Either of these two
+    # items adds the square of its share in the mean, (1 / ITEMS)^2.
     variance = differ.var(ddof=1) / ITEMS + 2 / ITEMS**2
     half = stats.norm.isf(0.025) * math.sqrt(variance)
     assert found.interval == pytest.approx((differ.mean() - half, differ.mean() + half))
@@ -81,7 +85,10 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
 
 
 def test_items_of_each_seed_are_part_of_what_the_seeds_show() -> None:
-    """The seeds vary at least as much as their items demand."""
+    """Items that seeds do not share make the seeds differ: the spread of the seeds contains the spread of the items.
+
+    Items could widen the interval only where they alone would vary more than the seeds do, which is not so here.
+    """
     values = random_errors(seeds=6)
     means = values.mean(axis=2)
     own = compare_pair(means, 0, 1, sampling_noise(outcomes_of(values, nested=True)))
@@ -101,6 +108,7 @@ def test_items_that_seeds_share_widen_the_interval() -> None:
     ("nested", "tolerance"),
     [
         pytest.param(False, 0.1, id="items shared by seeds"),
+        # Three seeds have three times as many items, and the interval is shorter by a root of three.
         pytest.param(True, 0.5, id="items of each seed"),
     ],
 )
@@ -176,9 +184,12 @@ T_2 = 4.30265
 
 
 def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
+    """By the corrected resampled t-test of Nadeau and Bengio (2003)."""
     values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])
+    # Of four folds a network is tested on one and trained on three: one test bag for three training bags.
     found = compare_pair(values, 0, 1, overlap=1 / 3)
-    # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3.
+    # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3. Without overlap, the variance of their mean
+    # would be a fourth of it; the overlap adds a third.
     half = T_3 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
 
@@ -190,7 +201,7 @@ def test_the_interval_of_a_mean_by_hand() -> None:
 
 
 def test_the_interval_of_a_mean_of_folds_by_hand() -> None:
-    # The variance is 0.02 / 3. Of four folds one is tested on, and three are trained on.
+    # The variance is 0.02 / 3. The overlap is that of four folds, as above.
     half = T_3 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     found = student_interval([0.1, 0.2, 0.3, 0.2], overlap=1 / 3)
     assert found == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)
