@@ -110,7 +110,7 @@ def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    parts, _ = columns.select(log_probs, mask, labels, slots)
+    parts, _ = columns.required_columns(log_probs, mask, labels, slots)
     bags = _Bags.from_columns(parts)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)
