@@ -2,7 +2,8 @@
 
 import decimal
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from functools import cache, partial
 from typing import NamedTuple
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.likelihood import argument_checks, bag_log_prob, instance_posterior
+from milbench.likelihood import (
+    argument_checks,
+    bag_log_prob,
+    bounds,
+    exact_likelihood,
+    instance_posterior,
+    levels,
+)
 
 _PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
@@ -168,8 +176,14 @@ def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -
 Solver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Type of the functions in PATHS."""
 
-accelerator = partial(mock.patch.object, argument_checks, "tracing", return_value=True)
-"""Computes as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
+
+@contextmanager
+def accelerator() -> Iterator[None]:
+    """Compute in the block as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
+    with ExitStack() as stack:
+        for module in (argument_checks, bounds, exact_likelihood, levels):
+            stack.enter_context(mock.patch.object(module, "tracing", return_value=True))
+        yield
 
 
 def derived(
