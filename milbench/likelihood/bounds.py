@@ -73,7 +73,7 @@ def bag_log_prob_bounds(
     if len(labels) == 0:
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
-    slots = argument_checks.largest_set(labels, max_labels)
+    slots = argument_checks.largest_size(labels, max_labels)
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
