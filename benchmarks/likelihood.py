@@ -18,7 +18,8 @@ from milbench.cli.options import DeviceOption
 from milbench.likelihood import bag_log_prob_from_logits
 from milbench.running.worker import set_torch_defaults
 
-Value = Callable[[Tensor, Tensor], Tensor]
+BagFunction = Callable[[Tensor, Tensor], Tensor]
+"""A function of logits (B, C+1, K) and labels (B, C)."""
 
 
 class Config(NamedTuple):
@@ -32,7 +33,7 @@ class Config(NamedTuple):
     background: float
     """Added to the background's logits; the larger, the fewer positions show a class."""
     loop: bool = True
-    """Whether the plain loop is measured too; with many labels it takes too long."""
+    """Whether the plain loop is measured too. With many labels it takes too long, and --quick leaves them out."""
 
     def label(self) -> str:
         """Return bags x classes x positions, the smallest and largest |L|, and what is added to the background."""
@@ -42,8 +43,9 @@ class Config(NamedTuple):
         shape = f"{self.bags} x {self.classes} x {self.positions}"
         return f"{shape}, |L| {sizes}, +{self.background:g}"
 
-    def draw(self, device: str) -> tuple[Tensor, Tensor]:
+    def sample(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
+        # The parts of the seed stay as they are: others would give other logits than those measured before.
         rng = generator("bench-losses", *self)
         shape = (self.bags, self.classes + 1, self.positions)
         logits = torch.randn(shape, generator=rng, dtype=torch.float64)
@@ -70,7 +72,12 @@ CONFIGS = (
 
 
 def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write Proposition 1."""
+    """Return log Prb(L) (B,), summed bag by bag and subset by subset: the obvious way to write its formula.
+
+        Prb(L) = sum_{S in L} (-1)^(|L| - |S|) prod_k (p_{background,k} + sum_{c in S} p_{c,k}).
+
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1.
+    """
     log_probs = logits.log_softmax(dim=1)
     values = []
     for bag, label_set in enumerate(labels):
@@ -79,11 +86,12 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
         terms = []
         for size in range(len(required) + 1):
             for subset in itertools.combinations(range(len(required)), size):
-                log_alpha = probs[[*subset, -1]].sum(dim=0).log().sum()
-                terms.append(((-1) ** (len(required) - size), log_alpha))
+                log_product = probs[[*subset, -1]].sum(dim=0).log().sum()
+                terms.append(((-1) ** (len(required) - size), log_product))
         # The term of the whole label set, the last one, is the largest.
         _, top = terms[-1]
         series = torch.stack([sign * torch.exp(term - top) for sign, term in terms]).sum()
+        # Where the terms cancel, rounding may leave 0 or a negative sum. The logarithm stays finite, but means nothing.
         values.append(top + torch.log(series.abs() + 1e-16))
     return torch.stack(values)
 
@@ -98,17 +106,17 @@ def main(
 
     Example: python benchmarks/likelihood.py --quick
     """
-    place = str(resolve(device))
+    device_name = str(resolve(device))
     set_torch_defaults(threads)
     repeats = 7 if quick else 21
     configs = [config for config in CONFIGS if config.loop or not quick]
     rows = []
     for dtype in (torch.float32, torch.float64):
-        rows += [_row(config, dtype, place, repeats) for config in configs]
+        rows += [_row(config, dtype, device_name, repeats) for config in configs]
     show(
         pd.DataFrame(rows),
-        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians ± half the width of the "
-        "middle half; MiB: the most that tensors occupy",
+        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; ± fwd+bwd: half the "
+        "interquartile range of that time, in % of its median; MiB: the most that tensors occupy",
     )
     counts = [_counts("exact", most) for most in range(7)]
     counts.append(_counts("noisy-or"))
@@ -120,12 +128,12 @@ def main(
 
 def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[str, Any]:
     """Return what a batch of logits takes by the exact likelihood, and by what it is compared with."""
-    logits, labels = config.draw(device)
+    logits, labels = config.sample(device)
     logits = logits.to(dtype)
     largest = max(config.sizes)
 
-    def exact(logits: Tensor, required: Tensor) -> Tensor:
-        return bag_log_prob_from_logits(logits, required, validate=False, max_labels=largest)
+    def exact(logits: Tensor, labels: Tensor) -> Tensor:
+        return bag_log_prob_from_logits(logits, labels, validate=False, max_labels=largest)
 
     measured: dict[str, Callable[[], object]] = {
         "forward": _forward(exact, logits, labels),
@@ -161,20 +169,20 @@ def _log_softmax(logits: Tensor, _: Tensor) -> Tensor:
     return logits.log_softmax(dim=1)
 
 
-def _forward(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
+def _forward(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[], object]:
     def call() -> Tensor:
         with torch.no_grad():
-            return value(logits, labels)
+            return function(logits, labels)
 
     return call
 
 
-def _both(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
+def _both(function: BagFunction, logits: Tensor, labels: Tensor) -> Callable[[], object]:
     leaf = logits.clone().requires_grad_()
 
     def call() -> None:
         leaf.grad = None
-        value(leaf, labels).mean().backward()
+        function(leaf, labels).mean().backward()
 
     return call
 
@@ -209,7 +217,8 @@ def operators(
 ) -> int:
     """Count the operators of a loss and its gradient, or a Hessian product too; label sets have at most `most` classes.
 
-    They are those of an accelerator, counted with tensors that have no values, on the device "meta".
+    They are counted on the device "meta", whose tensors have no values. An accelerator runs the same ones: there, too,
+    no step looks at the values of labels.
     """
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")

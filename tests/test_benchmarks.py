@@ -88,7 +88,7 @@ def test_making_batches_ends_after_the_time_limit(setup_in_fours: Setup) -> None
 
 def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     config = likelihood.Config(bags=6, classes=5, positions=7, sizes=(0, 1, 3), background=1.0)
-    logits, labels = config.draw("cpu")
+    logits, labels = config.sample("cpu")
     assert logits.shape == (6, 6, 7)
     assert labels.sum(dim=1).tolist() == [0, 1, 3, 0, 1, 3]
     plain = likelihood.plain_loop(logits, labels)

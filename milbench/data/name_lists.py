@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from milbench.errors import UsageError, hint
 
 
-def unknown_class(place: str, name: str, names: list[str]) -> UsageError:
-    """Return the error of a name that is no class, with the closest class."""
+def unknown_class(where: str, name: str, names: list[str]) -> UsageError:
+    """Return the error of a name that is no class, with the closest class; `where` is its file and row."""
     return UsageError(
-        f"{place}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})"
+        f"{where}: {name!r} is no class{hint(name, names)} (there are: {abbreviate(names)})"
     )
 
 

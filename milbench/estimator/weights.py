@@ -46,10 +46,10 @@ def weigh_bags(
         labels: the label sets (B, C).
         form: the form in which the labels were given.
     """
-    of_classes = _class_weights_of_bags(class_weight, sample_weight, labels, form)
-    if of_classes is None:
+    by_classes = _class_weights_of_bags(class_weight, sample_weight, labels, form)
+    if by_classes is None:
         return sample_weight
-    weights = of_classes if sample_weight is None else of_classes * sample_weight
+    weights = by_classes if sample_weight is None else by_classes * sample_weight
     total = weights.sum()
     if not np.isfinite(total):
         raise UsageError("class_weight: the product over the classes of a bag is too large")
@@ -79,7 +79,8 @@ def _class_weights_of_bags(
 def _balanced(labels: Bools, counts: Floats) -> Floats:
     """Return (B,), the product over the classes of a weight that balances each of them.
 
-    By it the bags with the class have the same total weight as those without it.
+    By this weight the bags with the class have the same total as those without it: the weight is N / (2 n), where N is
+    the total of all counts, and n that of the bags on the same side. Where one side is empty, the weight is 1.
 
     Args:
         labels: the label sets (B, C).
@@ -89,11 +90,11 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
     for has_class in labels.T:
         sides = (has_class, ~has_class)
         totals = [counts[side].sum() for side in sides]
-        # Where one side is empty, the other one keeps its weight.
-        sides_with_weight = len([total for total in totals if total > 0])
+        # 1 where one side is empty: N / (1 n) is 1 for the other one.
+        number_of_sides = len([total for total in totals if total > 0])
         for side, total in zip(sides, totals, strict=True):
             if total > 0:
-                weights[side] *= counts.sum() / (sides_with_weight * total)
+                weights[side] *= counts.sum() / (number_of_sides * total)
     return weights
 
 
@@ -123,7 +124,7 @@ def _check_single_precision(subject: str, weights: Floats) -> None:
     if weights.sum() > limits.max:
         raise UsageError(f"{subject} is too large: all together must be at most {limits.max:.1e}")
     if weights.max() < limits.tiny:
-        raise UsageError(f"{subject} is too small: one must be at least {limits.tiny:.1e}")
+        raise UsageError(f"{subject} is too small: the largest must be at least {limits.tiny:.1e}")
 
 
 def _plain(name: Any) -> Any:

@@ -1,8 +1,8 @@
 """Plans of comparisons with a search for settings: the draws of each loss on each task, the finalists, the comparison.
 
 Users write a search as the table [tune] of a spec. It has one stage or two. Where `Search.finalists` is set, all draws
-are trained with the first seed of the search, and the best ones of each arm with its other seeds. Then each loss is
-compared with its best draw and fresh seeds.
+are trained with the first seed of the search, and the best ones of each arm with the other seeds too. Then the losses
+are compared on fresh seeds, each with the settings of its best draw.
 """
 
 import math
@@ -24,11 +24,12 @@ from milbench.experiment.spec_files import merged
 THEN_COMPARISON = "then the comparison, with the settings that these cells choose"
 """What follows the last stage of a search."""
 
-DIGITS = 12
-"""Errors that agree to so many digits are ties: the sum of the same values depends on their order."""
+DECIMALS = 12
+"""Mean errors that agree to so many decimals are ties: rounding makes a sum depend on the order of its values."""
 
 Values = Mapping[str, float]
-"""The metric of the search by the id of a cell. A cell that failed is absent, or its value is not finite."""
+"""Cell id -> the metric of the search, an error, so that less is better. A cell that failed is absent, or its value is
+not finite."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class TrainedDraw:
         mean = sum(value_of_each_seed) / len(value_of_each_seed)
         if not math.isfinite(mean):
             return math.inf
-        return round(mean, DIGITS)
+        return round(mean, DECIMALS)
 
 
 def has_finalists(search: Search) -> bool:
@@ -57,17 +58,18 @@ def search_plan(
 ) -> Plan:
     """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
-    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one that is also an axis,
-    or a seed that the comparison uses too.
+    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one that is also an axis (a
+    list of values that the comparison tries), or a seed that the comparison uses too.
     """
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
     _check_axes(changed, search)
     base = make_plan(changed, launch, device, precision)
-    if base.for_use:
+    # A line for each task that is not tested. Its networks are trained on all bags, which leaves none for validation.
+    untested = base.for_use
+    if untested:
         raise UsageError(
-            f"{base.for_use[0]}; a search needs validation bags "
-            "(draw_task = {test = 0.2} in [tune])"
+            f"{untested[0]}; a search needs validation bags (draw_task = {{test = 0.2}} in [tune])"
         )
     if search.draw_task:
         _check_arms(make_plan(spec, launch, device, precision), base)
@@ -75,16 +77,16 @@ def search_plan(
     first_seeds = seeds[:1] if has_finalists(search) else seeds
     cells: list[Cell] = []
     draw_of_cell: dict[str, Draw] = {}
-    for arm, compared in _arms(base).items():
-        _check_seeds(seeds, compared, base)
+    for arm, cells_of_arm in _arms(base).items():
+        _check_seeds(seeds, cells_of_arm, base)
         # The cells of an arm differ by their seeds alone.
-        any_cell = compared[0]
+        any_cell = cells_of_arm[0]
         space = space_of(search, any_cell.task.name, any_cell.loss.name)
         for draw in draws_of(search, space, arm):
             drawn_cell = _changed_cell(any_cell, draw.settings)
             for seed in first_seeds:
                 cell = replace(drawn_cell, seed=seed)
-                # Two points of a narrow range may be equal when rounded: the first one has the cell.
+                # Two draws of a narrow range may have equal settings when rounded: the cell belongs to the first one.
                 if cell.id not in draw_of_cell:
                     cells.append(cell)
                     draw_of_cell[cell.id] = draw
@@ -96,7 +98,7 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     """Return the plan of a search with its second stage: the best draws of each arm with the other seeds too.
 
     `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal draws those of lower
-    numbers are finalists. A draw that failed is none. Raises UsageError where no draw on a task has the metric.
+    numbers are finalists. A draw that failed is no finalist. Raises UsageError where no draw on a task has the metric.
     """
     search = _search_of(spec)
     record = _record_of(first_stage)
@@ -120,7 +122,9 @@ def comparison_plan(
     launch: Launch = WITHOUT_FLAGS,
     device: str = "cpu",
 ) -> Plan:
-    """Return the plan of the comparison: each loss with its best draw and fresh seeds. The draws are cells of it too.
+    """Return the plan of the comparison: each loss on fresh seeds, with the settings of its best draw.
+
+    The plan has the cells of the draws too.
 
     `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may
     be chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
@@ -132,16 +136,16 @@ def comparison_plan(
     trained = _trained_draws(last_stage)
     cells = list(last_stage.cells)
     chosen: dict[str, int] = {}
-    compared: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     for arm, planned in _arms(base).items():
         winner = _winner(trained[arm], values)
         chosen[arm.key] = winner.number
         for cell in planned:
             with_chosen_settings = _changed_cell(cell, winner.settings)
             cells.append(with_chosen_settings)
-            # Named without these settings: a report shows them elsewhere.
-            compared[with_chosen_settings.id] = base.labels[cell.id]
-    search = replace(record, chosen=chosen, compared=compared)
+            # The label does not name the chosen settings: a report shows them elsewhere.
+            labels[with_chosen_settings.id] = base.labels[cell.id]
+    search = replace(record, chosen=chosen, compared=labels)
     return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
 
@@ -183,7 +187,8 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
     for name, changes in search.draw_task.items():
         section = sections.get(name, {})
         if isinstance(section, list):
-            sections[name] = [variant | changes for variant in section]
+            # The spec has several sections [[task.NAME]], each of them a task.
+            sections[name] = [one_section | changes for one_section in section]
         else:
             sections[name] = section | changes
     recipe = merged(spec.recipe, search.draw_recipe)
@@ -193,7 +198,9 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
 def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     """Return the cells of every loss and network on every task.
 
-    The arm names the network where it was asked for by name, even if the label of the cell does not.
+    The arm names the network where it was asked for by name, even if the label of the cell does not. A label leaves out
+    a network that all cells share. With another network, added by a later launch, it would name both, and the draws of
+    before would belong to no arm.
     """
     arms: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
@@ -265,29 +272,31 @@ def _check_metric(stage: Plan, metric: str, values: Values) -> None:
             )
 
 
-def _check_arms(compared: Plan, searched: Plan) -> None:
-    """Raise UsageError where changes for the search rename variants of a task, or make two of them the same."""
-    missing = _arms(compared).keys() - _arms(searched).keys()
+def _check_arms(comparison: Plan, draws: Plan) -> None:
+    """Raise UsageError where changes for the search rename a task, or make two tasks the same."""
+    missing = _arms(comparison).keys() - _arms(draws).keys()
     if missing:
         task = min(arm.task for arm in missing)
         raise UsageError(
-            f"tune.draw_task changes what tells the variants of a task apart: {task} has no search of its own; "
-            "expected changes of other parameters, or variants with a name"
+            f"tune.draw_task changes what tells tasks apart: {task} has no search of its own; "
+            "expected changes of other parameters, or tasks with a name"
         )
 
 
-def _check_seeds(seeds: list[int], compared: list[Cell], base: Plan) -> None:
+def _check_seeds(seeds: list[int], cells_of_arm: list[Cell], base: Plan) -> None:
     """Raise UsageError where a seed of the search is one of the comparison, or is no fold of a task."""
-    common = set(seeds) & {cell.seed for cell in compared}
+    common = set(seeds) & {cell.seed for cell in cells_of_arm}
     if common:
         raise UsageError(
             f"tune.seeds: seed {min(common)} is also one of the comparison; "
             "expected others, so that settings are not compared on the runs that chose them"
         )
-    folds = base.info(compared[0]).folds
+    any_cell = cells_of_arm[0]
+    folds = base.info(any_cell).folds
+    # Without a number of repeats, any seed is a fold: bags are split anew as often as asked for.
     if folds and folds.repeats and max(seeds) >= folds.seeds:
         raise UsageError(
-            f"tune.seeds: seed {max(seeds)} is no fold of {compared[0].task}: "
+            f"tune.seeds: seed {max(seeds)} is no fold of {any_cell.task}: "
             f"its {folds.repeats} x {folds.count} folds are the seeds 0-{folds.seeds - 1}; "
             "expected one that the comparison leaves out"
         )
@@ -315,7 +324,7 @@ def _changed_cell(cell: Cell, settings: Settings) -> Cell:
 
 
 def _check_axes(spec: Spec, search: Search) -> None:
-    """Raise UsageError where a setting is an axis of the draws."""
+    """Raise UsageError where a setting of the draws is an axis: a list of values, each of which would be tried."""
     task_recipes = [value for value in spec.recipe.values() if isinstance(value, dict)]
     for recipe in (spec.recipe, *task_recipes):
         for name, value in recipe.items():

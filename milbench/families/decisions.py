@@ -19,7 +19,7 @@ from milbench.evaluation.evaluate import evaluate_bags
 from milbench.evaluation.maps import wrong_instances
 from milbench.evaluation.metrics import metrics_of, wrong_classes
 from milbench.likelihood import instance_posterior, label_set_distribution
-from milbench.likelihood.columns import contains
+from milbench.likelihood.columns import membership
 
 LEARNABLE = "learnable_posterior_error"
 NEGLIGIBLE = 1e-15
@@ -72,7 +72,7 @@ def bag_posterior(
         posterior = _weighted_posterior(log_probs, mask, log_sets.exp())
         return BagPosterior(log_sets, posterior.log())
     # Sets with class 0 follow one joint distribution, the others the other one.
-    has_0 = contains(log_joint.shape[1] - 1)[:, 0]
+    has_0 = membership(log_joint.shape[1] - 1)[:, 0]
     log_probs_with_0, log_sets_with_0 = _independent_posterior(log_joint_with_0, mask)
     log_sets = torch.where(has_0, log_sets_with_0, log_sets)
     log_sets = (log_sets + log_weight).log_softmax(dim=1)
@@ -97,7 +97,7 @@ def optimal_errors(
     for bags in split.bags:
         posterior = of_bags(bags)
         on_cpu = bags.to(CPU)
-        most_probable = contains(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
+        most_probable = membership(on_cpu.labels.shape[1])[posterior.log_sets.argmax(dim=1)]
         is_wrong_set.append((most_probable != on_cpu.labels).any(dim=1))
         wrong, sizes = wrong_instances(posterior.log_instances, on_cpu.truth, on_cpu.mask)
         count_wrong += int(wrong.sum())
@@ -212,7 +212,7 @@ def with_ratios(predictions: Predictions, name: str, ratios: Mapping[Split, Rati
 def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
     """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
     total = torch.zeros_like(log_probs)
-    sets = contains(log_probs.shape[1] - 1)
+    sets = membership(log_probs.shape[1] - 1)
     # Pairs of a bag and a set: most sets of most bags are too improbable to matter.
     for pairs in (weight > NEGLIGIBLE).nonzero().split(PAIRS_AT_ONCE):
         bag, number = pairs.unbind(dim=1)

@@ -12,7 +12,7 @@ from milbench.contracts.task import CPU
 from milbench.errors import UsageError
 from milbench.families.decisions import BagPosterior, bag_posterior
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule
-from milbench.likelihood.columns import contains
+from milbench.likelihood.columns import membership
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class GaussianBags:
         others = self.prior.log_independent[low - 1 : high].exp()
         weight = self.prior.log_weight[low : high + 1].exp() * sizes
         # Of each set L: its classes, and the number of the set L - c.
-        has_class = contains(self.num_classes)
+        has_class = membership(self.num_classes)
         sets = torch.arange(len(has_class)).unsqueeze(1)
         without_class = sets & ~(2 ** torch.arange(self.num_classes))
         # Beside an instance of class c of L, the others have the label set L, or L without c.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.likelihood.columns import contains
+from milbench.likelihood.columns import membership
 
 LabelSetKind = Literal[
     "independent", "together", "mostly-together", "exclusive", "constant", "uniform"
@@ -93,7 +93,7 @@ class LabelSetPrior:
         is_independent = rule.kind == "independent"
         prior = self.log_independent.exp() if is_independent else _prior(rule, presence)
         # (N+1, 2^C): whether a bag of n instances can show all classes of a set.
-        fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
+        fits = torch.arange(largest + 1).unsqueeze(1) >= membership(len(presence)).sum(dim=1)
         table = _normalised(prior * fits)
         if rule.empty_share is not None:
             table[:, 0] = 0
@@ -139,7 +139,7 @@ class LabelSetPrior:
         """(N, 2^C, 2C+1), the cumulative probabilities of outcomes in `draw` by m - 1 and S; NaN where S cannot be."""
         classes = len(self._rates) - 1
         log_rates = self._rates.log()
-        is_outside = ~contains(classes)
+        is_outside = ~membership(classes)
         sets = torch.arange(2**classes).unsqueeze(1)
         without_class = sets & ~(2 ** torch.arange(classes))
         # log q_{m-1}, of the instances after the next one.
@@ -159,7 +159,7 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     is small. Here instances join the bag one by one, and positive terms are added: the next one shows background or a
     class that is in L already, or the last class of L. The rates r (C+1,) have the background last.
     """
-    sets = contains(len(rates) - 1)
+    sets = membership(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)
     # (2^C, C): the number of L without each of its classes.
     before = numbers - sets * 2 ** torch.arange(sets.shape[1])
@@ -175,7 +175,7 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
     """Return pi(L) (2^C,) of a rule that has one prior for all sizes."""
-    sets = contains(len(presence))
+    sets = membership(len(presence))
     if rule.kind == "uniform":
         return _uniform_prior(sets, rule.labels_per_bag or 0)
     if rule.kind == "constant":

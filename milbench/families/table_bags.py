@@ -47,7 +47,10 @@ def by_size(
 def consecutive_batches(
     sizes: NDArray[np.int64], most_bags: int, most_instances: int
 ) -> list[NDArray[np.int64]]:
-    """Return the numbers of bags of some sizes in batches of neighbours, as large as `by_size` says."""
+    """Return batches of bags that follow each other, each bag as its index in `sizes`.
+
+    Batches are as large as `by_size` says.
+    """
     batches: list[NDArray[np.int64]] = []
     batch: list[int] = []
     largest = 0
@@ -69,6 +72,7 @@ def consecutive_batches(
 class TableBags(Task):
     """Base class of tasks on a table of bags; a subclass loads them and reads new ones."""
 
+    # `Task` says what these mean and when to change them.
     primary = "set_error"
     revision = 2
     added = TableOptions.added
@@ -85,28 +89,36 @@ class TableBags(Task):
         return load_bags(find_file(self.options.table, data_dir, "task.table"), self.options)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name of the table, its counts and a digest; raise UsageError for unusable bags."""
+        """Check the bags, and return the line that stands for them in the ids of cells.
+
+        It has the name of the table, its counts and a digest. Raises UsageError for unusable bags.
+        """
         bags = self.own_bags(data_dir)
-        kind = self.options.kind
         faults = fatal(check_bags(bags, self.options, quick=True))
         if faults:
             raise UsageError(f"{bags.path}: {faults[0]}")
         # Called for its UsageError alone, where the bags cannot be split.
         split_bags(bags, self.options, seed=0)
-        counts = f"{len(bags):,} {kind}"
-        if kind == "features":
+        if self.options.kind == "features":
             counts = f"{len(bags):,} bags, {bags.store.offsets[-1]:,} instances"
+        else:
+            # A bag is an image or a sequence: the kind is "images" or "sequences".
+            counts = f"{len(bags):,} {self.options.kind}"
         digest = bags.digest
-        of_splits = b"".join(path.read_bytes() for path in split_files(bags, self.options))
-        if of_splits:
-            digest = hashlib.sha256(bags.digest.encode() + of_splits).hexdigest()
+        content_of_splits = b"".join(path.read_bytes() for path in split_files(bags, self.options))
+        if content_of_splits:
+            digest = hashlib.sha256(bags.digest.encode() + content_of_splits).hexdigest()
         return f"{bags.path.name}: {counts}, {len(bags.class_names)} classes, sha256 {digest[:16]}"
 
     def folds(self, data_dir: Path | None) -> Folds | None:
         if not self.options.folds and not self.options.splits:
             return None
         folds = count_folds(self.own_bags(data_dir), self.options)
-        return None if folds is None else Folds(*folds)
+        if folds is None:
+            # One split in the files of splits is no cross-validation.
+            return None
+        count, repeats = folds
+        return Folds(count, repeats)
 
     def overlap(self, data_dir: Path | None) -> float:
         return mean_overlap(self.own_bags(data_dir), self.options)
@@ -119,21 +131,25 @@ class TableBags(Task):
         return [f"{bags.path.name}: {warning.what}: {warning.detail}" for warning in warnings]
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
+        # `memory` is what `TableFormat.memory` returned when the network was trained; it is stored with the network.
         return TableFormat(int(memory["inputs"]), class_names_in(memory))
 
     def split(self, bags: OwnBags, seed: int) -> BagSplit:
-        """Split bags by the table, the folds or the seed. Raises UsageError where a part has none."""
-        parts = self.kept(bags, split_bags(bags, self.options, seed))
-        counts = {"train": len(parts.train)}
+        """Split bags by the table, the folds or the seed.
+
+        Raises UsageError where no bag is left to train or test on.
+        """
+        split = self.kept(bags, split_bags(bags, self.options, seed))
+        counts = {"train": len(split.train)}
         if self.is_tested:
-            counts["test"] = len(parts.test)
-        for use, count in counts.items():
+            counts["test"] = len(split.test)
+        for part, count in counts.items():
             if count == 0:
-                raise UsageError(f"{bags.path}: no bag is left to {use} on")
-        return parts
+                raise UsageError(f"{bags.path}: no bag is left to {part} on")
+        return split
 
     def kept(self, bags: OwnBags, split: BagSplit) -> BagSplit:  # noqa: ARG002
-        """Return a split without bags that are not used; by default all are."""
+        """Return a split without bags that the task leaves out; by default it leaves out none."""
         return split
 
 
@@ -146,12 +162,12 @@ class TableFormat(BagFormat):
 
 
 def class_names_in(memory: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the classes in what was remembered of a table."""
+    """Return the names of the classes in what `TableFormat.memory` returned."""
     return tuple(str(name) for name in memory["classes"])
 
 
 class Origins:
-    """Says where bags of a table come from: their numbers in it, and their groups if any."""
+    """Says where bags of a table come from: their indices in it, and the indices of their groups if any."""
 
     def __init__(self, bags: OwnBags) -> None:
         self._groups: Tensor | None = None
@@ -160,7 +176,7 @@ class Origins:
             self._groups = torch.from_numpy(groups.astype(np.int64))
 
     def of(self, numbers: NDArray[np.int64]) -> Origin:
-        """Return the origin of bags with some numbers (B,)."""
+        """Return the origin of bags with these indices (B,) in the table."""
         bags = torch.from_numpy(numbers)
         groups = None
         if self._groups is not None:

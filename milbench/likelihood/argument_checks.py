@@ -17,7 +17,10 @@ def _checkable(values: Tensor, validate: bool) -> bool:
 
 
 def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
-    """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it."""
+    """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it.
+
+    `mask` is True where there is an instance; masked positions, where it is False, are not checked.
+    """
     _check_shapes("logits", logits, mask)
     if not _checkable(logits, validate):
         return
@@ -35,7 +38,10 @@ def check_logits(logits: Tensor, mask: Tensor | None, validate: bool) -> None:
 
 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool) -> None:
-    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it."""
+    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it.
+
+    `mask` means the same as in `check_logits`.
+    """
     _check_shapes("log_probs", log_probs, mask)
     if not _checkable(log_probs, validate):
         return
@@ -87,12 +93,13 @@ def check_labels(
         )
 
 
-def largest_set(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
+def largest_size(labels: Tensor, max_labels: int | None, limit: int | None = None) -> int:
     """Return the largest |L|, or an upper bound of it where the values are not read.
 
     Args:
         labels: (B, C) bool.
-        max_labels: an upper bound that the caller knows. With it an accelerator need not be waited for.
+        max_labels: an upper bound that the caller knows. It saves a synchronisation with an accelerator, on which no
+            label set is then compared with it: larger ones get the value NaN.
         limit: the largest |L| that can be summed exactly, None: any.
 
     Raises:
@@ -125,7 +132,7 @@ def _reads_labels(labels: Tensor, max_labels: int | None) -> bool:
     """Return whether the size of the label sets is looked up in the labels."""
     if tracing() or labels.device.type == "meta":
         return False
-    # On an accelerator that is a wait, which an upper bound saves.
+    # To read from an accelerator is to wait for it, which an upper bound saves.
     return labels.device.type == "cpu" or max_labels is None
 
 

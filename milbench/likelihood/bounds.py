@@ -86,7 +86,7 @@ def bag_log_prob_bounds(
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
     # The room for classes in every bag. A bag with fewer classes leaves slots unused.
-    slots = argument_checks.largest_set(labels, max_labels)
+    slots = argument_checks.largest_size(labels, max_labels)
     # To group bags by |L|, values must be read. A GPU would have to be waited for, and a trace has no values.
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
@@ -125,7 +125,7 @@ def _bounds(
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
     # A column holds, at one position, the probabilities of the classes of L and of background.
-    selected, _ = columns.select(log_probs, mask, labels, slots)
+    selected, _ = columns.required_columns(log_probs, mask, labels, slots)
     bags = _Bags.from_columns(selected)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)

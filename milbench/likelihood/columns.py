@@ -1,8 +1,12 @@
-"""The probabilities of each bag's own classes and of the background, renormalised at every position.
+"""The probabilities of each bag's required classes and of the background, renormalised at every position.
 
-Only the required classes (those of the label set) and the background enter the likelihood. With x_k the sum of their
+Only the required classes (those of the label set L) and the background enter the likelihood. With x_k the sum of their
 probabilities at position k, Prb(L) = prod_k x_k * R, where R is the probability, after division by x_k, that all of L
 occurs: a well-scaled number whatever the probabilities of the other classes are.
+
+The log-probabilities of a bag are a table with a line for each position and a column for each of its C+1 channels, the
+classes and then the background. As label sets differ in size, each bag has n slots for the columns of its required
+classes, where n is the largest size |L|.
 """
 
 from __future__ import annotations
@@ -18,26 +22,27 @@ from milbench.likelihood import log_sums
 
 FLOOR = log_sums.LOG_ZERO
 IMPOSSIBLE = FLOOR / 10
-"""A log-probability below this contains FLOOR: the event cannot occur."""
+"""-1e29, far below the log-probability of any event that can occur. For an event that cannot occur it is FLOOR (-1e30),
+or a sum that contains FLOOR."""
 
 
 class Columns(NamedTuple):
-    """The probabilities of the required classes and the background, in n slots a bag."""
+    """The columns of the required classes, in n slots for each bag, and of the background."""
 
-    log_scale: Tensor  # (B,), sum over positions of log x
-    shares: Tensor  # (n+1, B, K), log of the share of x of each class, FLOOR in slots beyond |L|, background last
+    log_scale: Tensor  # (B,), the sum over positions of log x
+    shares: Tensor  # (n+1, B, K), log of each class's share of x, FLOOR in slots beyond |L|; the background is last
     size: Tensor  # (B,) int64, |L|
 
     def select(self, bags: Tensor) -> Columns:
-        """Return the columns of the bags numbered (G,)."""
+        """Return the columns of the bags with these indices (G,)."""
         return Columns(self.log_scale[bags], self.shares[:, bags], self.size[bags])
 
 
-def contains(classes: int, device: torch.device | None = None) -> Tensor:
-    """Return (2^n, n) bool, whether each set of n classes contains each class: set s has class i where bit i is 1."""
-    numbers = torch.arange(2**classes, device=device).unsqueeze(1)
-    bits = torch.arange(classes, device=device)
-    return (numbers >> bits & 1).bool()
+def membership(num_classes: int, device: torch.device | None = None) -> Tensor:
+    """Return (2^n, n) bool, whether each set of n classes contains each class: set s has class i if bit i of s is 1."""
+    sets = torch.arange(2**num_classes, device=device).unsqueeze(1)
+    bits = torch.arange(num_classes, device=device)
+    return (sets >> bits & 1).bool()
 
 
 def working_dtype(log_probs: Tensor) -> torch.dtype:
@@ -71,7 +76,7 @@ def floor_to_infinity(log_prob: Tensor) -> Tensor:
 
 
 def by_size(labels: Tensor) -> list[tuple[Tensor, int]]:
-    """Return the numbers (G,) of the bags of each |L|, and |L|, from labels (B, C) bool."""
+    """Return, for each size |L| in labels (B, C) bool, the indices (G,) of the bags with it, and the size."""
     sizes = labels.sum(dim=1)
     groups = []
     for size in sizes.unique().tolist():
@@ -80,12 +85,15 @@ def by_size(labels: Tensor) -> list[tuple[Tensor, int]]:
     return groups
 
 
-def select(
+def required_columns(
     log_probs: Tensor, mask: Tensor | None, labels: Tensor, slots: int, bags: Tensor | None = None
 ) -> tuple[Columns, Tensor]:
-    """Return the columns of bags (G,), None: all, and the rows (n+1, G) of (B (C+1), K) that they are made of.
+    """Return the columns of bags with indices (G,), None: all, and where these columns are.
 
     `slots`, n, is the largest |L|. Masked positions are background with probability 1.
+
+    Returns:
+        The columns, and their indices (n+1, G) in `log_probs` as (B*(C+1), K).
     """
     log_probs = renormalised_halves(log_probs, mask)
     device = log_probs.device
@@ -94,33 +102,34 @@ def select(
     else:
         labels = labels[bags]
 
-    rows = _rows_of_channels(labels, bags, slots)
+    indices = _indices_of_columns(labels, bags, slots)
     positions = math.prod(log_probs.shape[2:])
     # Not flatten, which cannot tell the number of positions of an empty batch.
-    every_row = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
-    chosen = every_row.index_select(0, rows.flatten()).unflatten(0, rows.shape)
-    chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)
+    every_column = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
+    chosen = every_column.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+    chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)  # (n+1, G, K)
 
     size = labels.sum(dim=1)
-    is_unused = torch.arange(slots, device=device).unsqueeze(1) >= size
-    is_zero = is_unused.unsqueeze(-1)
+    is_unused = torch.arange(slots, device=device).unsqueeze(1) >= size  # (n, G)
+    is_zero = is_unused.unsqueeze(-1)  # (n, G, 1)
     required, background = chosen.split([slots, 1])
     if mask is not None:
-        masked = ~mask.reshape(len(mask), positions)[bags]
-        is_zero = is_zero | masked
+        masked = ~mask.reshape(len(mask), positions)[bags]  # (G, K)
+        is_zero = is_zero | masked  # (n, G, K)
         background = background.masked_fill(masked, 0.0)
     chosen = torch.cat([required.masked_fill(is_zero, FLOOR), background])
-    log_x = log_sums.total(chosen, 0)
-    return Columns(log_x.sum(dim=-1), chosen - log_x, size), rows
+    # torch.logsumexp, but for the derivatives that torch gets wrong.
+    log_x = log_sums.total(chosen, 0)  # (G, K)
+    return Columns(log_x.sum(dim=-1), chosen - log_x, size), indices
 
 
-def _rows_of_channels(labels: Tensor, bags: Tensor, slots: int) -> Tensor:
-    """Return (n+1, G), the rows of (B (C+1), K) of each bag's own classes, in n slots, and of its background.
+def _indices_of_columns(labels: Tensor, bags: Tensor, slots: int) -> Tensor:
+    """Return (n+1, G), the indices in (B*(C+1), K) of each bag's required classes, in n slots, and of its background.
 
     Slots beyond |L| hold classes outside the label set.
     """
     channels = labels.shape[1] + 1
-    own_first = labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
-    classes = own_first[:, :slots]
+    required_first = labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    classes = required_first[:, :slots]
     with_background = functional.pad(classes, (0, 1), value=channels - 1)
     return with_background.T + channels * bags

@@ -54,7 +54,7 @@ def label_set_distribution(
         group_bags = log_probs[group].detach().cpu()
         group_mask = None if mask is None else mask[group].cpu()
         every_class = torch.ones(len(group_bags), classes, dtype=torch.bool)
-        parts, _ = columns.select(group_bags, group_mask, every_class, classes)
+        parts, _ = columns.required_columns(group_bags, group_mask, every_class, classes)
         result[group] = columns.floor_to_infinity(_listed(parts))
     return result
 

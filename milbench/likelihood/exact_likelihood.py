@@ -147,7 +147,7 @@ def _check_log_probs(
     argument_checks.check_labels(log_probs, labels, validate)
     labels = labels.bool()
     log_probs = columns.renormalised_halves(log_probs, mask)
-    slots = argument_checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT)
+    slots = argument_checks.largest_size(labels, max_labels, EXACT_LABEL_LIMIT)
     values = log_probs.to(columns.result_dtype(log_probs))
     return values, _Bags(labels, mask, slots, are_logits=False)
 
@@ -162,7 +162,7 @@ def _check_logits(
     if mask is not None:
         # Masked positions may hold anything, also NaN, which a softmax would pass to their gradient.
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
-    slots = argument_checks.largest_set(labels, max_labels, EXACT_LABEL_LIMIT)
+    slots = argument_checks.largest_size(labels, max_labels, EXACT_LABEL_LIMIT)
     values = logits.to(columns.result_dtype(logits))
     return values, _Bags(labels, mask, slots, are_logits=True)
 

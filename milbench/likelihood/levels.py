@@ -122,13 +122,13 @@ def solve_bags(
     reads_values = log_probs.device.type == "cpu" and not tracing()
     positions = math.prod(log_probs.shape[2:])
     values = []
-    rows = []
+    indices = []
     posteriors = []
     groups: list[tuple[Tensor | None, int]] = [(None, slots)]
     if reads_values:
         groups = _groups_by_size(labels, positions)
     for bags, size in groups:
-        parts, rows_of_group = columns.select(log_probs, mask, labels, size, bags)
+        parts, indices_of_group = columns.required_columns(log_probs, mask, labels, size, bags)
         if reads_values:
             log_ratio, shares = _solve_with_fallback(parts, posterior=posterior)
         else:
@@ -138,7 +138,7 @@ def solve_bags(
         values.append(value)
         if shares is not None:
             is_impossible = (value == -torch.inf).unsqueeze(-1)
-            rows.append(rows_of_group.flatten())
+            indices.append(indices_of_group.flatten())
             posteriors.append(shares.masked_fill(is_impossible, 0.0).flatten(0, 1))
     value = torch.cat(values)
     if reads_values:
@@ -148,15 +148,18 @@ def solve_bags(
         return value, None
 
     batch, channels = log_probs.shape[:2]
-    every_row = torch.zeros(batch * channels, positions, dtype=value.dtype, device=value.device)
+    every_column = torch.zeros(batch * channels, positions, dtype=value.dtype, device=value.device)
     # In place where that is possible: vmap does not write into tensors made inside.
     index_copy = torch.Tensor.index_copy_ if reads_values else torch.Tensor.index_copy
-    filled = index_copy(every_row, 0, torch.cat(rows), torch.cat(posteriors))
+    filled = index_copy(every_column, 0, torch.cat(indices), torch.cat(posteriors))
     return value, filled.view(batch, channels, positions)
 
 
 def _groups_by_size(labels: Tensor, positions: int) -> list[tuple[Tensor | None, int]]:
-    """Return the numbers (G,) of bags of one |L|, and |L|: groups with at most AT_ONCE states, or of one bag."""
+    """Return groups of bags, each with one size |L|: their indices (G,), and the size.
+
+    A group has at most AT_ONCE states, or one bag.
+    """
     most_states = AT_ONCE // max(1, positions)
     groups: list[tuple[Tensor | None, int]] = []
     for bags, size in columns.by_size(labels):
@@ -341,10 +344,10 @@ def _sets(parts: Columns) -> _Sets:
 
 def _build_sets(slots: int, device: torch.device) -> _Sets:
     """Return the sets of `slots` classes; computed on the device, so that the host does not wait for a copy."""
-    contains = columns.contains(slots, device).long()
-    number = contains.sum(dim=1).argsort(stable=True)
+    membership = columns.membership(slots, device).long()
+    number = membership.sum(dim=1).argsort(stable=True)
     place = number.argsort()
-    members_first = contains[number].argsort(dim=1, descending=True, stable=True)
+    members_first = membership[number].argsort(dim=1, descending=True, stable=True)
     without = place[number.unsqueeze(1) ^ (1 << members_first)]
 
     counts = [math.comb(slots, size) for size in range(slots + 1)]

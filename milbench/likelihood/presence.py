@@ -1,4 +1,4 @@
-"""The probability that a class occurs at all in a bag, whatever else does."""
+"""The probability that a class occurs at all in a bag, whatever other classes occur."""
 
 import math
 
@@ -17,8 +17,8 @@ def presence_log_prob(
 ) -> Tensor:
     """Return the log-probability that each class occurs at one position at least: log(1 - prod_k (1 - p_{c,k})).
 
-    It is accurate for rare classes, and differentiable. Only the validation looks at values. Memory: about 8 bytes *
-    8 B (C+1) K. Arguments and errors are those of `bag_log_prob`.
+    It is accurate for rare classes, and differentiable. Only the validation looks at values. Memory: about
+    eight float64 tensors of B (C+1) K numbers. Arguments and errors are those of `bag_log_prob`.
 
     Returns:
         (B, C), in nats, whatever other classes occur; -inf for impossible ones.
@@ -32,7 +32,8 @@ def presence_log_prob(
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
-    return _restored(_log_present(_log_rate(log_probs, mask)), log_probs)
+    log_present = _log_present(_log_rate(log_probs, mask))
+    return _restored(log_present, log_probs)
 
 
 def presence_log_odds(
@@ -50,7 +51,9 @@ def presence_log_odds(
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
-    return _restored(_log_present(log_rate) + torch.exp(log_rate), log_probs)
+    # The class is absent with probability exp(-r), so that -log(1 - P) is the rate r.
+    log_odds = _log_present(log_rate) + torch.exp(log_rate)
+    return _restored(log_odds, log_probs)
 
 
 def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
@@ -65,16 +68,20 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
         background = values[:, -1:].masked_fill(masked, 0.0)
         values = torch.cat([classes, background], dim=1)
     if values.shape[-1] == 0:
-        return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
+        # Without positions no class occurs.
+        batch, channels, _ = values.shape
+        return values.new_full((batch, channels - 1), FLOOR)
 
     channel = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1)
     is_largest = channel == values.argmax(dim=1, keepdim=True)
+    # Rounded probabilities of two channels may both be a little above 1/2: only the largest is treated as likely.
     is_likely = is_largest & (values > math.log(0.5))
-    # 1 - p of a likely channel cancels. It is the sum of the other channels instead.
+    # For a likely channel the difference 1 - p loses digits. The sum of the other channels stands in for it.
     others = torch.where(is_largest, torch.full_like(values, FLOOR), values)
     log_rest = torch.logsumexp(others, dim=1, keepdim=True)
     log_rate_by_rest = torch.log((-log_rest).clamp(min=torch.finfo(values.dtype).tiny))
-    # Any value in place of a likely one, whose derivative would be infinite.
+    # The formula for unlikely channels has an infinite derivative at p = 1. Likely channels get any value there, which
+    # the next `where` leaves out.
     log_p = torch.where(is_likely, torch.full_like(values, -1.0), values)
     log_rate = torch.where(is_likely, log_rate_by_rest, _log_rate_of_unlikely(log_p))
     return torch.logsumexp(log_rate[:, :-1], dim=-1)
@@ -95,7 +102,11 @@ def _log_present(log_rate: Tensor) -> Tensor:
 
 
 def _restored(value: Tensor, log_probs: Tensor) -> Tensor:
-    """Return logarithms with infinities where the floor stands for them, on both sides, in the type of results."""
+    """Return log-probabilities or log-odds with infinities, in the type of results.
+
+    They are -inf where the value is about FLOOR, for an impossible class. They are +inf where log-odds are about
+    -FLOOR, for a certain class: the log-probability of its absence is FLOOR.
+    """
     value = columns.floor_to_infinity(value)
     value = -columns.floor_to_infinity(-value)
     return value.to(columns.result_dtype(log_probs))

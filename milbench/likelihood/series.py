@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from milbench.likelihood.columns import contains
+from milbench.likelihood.columns import membership
 
 GROUP = 1 << 21
 """The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
@@ -200,7 +200,7 @@ def _sets(size: int) -> tuple[Tensor, Tensor, np.ndarray]:
 
     What is allowed, (2^n, n + 1), is 1 for the classes that T lacks, and for the background.
     """
-    members = contains(size)
+    members = membership(size)
     allowed = functional.pad((~members).double(), (0, 1), value=1.0)
     is_odd = (members.sum(dim=1, keepdim=True) % 2).double()
     sign = 1.0 - 2.0 * is_odd

@@ -20,19 +20,25 @@ def has_many_tasks(study: Study) -> bool:
 
 
 def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series]) -> list[Picture]:
-    """Return what the comparison is about: lengths, tests, margins or amounts of bags, and every seed or task."""
+    """Return what the comparison is about: lengths, marks, margins or numbers of bags, and every seed or task.
+
+    Args:
+        study: the results of the comparison.
+        lengths: the lengths of training that are compared.
+        series: the tasks that differ only by the number of training bags, see `supervision_worth`.
+    """
     equivalence = _equivalence(study)
     pictures = [
         *_lengths(study, lengths),
-        *_tests(study),
+        *_marks(study),
         *equivalence,
         *_amounts(study, series),
     ]
     if not has_many_tasks(study):
         return [*pictures, *_seeds(study)]
-    has_tests = not marks_frame(study).empty
-    is_about_something_else = has_tests or bool(equivalence) or bool(series)
-    if is_about_something_else:
+    has_marks = not marks_frame(study).empty
+    if has_marks or equivalence or series:
+        # One of the pictures above shows many tasks already, by what they are compared for.
         return pictures
     return [*pictures, *_tasks(study)]
 
@@ -42,13 +48,14 @@ def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
     return pictures_of("lengths", title, lines.LENGTHS_CAPTION, lines.lengths_figure(lengths))
 
 
-def _tests(study: Study) -> Iterator[Picture]:
+def _marks(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
         title = f"Which losses pass which tests, by {label}"
         yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS_CAPTION, figure)
 
 
 def _equivalence(study: Study) -> list[Picture]:
+    # Margins are for the first loss of the comparison: each other loss is compared with it.
     first = readable(next(iter(study.supervision)))
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
@@ -74,6 +81,7 @@ def _seeds(study: Study) -> list[Picture]:
     caption = overview.NO_VERDICT
     if study.may_be_best:
         caption = overview.CAPTION
+        # Only the figure of a single task has a column for it.
         if len(study.tasks) == 1:
             caption += overview.WORSE
     if any(study.baseline(task).notna().any() for task in study.tasks):

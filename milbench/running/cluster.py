@@ -63,6 +63,7 @@ def connected(address: str) -> Iterator[Any]:
 
 def _silence_dask() -> None:
     """Keep dask from logging lost workers: the states of the cells show what came of it."""
+    # One level for the parent "distributed" is not enough: dask gives some loggers below it levels of their own.
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -41,4 +41,4 @@ class Results:
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
     imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    """Cell id -> what plug-ins imported while they were trained, where that is something."""
+    """Cell id -> plug-in -> the files that it imported in training, after it was loaded. Only cells that have any."""

@@ -17,7 +17,15 @@ from milbench.store.gallery import write as write_gallery
 from tests._helpers.cells import make_cell
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
-"""Digit -> slope and offset of its logit, which is slope * grey + offset: 0 is background, 0.5 a seven, 1 a three."""
+"""Digit -> slope and offset of its logit, which is slope * grey + offset. The background has the logit 0.
+
+The largest logit of a grey is that of the background for 0, of a seven for 0.5, and of a three for 1:
+
+    grey   three   seven   background
+    0      -90     -20     0
+    0.5    -20      10     0
+    1       50      40     0
+"""
 COLOURS = {1: 0, 2: 1, 9: 2}
 """Digit -> colour channel of house numbers: red is a one, green a two and blue a nine."""
 NETWORKS = {
@@ -36,7 +44,10 @@ def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
 
 
 def network_of(name: str) -> Network:
-    """Return a network that passes the middle pixel of what a position sees on to its last layer."""
+    """Return a network whose last layer reads the middle pixel of what a position sees, and no other pixel.
+
+    The parameters of the layers before it are zero, but for one weight a channel, which copies the pixel.
+    """
     task: Task = tasks().create(name, {})
     network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
     assert isinstance(network, AllConvolutional)
@@ -48,9 +59,9 @@ def network_of(name: str) -> Network:
         for layer in layers:
             _pass_on(layer, channels=convolutions[0].in_channels)
         if name == "svhn":
-            _name_colours(head)
+            _recognise_colours(head)
         else:
-            _name_greys(head)
+            _recognise_greys(head)
     return network
 
 
@@ -61,8 +72,8 @@ def _pass_on(layer: torch.nn.Conv2d, channels: int) -> None:
         layer.weight[channel, channel, middle, middle] = 1
 
 
-def _name_greys(head: torch.nn.Conv2d) -> None:
-    """Give the logits of LOGITS. The background has 0, and every other class -100."""
+def _recognise_greys(head: torch.nn.Conv2d) -> None:
+    """Give digits the logits of LOGITS. The background has 0, and every other class -100."""
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
     head.bias[:-1] = -100
@@ -71,7 +82,7 @@ def _name_greys(head: torch.nn.Conv2d) -> None:
         head.weight[digit, 0, middle, middle] = slope
 
 
-def _name_colours(head: torch.nn.Conv2d) -> None:
+def _recognise_colours(head: torch.nn.Conv2d) -> None:
     """Give the digits of COLOURS 20 where their colour is 1, and -10 where it is 0; the background has 0."""
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
@@ -95,7 +106,7 @@ def publish(
     """Put a cell into a store as a launch leaves it, failed if it has no network; return its id."""
     folder = root.make().cell(one.id)
     folder.remove()
-    folder.begin(one, "", {})
+    folder.begin(one, label="", provenance={})
     if network is not None:
         # A trained network is stored below this name, beside the weights of its loss.
         model = torch.nn.ModuleDict({"network": network})

@@ -22,7 +22,9 @@ def table(bags: int = 120, groups: int = 0, **columns: Any) -> OwnBags:
     return own_bags(instances, labels, ["yes"], bags=names, groups=owners, **columns)
 
 
-def drawn(bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int = 0) -> BagSplit:
+def split_by_seed(
+    bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int = 0
+) -> BagSplit:
     return split_bags(bags, TableOptions(table="", test=test, validation=validation), seed)
 
 
@@ -31,40 +33,47 @@ def parts_of(split: BagSplit) -> list[list[int]]:
     return [part.tolist() for part in split]
 
 
+# A seed may have more than 32 bits.
 SEEDS = pytest.mark.parametrize("seed", [0, 2**40])
 
 
 @SEEDS
-def test_a_drawn_split_holds_every_bag_once(seed: int) -> None:
-    train, validation, test = parts_of(drawn(table(), seed=seed))
+def test_a_split_by_seed_holds_every_bag_once(seed: int) -> None:
+    train, validation, test = parts_of(split_by_seed(table(), seed=seed))
     assert sorted(train + validation + test) == list(range(120))
 
 
 @SEEDS
-def test_a_drawn_split_has_the_shares_asked_for(seed: int) -> None:
-    parts = parts_of(drawn(table(), test=0.2, validation=0.1, seed=seed))
+def test_a_split_by_seed_has_the_shares_asked_for(seed: int) -> None:
+    parts = parts_of(split_by_seed(table(), test=0.2, validation=0.1, seed=seed))
     assert [len(part) for part in parts] == [84, 12, 24]
 
 
 @SEEDS
-def test_a_drawn_split_is_stratified(seed: int) -> None:
+def test_a_split_by_seed_is_stratified(seed: int) -> None:
     # The first 30 of 120 bags are positive: a quarter of each part.
-    positive = [[bag for bag in part if bag < 30] for part in parts_of(drawn(table(), seed=seed))]
+    positive = [
+        [bag for bag in part if bag < 30] for part in parts_of(split_by_seed(table(), seed=seed))
+    ]
     assert [len(part) for part in positive] == [21, 3, 6]
 
 
 @SEEDS
-def test_a_seed_draws_the_same_split_twice(seed: int) -> None:
-    assert parts_of(drawn(table(), seed=seed)) == parts_of(drawn(table(), seed=seed))
+def test_a_seed_gives_the_same_split_twice(seed: int) -> None:
+    assert parts_of(split_by_seed(table(), seed=seed)) == parts_of(
+        split_by_seed(table(), seed=seed)
+    )
 
 
 @SEEDS
-def test_another_seed_draws_another_split(seed: int) -> None:
-    assert parts_of(drawn(table(), seed=seed)) != parts_of(drawn(table(), seed=seed + 1))
+def test_another_seed_gives_another_split(seed: int) -> None:
+    assert parts_of(split_by_seed(table(), seed=seed)) != parts_of(
+        split_by_seed(table(), seed=seed + 1)
+    )
 
 
 def test_there_may_be_no_validation_bags() -> None:
-    assert len(drawn(table(), validation=0.0).validation) == 0
+    assert len(split_by_seed(table(), validation=0.0).validation) == 0
 
 
 @pytest.mark.parametrize(
@@ -78,16 +87,14 @@ def test_there_may_be_no_validation_bags() -> None:
         pytest.param(8, 0.97, 7, id="almost all of few"),
     ],
 )
-def test_about_the_share_that_is_asked_for_is_tested_on(
-    bags: int, test: float, tested: int
-) -> None:
-    split = drawn(table(bags), test=test, validation=0)
+def test_the_test_part_has_about_the_share_asked_for(bags: int, test: float, tested: int) -> None:
+    split = split_by_seed(table(bags), test=test, validation=0)
     assert abs(len(split.test) - tested) <= 1
     assert sorted([*split.train, *split.test]) == list(range(bags))
 
 
 def test_groups_stay_together() -> None:
-    parts = parts_of(drawn(table(groups=20)))
+    parts = parts_of(split_by_seed(table(groups=20)))
     # Bag i is of group i % 20.
     train, validation, test = ({bag % 20 for bag in part} for part in parts)
     assert train | validation | test == set(range(20))
@@ -110,13 +117,13 @@ def without_validation() -> OwnBags:
 
 
 def test_a_given_split_keeps_its_test_bags(without_validation: OwnBags) -> None:
-    assert drawn(without_validation).test.tolist() == list(range(0, 120, 4))
+    assert split_by_seed(without_validation).test.tolist() == list(range(0, 120, 4))
 
 
 def test_some_given_training_bags_are_held_out_for_validation(
     without_validation: OwnBags,
 ) -> None:
-    split = drawn(without_validation)
+    split = split_by_seed(without_validation)
     assert len(split.validation) == 12
     to_train_on = [bag for bag in range(120) if bag % 4 != 0]
     assert sorted([*split.train, *split.validation]) == to_train_on
@@ -125,11 +132,13 @@ def test_some_given_training_bags_are_held_out_for_validation(
 def test_every_seed_holds_out_the_same_given_bags(
     without_validation: OwnBags,
 ) -> None:
-    assert parts_of(drawn(without_validation)) == parts_of(drawn(without_validation, seed=7))
+    assert parts_of(split_by_seed(without_validation)) == parts_of(
+        split_by_seed(without_validation, seed=7)
+    )
 
 
 def test_a_given_split_may_stay_without_validation_bags(without_validation: OwnBags) -> None:
-    assert len(drawn(without_validation, validation=0).validation) == 0
+    assert len(split_by_seed(without_validation, validation=0).validation) == 0
 
 
 FOLDS = TableOptions(table="", folds=5, repeats=2, validation=0.0)
@@ -170,14 +179,15 @@ def test_a_seed_beyond_all_folds_is_refused() -> None:
         fold(10)
 
 
-def options_of_file(folder: Path, content: str) -> TableOptions:
+def write_folds(folder: Path, content: str) -> TableOptions:
+    """Write a file of folds, and return the options that read it."""
     (folder / "folds.json").write_text(content)
     return TableOptions(table="", splits="folds.json", validation=0.0)
 
 
 def test_folds_of_a_file_are_taken(tmp_path: Path) -> None:
     bags = table(4, groups=2, path=tmp_path / "bags.csv")
-    options = options_of_file(tmp_path, '[[["b0", "b2"], ["b1", "b3"]]]')
+    options = write_folds(tmp_path, '[[["b0", "b2"], ["b1", "b3"]]]')
     assert split_bags(bags, options, 1).test.tolist() == [1, 3]
 
 
@@ -220,12 +230,12 @@ def test_folds_of_a_file_that_do_not_fit_are_named(
 ) -> None:
     bags = table(4, path=tmp_path / "bags.csv")
     with pytest.raises(UsageError, match=complaint):
-        split_bags(bags, options_of_file(tmp_path, content), 1)
+        split_bags(bags, write_folds(tmp_path, content), 1)
 
 
 def test_groups_in_two_folds_of_a_file_are_named(tmp_path: Path) -> None:
     bags = table(4, groups=2, path=tmp_path / "bags.csv")
-    options = options_of_file(tmp_path, '[[["b0", "b1"], ["b2", "b3"]]]')
+    options = write_folds(tmp_path, '[[["b0", "b1"], ["b2", "b3"]]]')
     with pytest.raises(
         UsageError, match=r"repetition 0: groups of .*bags.csv in two folds: g0, g1"
     ):
@@ -241,18 +251,19 @@ def test_one_group_cannot_be_split() -> None:
     with pytest.raises(
         UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"
     ):
-        drawn(table(8, groups=1))
+        split_by_seed(table(8, groups=1))
 
 
 def test_two_bags_cannot_be_split_into_three_parts() -> None:
+    # One of the two is the test bag. The message is about the bag that is left for the other two parts.
     with pytest.raises(
         UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"
     ):
-        drawn(table(2))
+        split_by_seed(table(2))
 
 
 def test_two_bags_can_be_split_into_two_parts() -> None:
-    split = drawn(table(2), validation=0.0)
+    split = split_by_seed(table(2), validation=0.0)
     assert len(split.train) == 1
     assert len(split.test) == 1
 

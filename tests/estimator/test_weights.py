@@ -209,7 +209,9 @@ def test_a_loss_of_the_whole_batch_takes_no_weights(loss: str, params: dict[str,
             id="large",
         ),
         pytest.param(
-            [1e-320] * 60, "sample_weight is too small: one must be at least 1.2e-38", id="small"
+            [1e-320] * 60,
+            "sample_weight is too small: the largest must be at least 1.2e-38",
+            id="small",
         ),
     ],
 )

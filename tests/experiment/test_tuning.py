@@ -521,13 +521,13 @@ def on_synthetic_bags(search: dict[str, Any], **changes: Any) -> Spec:
     return make_spec({**values, **changes})
 
 
-def test_search_changes_that_make_two_variants_one_are_refused() -> None:
+def test_search_changes_that_make_two_tasks_one_are_refused() -> None:
     search = {
         "draw_task": {"synthetic-bags": {"bags_per_epoch": 64}},
         "recipe": {"lr": [0.01, 0.1]},
     }
     sizes = {"synthetic-bags": {"bags_per_epoch": [64, 128]}}
-    with pytest.raises(UsageError, match="what tells the variants of a task apart"):
+    with pytest.raises(UsageError, match="what tells tasks apart"):
         search_plan(on_synthetic_bags(search, task=sizes))
 
 

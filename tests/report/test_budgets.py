@@ -1,4 +1,4 @@
-"""What to expect of n draws: against enumeration, known distributions and simulated searches."""
+"""The error to expect of the best of n draws: against enumeration, known distributions and simulated searches."""
 
 import math
 from collections.abc import Sequence
@@ -19,29 +19,34 @@ from tests._helpers.search_results import CHOOSES, Trained, results_of
 
 LUCKY_VALIDATION = [0.3, 0.1, 0.2, 0.5]
 LUCKY_TEST = [0.25, 0.4, 0.15, 0.6]
-"""The errors of four draws: the best validation value has a bad test value."""
+"""The errors of four draws: the draw with the least validation error has a large test error."""
 
 
 def draws(
     validation: Sequence[float], test: Sequence[float], points: Sequence[int] = (), loss: str = "a"
 ) -> DrawsOfLoss:
-    """Return the draws of a loss; without `points` each is a point of its own."""
+    """Return the draws of a loss.
+
+    `points` has the point of each draw: the values that it takes from the ranges of the search. Draws of one point
+    differ in settings that are listed. Without `points` each draw is a point of its own.
+    """
     own_points = points or range(len(validation))
     return DrawsOfLoss(loss, np.array(validation), np.array(test), np.array(own_points))
 
 
-def choice(of: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
+def choice(tried: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
     """Return the test value of the draw that somebody takes who tries these draws in this order."""
-    best = of[0]
-    for draw in of[1:]:
+    best = tried[0]
+    for draw in tried[1:]:
         if validation[draw] < validation[best]:
             best = draw
     return test[best]
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])
-def test_it_is_the_mean_over_all_sets_of_draws(budget: int) -> None:
-    every = [choice(of, LUCKY_VALIDATION, LUCKY_TEST) for of in combinations(range(4), budget)]
+def test_the_expected_choice_is_the_mean_over_all_sets_of_draws(budget: int) -> None:
+    sets = combinations(range(4), budget)
+    every = [choice(tried, LUCKY_VALIDATION, LUCKY_TEST) for tried in sets]
     found = expected_choice(draws(LUCKY_VALIDATION, LUCKY_TEST), budget)
     assert found == pytest.approx(np.mean(every))
 
@@ -50,21 +55,21 @@ def test_it_is_the_mean_over_all_sets_of_draws(budget: int) -> None:
 def test_of_equal_draws_the_one_tried_first_is_taken(budget: int) -> None:
     validation = [0.2, 0.1, 0.1, 0.2, 0.1]
     test = [0.3, 0.1, 0.2, 0.5, 0.6]
-    every = [choice(of, validation, test) for of in permutations(range(5), budget)]
+    every = [choice(tried, validation, test) for tried in permutations(range(5), budget)]
     assert expected_choice(draws(validation, test), budget) == pytest.approx(np.mean(every))
 
 
 @pytest.mark.parametrize("budget", [1, 2, 4, 8])
-def test_it_is_unbiased_for_a_known_population(budget: int) -> None:
+def test_the_expected_choice_is_unbiased_for_a_known_population(budget: int) -> None:
     # The least of n values that are uniform between 0 and 1 is 1 / (n + 1) on average.
     searches = np.random.default_rng(0).random((4000, 8))
-    means = [expected_choice(draws(values, values), budget) for values in searches]
-    standard_error = float(np.std(means)) / math.sqrt(len(means))
-    assert np.mean(means) == pytest.approx(1 / (budget + 1), abs=4 * standard_error)
+    found = [expected_choice(draws(values, values), budget) for values in searches]
+    standard_error = float(np.std(found)) / math.sqrt(len(found))
+    assert np.mean(found) == pytest.approx(1 / (budget + 1), abs=4 * standard_error)
 
 
 def test_a_failed_draw_is_chosen_only_among_failed_ones() -> None:
-    # With two of three draws the failed one is never alone; with one draw it is in a third of cases.
+    # A set of two draws always has one that did not fail; a third of the sets of one draw are the failed draw.
     found = draws([0.1, 0.2, math.inf], [0.3, 0.5, 0.9])
     assert expected_choice(found, 1) == pytest.approx((0.3 + 0.5 + 0.9) / 3)
     assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
@@ -78,30 +83,34 @@ def test_what_a_failed_draw_costs_may_be_unknown() -> None:
 
 def test_draws_of_one_point_count_once_in_a_band() -> None:
     once = curves([draws([0.1, 0.2, 0.3], [0.1, 0.2, 0.4])])
-    twice = curves(
-        [draws([0.1, 0.1, 0.2, 0.2, 0.3, 0.3], [0.1, 0.1, 0.2, 0.2, 0.4, 0.4], [0, 0, 1, 1, 2, 2])]
+    repeated = draws(
+        validation=[0.1, 0.1, 0.2, 0.2, 0.3, 0.3],
+        test=[0.1, 0.1, 0.2, 0.2, 0.4, 0.4],
+        points=[0, 0, 1, 1, 2, 2],
     )
+    twice = curves([repeated])
     columns = ["expected", "low", "high"]
     assert twice[columns].iloc[0].tolist() == pytest.approx(once[columns].iloc[0].tolist())
 
 
 def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
-    # Values so close to each other that the logit is a straight line.
+    # Bands are computed on a logit scale, which is almost a straight line over values so close to each other.
     values = [0.30, 0.301, 0.299, 0.3005, 0.2998, 0.3011]
     row = curves([draws(values, values)]).iloc[0]
     expected = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
     assert [row["low"], row["high"]] == pytest.approx(expected, abs=2e-6)
 
 
-def test_log_likelihoods_below_one_have_the_band_of_logarithms() -> None:
+def test_bands_on_a_log_scale_are_those_of_a_jackknife_of_logarithms() -> None:
     values = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
-    row = curves([draws(values, values)], "log").iloc[0]
-    # With one draw, a mean is what is expected: leaving one value out moves it by so much.
-    without = (np.sum(values) - np.array(values)) / 5
-    error = math.sqrt(5 / 6 * ((np.log(without) - np.log(without).mean()) ** 2).sum())
-    reach = stats.t.ppf(0.975, 5) * error
+    row = curves([draws(values, values)], scale="log").iloc[0]
+    # For a budget of one draw the mean is expected. The jackknife leaves out one of the six values at a time.
+    means_of_five = (np.sum(values) - np.array(values)) / 5
+    logs = np.log(means_of_five)
+    standard_error = math.sqrt(5 / 6 * ((logs - logs.mean()) ** 2).sum())
+    half_width = stats.t.ppf(0.975, 5) * standard_error
     middle = math.log(np.mean(values))
-    expected = [math.exp(middle - reach), math.exp(middle + reach)]
+    expected = [math.exp(middle - half_width), math.exp(middle + half_width)]
     assert [row["low"], row["high"]] == pytest.approx(expected)
 
 
@@ -112,38 +121,49 @@ def test_one_draw_has_no_band() -> None:
     assert math.isnan(row["high"])
 
 
-def test_bands_hold_what_is_expected_without_any_error() -> None:
-    never = draws([0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
-    sometimes = draws([0.1, 0.0, 0.2], [0.1, 0.0, 0.2], loss="b")
-    found = curves([never, sometimes])
+def test_bands_hold_the_expected_error_where_draws_have_an_error_of_zero() -> None:
+    all_zero = draws([0.0, 0.0, 0.0], [0.0, 0.0, 0.0])
+    one_zero = draws([0.1, 0.0, 0.2], [0.1, 0.0, 0.2], loss="b")
+    found = curves([all_zero, one_zero])
     assert (found["low"] <= found["expected"]).all()
     assert (found["expected"] <= found["high"]).all()
-    assert curves([never])["high"].tolist() == [0.0, 0.0]
+    # Three draws have a row for a budget of 1 and one for a budget of 2.
+    assert curves([all_zero])["high"].tolist() == [0.0, 0.0]
 
 
 def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsOfLoss]:
-    """Return a search as specs have them: rates with each of two starts, the same for all losses.
+    """Return the draws of losses in a search for a learning rate and a listed setting of two values.
 
-    An error is smallest at a rate of the loss's own; large rates collapse where the loss does not bear them.
+    All losses try the same rates, each with both values of the listed setting; the second value makes the error a
+    little larger. The error of a loss is smallest at a rate of its own, and training collapses above another rate.
     """
     rates = np.repeat(rng.random(points), 2)
-    start = np.tile([0.0, 0.2], points)
+    cost_of_setting = np.tile([0.0, 0.2], points)
+    point_of_draw = np.repeat(np.arange(points), 2)
     found = []
     for loss in range(losses):
-        best = 0.3 + 0.4 * (loss * 0.37 % 1)
-        level = -2.5 + 1.5 * (loss * 0.61 % 1)
-        error = level + 8 * (rates - best) ** 2 + start + 0.15 * rng.normal(size=2 * points)
-        limit = 0.75 + 0.4 * (loss * 0.23 % 1)
-        error[rates > limit] = 3.0
+        best_rate = 0.3 + 0.4 * spread(loss, 0.37)
+        # Errors are logits until the end: at best from 8 % to 27 %, and 95 % where training collapses.
+        least = -2.5 + 1.5 * spread(loss, 0.61)
+        noise = 0.15 * rng.normal(size=2 * points)
+        error = least + 8 * (rates - best_rate) ** 2 + cost_of_setting + noise
+        largest_rate = 0.75 + 0.4 * spread(loss, 0.23)
+        error[rates > largest_rate] = 3.0
         validation = error + 0.1 * rng.normal(size=2 * points)
-        found.append(
-            DrawsOfLoss(str(loss), expit(validation), expit(error), np.repeat(np.arange(points), 2))
-        )
+        found.append(DrawsOfLoss(str(loss), expit(validation), expit(error), point_of_draw))
     return found
 
 
+def spread(loss: int, step: float) -> float:
+    """Return a number from 0 to 1 for a loss: different steps spread the losses in different orders."""
+    return loss * step % 1
+
+
 def coverage(losses: int, points: int, searches: int) -> pd.DataFrame:
-    """Return by budget how often bands hold what searches find on average, and how wide they are."""
+    """Return, by budget, how often bands hold the truth, and how wide they are.
+
+    The truth is the mean of what is expected over all simulated searches.
+    """
     rng = np.random.default_rng(losses)
     every = [curves(simulated(rng, losses, points)) for _ in range(searches)]
     together = pd.concat(every)
@@ -170,22 +190,22 @@ def test_how_often_bands_hold_the_truth(points: int, losses: int) -> None:
     print(f"{2 * points} draws, {losses} losses")
     found = coverage(losses, points, searches=500)
     print(found.round(3))
-    # One loss whose few draws all went well shows nothing of those that collapse.
+    # Other cases are only printed: bands from few draws are too narrow where, by luck, none of them collapsed.
     if points == 8 and losses > 1:
         assert (found["holds"] > 0.9).all()
 
 
 def searched(errors: dict[str, list[float]], **spec: Any) -> Results:
-    """Return the results of a search with these errors of validation and test bags, by draw."""
+    """Return the results of a search: for each loss, the error of each draw on validation and test bags alike."""
     cells = []
-    for loss, of_loss in errors.items():
-        for number, error in enumerate(of_loss):
+    for loss, errors_of_loss in errors.items():
+        for number, error in enumerate(errors_of_loss):
             values = {CHOOSES: error, "test/set_error": error}
             cells.append(Trained(loss, values, draw=number, seed=2000))
     return results_of(cells, **spec)
 
 
-def test_a_curve_has_budgets_up_to_the_number_of_draws() -> None:
+def test_the_budgets_of_a_curve_double_up_to_the_number_of_draws() -> None:
     found = budget_curves(Study(searched({"a": [0.1] * 5, "b": [0.2] * 2})), "t")
     assert found.groupby("loss")["draws"].agg(list).to_dict() == {"a": [1, 2, 4], "b": [1, 2]}
 
@@ -215,7 +235,7 @@ def test_draws_that_are_still_to_come_do_not_count() -> None:
     assert budget_curves(Study(results), "t")["expected"].tolist() == [0.2]
 
 
-def test_a_failed_draw_reports_the_best_constant_answer() -> None:
+def test_a_failed_draw_counts_with_the_error_of_no_skill() -> None:
     values = {CHOOSES: 0.2, "test/set_error": 0.2, "test/no_skill_set_error": 0.8}
     done = Trained("a", values, draw=0)
     failed = Trained("a", draw=1, status="failed")
@@ -250,24 +270,27 @@ def test_the_table_has_the_best_by_all_draws_first() -> None:
 
 
 def test_the_table_says_where_more_draws_would_help() -> None:
-    # By a alone the second draw makes more than a point of difference.
+    # For loss a the second draw lowers the expected error by 5 points, for loss b by less than 1.
     table = budget_table(Study(searched({"a": [0.3, 0.4], "b": [0.3, 0.301]})), "t")
     assert table is not None
     assert "More draws would help a: the last doubling still made more than 1 point" in table.note
 
 
-def test_a_margin_of_the_spec_says_what_helps() -> None:
+def test_draws_that_gain_less_than_the_margin_of_the_spec_do_not_help() -> None:
+    # The second draw lowers the expected error by 0.05.
     study = Study(searched({"a": [0.3, 0.4]}, margin={"set_error": 0.06}))
     table = budget_table(study, "t")
     assert table is not None
     assert "More draws would help" not in table.note
 
 
+# All draws of one loss err about alike. The other loss has few good draws, and needs several tries to find one.
 STEADY = [0.30, 0.301, 0.302, 0.303, 0.299, 0.3015, 0.3005, 0.298]
 STEEP = [0.05, 0.90, 0.91, 0.051, 0.89, 0.052, 0.90, 0.92]
 
 
 def test_a_line_says_where_the_best_loss_depends_on_the_budget() -> None:
+    # With four times as many draws the band of the steep loss is narrow enough to tell the losses apart.
     (line,) = budget_lines(Study(searched({"steady": STEADY, "steep": STEEP * 4})), "t")
     assert line.startswith("The order of losses on t depends on the budget, by set error.")
     assert "With one draw steady is better than steep" in line
@@ -283,6 +306,7 @@ def test_larger_values_lead_where_the_metric_says_so() -> None:
     cells = []
     for loss, values in {"low": [0.2, 0.21], "high": [0.7, 0.9]}.items():
         for number, value in enumerate(values):
+            # Validation chooses by an error, the smaller the better.
             measured = {CHOOSES: 1 - value, "test/auroc": value}
             cells.append(Trained(loss, measured, draw=number))
     table = budget_table(Study(results_of(cells, primary="auroc")), "t")

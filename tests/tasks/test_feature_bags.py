@@ -32,7 +32,8 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
     """Write a table of 60 bags of up to 6 instances, with values of further columns for each bag.
 
     Every second bag has an instance of "high", whose first feature is about 5, and every third one of "wide", whose
-    second feature is. All other instances are background, with first and second features about 0.
+    second feature is. All other instances are background, with first and second features about 0. The third feature is
+    about 100 everywhere: a network that does not standardise features can hardly learn beside it.
     """
     rng = np.random.default_rng(0)
     means = {"high": (5, 0, 100), "wide": (0, 5, 100), BACKGROUND: (0, 0, 100)}
@@ -43,9 +44,10 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
             classes.append("high")
         if bag % 3 == 0:
             classes.append("wide")
-        size = int(rng.integers(1, 7))
+        size = max(int(rng.integers(1, 7)), len(classes))
         kinds = classes + [BACKGROUND] * (size - len(classes))
         for kind in kinds:
+            # In another order than the names of classes have, as the order of labels does not matter.
             row = {"bag": f"bag {bag}", "labels": ";".join(reversed(classes))}
             row |= dict(zip(FEATURES, rng.normal(means[kind]), strict=True))
             if truth:
@@ -114,7 +116,7 @@ class Written:
 
     @property
     def names(self) -> list[str]:
-        """The names of bags in the order of their first rows, in which they are numbered."""
+        """The names of bags in the order of their first rows: a bag has its index in this order."""
         return [*self.frame["bag"].unique()]
 
     def rows_of(self, bag: int) -> pd.DataFrame:
@@ -128,7 +130,7 @@ def read_written(path: Path) -> Written:
 GROUPS = [f"patient {bag // 4}" for bag in range(BAGS)]
 
 
-def test_an_evaluated_bag_has_the_number_of_its_rows(tmp_path: Path) -> None:
+def test_an_evaluated_bag_knows_which_rows_it_is_from(tmp_path: Path) -> None:
     path = write_table(tmp_path, truth=True, group=GROUPS)
     written = read_written(path)
     for split in make(path).splits.values():
@@ -139,7 +141,7 @@ def test_an_evaluated_bag_has_the_number_of_its_rows(tmp_path: Path) -> None:
             assert bag.instances[0, : len(own)].numpy() == pytest.approx(features)
 
 
-def test_evaluated_bags_have_a_number_for_each_group(tmp_path: Path) -> None:
+def test_evaluated_bags_of_a_group_have_the_index_of_the_group(tmp_path: Path) -> None:
     path = write_table(tmp_path, truth=True, group=GROUPS)
     numbers_of = dict[str, set[int]]()
     for split in make(path).splits.values():
@@ -153,7 +155,10 @@ def test_evaluated_bags_have_a_number_for_each_group(tmp_path: Path) -> None:
 
 
 def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> None:
-    """Without a column of groups, the bag that it is from is the group."""
+    """Without a column of groups, the bag that it is from is the group.
+
+    As a bag of one instance it has the index of its row in place of the index of a bag.
+    """
     path = write_table(tmp_path, truth=True)
     written = read_written(path)
     for split in make(path).splits.values():
@@ -189,6 +194,7 @@ def test_a_network_takes_raw_features(tmp_path: Path, name: str) -> None:
     stored = network.state_dict()
     raw = torch.tensor([[[0.3, -1.0, 100.0], [2.0, 1.0, 99.0]]])
     standardised = (raw - stored["standardise.mean"]) / stored["standardise.divisor"]
+    # To call a network standardises features first; `forward` alone does not.
     assert torch.allclose(network(raw), network.forward(standardised), atol=1e-5)
 
 
@@ -199,7 +205,8 @@ def scores_by_features(bags: Bags) -> Scores:
     shown = torch.cat([is_class, is_background], dim=1)
     presence = is_class.masked_fill(~mask_of(bags).unsqueeze(1), 0).amax(dim=2)
     # An instance that is found to be of both classes is half of each.
-    return Scores(presence, presence, shown / shown.sum(dim=1, keepdim=True))
+    shares = shown / shown.sum(dim=1, keepdim=True)
+    return Scores(classes=presence, presence=presence, instances=shares)
 
 
 def test_instance_labels_are_evaluated_on(tmp_path: Path) -> None:
@@ -231,7 +238,7 @@ def evaluated_sizes(path: Path, limit: int | None) -> list[int]:
         sizes.extend(mask_of(bags).sum(dim=1).tolist())
         presence = bags.labels.float() * 2 - 1
         uniform = torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3)
-        return Scores(presence, presence, uniform)
+        return Scores(classes=presence, presence=presence, instances=uniform)
 
     loaded("feature-bags", limit=limit, table=str(path), validation=0.0).evaluate(score)
     return sizes
@@ -241,7 +248,7 @@ def test_a_limited_evaluation_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     all_sizes = sorted(evaluated_sizes(path, limit=None))
     some = evaluated_sizes(path, limit=6)
-    # Six to test on, and six to choose the threshold by.
+    # Six test bags, and six training bags: without validation bags the threshold is chosen on these.
     assert len(some) == 12
     median = all_sizes[len(all_sizes) // 2]
     assert max(some) > median
@@ -255,6 +262,7 @@ def test_a_limited_evaluation_is_always_on_the_same_bags(tmp_path: Path) -> None
 def test_a_feature_that_is_not_finite_is_named(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     frame = pd.read_csv(path, keep_default_na=False)
+    # Row 11 of the file: its rows are counted from 1, and the first one has the names of columns.
     frame.loc[9, "f1"] = np.inf
     frame.to_csv(path, index=False)
     complaint = r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf"
@@ -311,7 +319,7 @@ def test_a_report_says_that_folds_share_training_bags(
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
     assert "Seeds split the same data on mine" in page
     (info,) = results(root, "mine").plan.tasks.values()
-    assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
+    assert info.overlap == pytest.approx(20 / 34), "test bags for each training bag"
 
 
 def instances_in(batches: Iterable[Bags]) -> set[tuple[float, ...]]:
@@ -488,7 +496,7 @@ def knows_label_sets(bags: Bags) -> Scores:
     """Return scores that make no errors in label sets, and know nothing of instances."""
     presence = bags.labels.float()
     nothing = torch.zeros(len(bags), 3, bags.instances.shape[1])
-    return Scores(presence, presence, nothing, mask=bags.mask)
+    return Scores(classes=presence, presence=presence, instances=nothing, mask=bags.mask)
 
 
 def area_of_pooled_trees(path: Path, train: Any, test: Any, seed: int) -> float:

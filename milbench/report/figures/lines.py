@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from milbench._utils.palette import MUTED
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
-    TICK,
+    CHECK_MARK,
     WIDTH,
     LossStyle,
     error_axis,
@@ -142,7 +142,7 @@ def _plot_ticked_lengths(axes: Axes, one: Lengths) -> None:
     styles = loss_styles(one.longest, one.task)
     ends = _plot_lengths(axes, one)
     ticked = {name: end for name, end in ends.items() if styles[name].is_best}
-    label_ends(axes, ticked, styles, dict.fromkeys(ticked, TICK))
+    label_ends(axes, ticked, styles, dict.fromkeys(ticked, CHECK_MARK))
 
 
 def _plot_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:

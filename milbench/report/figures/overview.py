@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.pictures import literal
 from milbench.report.figures.style import (
-    TICK,
+    CHECK_MARK,
     WIDTH,
     LossStyle,
     error_axis,
@@ -85,7 +85,7 @@ def _write_ticks(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     """Write a tick right of every loss that may be the best."""
     for variant, style in loss_styles(study, task).items():
         if style.is_best:
-            _write_beside(axes, order.index(variant), TICK, style.colour)
+            _write_beside(axes, order.index(variant), CHECK_MARK, style.colour)
 
 
 def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:

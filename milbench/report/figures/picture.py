@@ -46,13 +46,14 @@ _DPI = 150
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, or the bytes of an earlier PNG, with its caption. Photographs are PNGs on the page too."""
+    """A figure, or the bytes of an earlier PNG, with its caption."""
 
     name: str
     title: str
     caption: str
     figure: Figure | bytes
     photographs: bool = False
+    """Whether the figure has photographs: the page then shows it as a PNG, not as an SVG."""
 
     def png(self) -> bytes:
         """Return the figure as a PNG."""
@@ -60,7 +61,7 @@ class Picture:
 
     @cached_property
     def _png(self) -> bytes:
-        """The PNG, drawn once: a photograph is asked for twice, for the page and for a file."""
+        """The PNG, plotted once: a figure with photographs is asked for twice, for the page and for a file."""
         if isinstance(self.figure, bytes):
             return self.figure
         return _as_png(self.figure)
@@ -74,6 +75,7 @@ class Picture:
         width = self.figure.get_figwidth()
         most = round(_PIXELS_PER_INCH * width)
         least = round(_LEAST_PIXELS_PER_INCH * width)
+        # report.css reads `--least` as the smallest width of a figure.
         style = f"max-width: {most}px; --least: {least}px"
         svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="{style}" ', 1)
         return Markup(svg)  # noqa: S704 matplotlib escapes the text of figures
@@ -116,10 +118,12 @@ def _shortened(svg: str) -> str:
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
     # Coordinates to a hundredth of a point; numbers that are shown as text stay whole.
     svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
-    # The page has a font of its own. Empty groups and rotations by 0 do nothing.
-    svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
+    # The page has a font of its own.
+    svg = re.sub(r'font-family: [^;"]*;? ?', "", svg)
+    # Empty groups do nothing, nor do rotations by 0, which matplotlib writes as -0.
+    svg = re.sub(r'<g/>| transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r">\s+<", "><", svg)
-    # The page sets the size.
+    # The page sets the size. The root element comes first, and has the two sizes to remove.
     return re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
 
 
@@ -136,12 +140,12 @@ def pictures_of(
     """Return a picture with its layout computed once for all formats; [] where there is no figure."""
     if figure is None:
         return []
-    # Letters have another width at another resolution: the layout is that of the file.
+    # Letters have another width at another resolution. PNG and SVG share one layout, at the resolution of the PNG.
     figure.set_dpi(_DPI)
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
-        # Axes of a fixed shape fill their places only then, and what is beside them moves.
+        # Axes of a fixed aspect shrink in the first pass. A second one places what is beside them.
         if any(axes.get_aspect() != "auto" for axes in figure.axes):
             layout.execute(figure)
         figure.set_layout_engine("none")

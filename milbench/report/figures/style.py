@@ -41,18 +41,20 @@ STYLE: Any = {
     "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0, "ytick.major.size": 0,
     "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
 }  # fmt: skip
-TICK = "✓"
+CHECK_MARK = "✓"
 """Marks a loss that may be the best."""
 POINTS_PER_INCH = 72
 
-_TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+_ROOT_TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Where an axis by square roots may have ticks."""
 _WIDE_RANGE = 8
 """A metric spans a wide range where its largest value is more than so many times its smallest."""
 _NEAR_NO_SKILL = 0.4
 """Errors come near the no-skill line where the largest is more than this share of it."""
+_MOST_ROOT_TICKS = 9
+"""How many ticks an axis by square roots has room for."""
 _NEW_OBJECTS = 50_000
-"""After so many, Python looks for garbage while figures are drawn."""
+"""While figures are plotted, Python looks for garbage after so many new objects."""
 _LINE_HEIGHT = 9.5
 """The height of a label at the end of a line, in points."""
 _LABEL_INDENT = 12
@@ -75,7 +77,7 @@ def _seldom_collected() -> Iterator[None]:
     """Look for garbage seldom during the block.
 
     A figure has tens of thousands of objects, nearly all in use. To look through them after every
-    700 new ones, as Python does, takes a quarter of the time of a report.
+    700 new objects, as Python does, takes a quarter of the time of a report.
     """
     usual = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *usual[1:])
@@ -126,7 +128,7 @@ def panels(
 
 
 def wrapped(label: str, width: int) -> str:
-    """Return a label as sentences have it, broken into lines."""
+    """Return a label in words, as sentences have it, broken into lines."""
     lines = textwrap.wrap(readable(label), width, break_long_words=True)
     return "\n".join(lines) or label
 
@@ -138,7 +140,7 @@ def with_unit_of(metric: Metric) -> str:
 
 @dataclass(frozen=True)
 class LossStyle:
-    """How a loss is drawn on a task: colour and marker say which loss it is, filling what is known of it."""
+    """How a loss is plotted on a task: colour and marker show which loss it is, the filling shows the verdict."""
 
     look: Look
     is_best: bool = False
@@ -165,12 +167,12 @@ class LossStyle:
         return {"color": self.colour, "ls": "-", "lw": 1.8}
 
     def named(self, name: str) -> str:
-        """Return a name with a tick before it where the loss may be the best."""
-        return f"{TICK} {name}" if self.is_best else name
+        """Return a name with a check mark before it where the loss may be the best."""
+        return f"{CHECK_MARK} {name}" if self.is_best else name
 
 
 def loss_styles(study: Study, task: str) -> dict[str, LossStyle]:
-    """Return how each loss is drawn on a task."""
+    """Return how each loss is plotted on a task."""
     contender = study.summary(task)["contender"]
     # Where no loss may be the best, none was judged.
     has_verdicts = bool(contender.any())
@@ -183,7 +185,7 @@ def loss_styles(study: Study, task: str) -> dict[str, LossStyle]:
 
 
 def styles_without_verdict(looks: Mapping[str, Look]) -> dict[str, LossStyle]:
-    """Return how each loss is drawn where several tasks are in one panel."""
+    """Return how each loss is plotted where several tasks are in one panel."""
     return {name: LossStyle(look) for name, look in looks.items()}
 
 
@@ -200,7 +202,7 @@ def label_ends(
     Args:
         axes: of a figure by `new_figure`, as names are moved when the axes have their size.
         ends: the last point (x, y) of each line, by the name of its loss.
-        styles: how each loss is drawn.
+        styles: how each loss is plotted.
         texts: what is written in place of names.
     """
     if not ends:
@@ -216,7 +218,7 @@ def label_ends(
         label = axes.text(1, 0.5, literal(texts[name]), transform=beside)
         label.set(
             va="center",
-            fontsize=11 if texts[name] == TICK else 7.5,
+            fontsize=11 if texts[name] == CHECK_MARK else 7.5,
             color=styles[name].colour,
         )
         labels.append(label)
@@ -247,8 +249,12 @@ def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     """Move ascending heights apart, so that two are at least `least` apart, and none is far from where it should be.
 
     The top is 1: where labels would reach above it, they are moved down again, with those below.
+
+    Example: 0.1, 0.2 and 0.9 that must be 0.3 apart are pushed up to 0.1, 0.4 and 0.9. The highest label may be at
+    0.85, the one below it at 0.55 and the lowest at 0.25: the result is 0.1, 0.4 and 0.85.
     """
-    # What the labels below take, at the least. Heights less this are free to be equal, but may not fall.
+    # The labels below a label take at least this height. Without it, two labels may have the same height, but a label
+    # must not be lower than the one before.
     below = least * np.arange(len(wanted))
     pushed_up = np.maximum.accumulate(wanted - below) + below
     # The middle of the highest label is half a label below the top, and labels above need room as well.
@@ -266,7 +272,7 @@ def error_axis(
     means: pd.Series[float],
     highest: float,
 ) -> None:
-    """Scale an axis of the primary metric of a task, and draw the no-skill line if a value comes near it."""
+    """Scale an axis of the primary metric of a task, and plot the no-skill line if a value comes near it."""
     metric = study.metric(task)
     no_skill = float(study.constant_answer(task).mean())
     if metric.lower_is_better and highest > _NEAR_NO_SKILL * no_skill:
@@ -276,8 +282,9 @@ def error_axis(
 
 
 def _plot_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
-    """Plot the value of the best constant answer as a dashed line across an axis."""
+    """Plot the value of no skill as a dashed line across an axis."""
     if axis == "x":
+        # Without a name: the caption of the only figure with errors on x says what the line is.
         axes.axvline(value, color=MUTED, ls="--", lw=1)
         return
     axes.axhline(value, color=MUTED, ls="--", lw=1)
@@ -299,7 +306,8 @@ def value_axis(
 ) -> None:
     """Scale and name an axis of values: shares of errors from 0 on, other values as they come.
 
-    Where errors span a wide range, y has a logarithmic scale and x one of square roots.
+    Where errors span a wide range, y has a logarithmic scale if no error is 0. Otherwise the scale is one of square
+    roots, which has a place for 0; that of x always is.
 
     Args:
         axes: where the axis is.
@@ -308,9 +316,9 @@ def value_axis(
         low: the smallest value that has to be told from others.
         high: the largest value that is shown.
     """
-    ticks = axes.xaxis if axis == "x" else axes.yaxis
+    scaled = axes.xaxis if axis == "x" else axes.yaxis
     label = with_unit_of(metric)
-    ticks.set_label_text(label)
+    scaled.set_label_text(label)
     # An excess over an optimum may be negative.
     is_error_share = metric.percent and metric.lower_is_better and low >= 0
     if is_error_share:
@@ -318,21 +326,22 @@ def value_axis(
         if is_wide and axis == "y" and low > 0:
             axes.set_ylabel(f"{label}, log scale")
             axes.set_yscale("log")
+            # A little room below and above the values. No share is above 1, which has a little room too.
             axes.set_ylim(0.6 * low, min(1.04, 1.3 * high))
-            log_ticks(ticks, 100)
+            log_ticks(scaled, 100)
             return
-        # Errors of 0 alone would leave an axis without a length.
+        # A little room above the values. Errors of 0 alone would leave an axis without a length.
         top = min(1.04, 1.08 * high) or 1.0
         if is_wide:
-            ticks.set_label_text(f"{label}, √ scale")
+            scaled.set_label_text(f"{label}, √ scale")
             _set_root_scale(axes, axis)
-            ticks.set_ticks(_root_ticks(top))
+            scaled.set_ticks(_root_ticks(top))
         else:
-            ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+            scaled.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
         _set_limits(axes, axis, 0, top)
     if metric.percent:
         # A scale that was set above has brought its own formatter.
-        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}"))
+        scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}"))
 
 
 def _set_root_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
@@ -353,9 +362,9 @@ def _set_limits(axes: Axes, axis: Literal["x", "y"], low: float, high: float) ->
 
 def _root_ticks(top: float) -> list[float]:
     """Return ticks of an axis by square roots up to a value: the largest first, others where they have room."""
-    least_distance = math.sqrt(top) / 9
+    least_distance = math.sqrt(top) / _MOST_ROOT_TICKS
     kept: list[float] = []
-    for tick in reversed(_TICKS):
+    for tick in reversed(_ROOT_TICKS):
         if tick > top:
             continue
         has_room_above = not kept or math.sqrt(kept[-1]) - math.sqrt(tick) > least_distance
