@@ -147,7 +147,7 @@ def of_two_splits() -> dict[str, float]:
         scores = torch.tensor(presence)
         return Scores(classes=scores, presence=scores, instances=instances)
 
-    # An error is a share: two batches of the same bags of one instance have that of one batch.
+    # An error is a share of bags. So two equal batches of bags of one instance have the same error as one batch.
     splits: dict[Split, EvalSplit] = {
         "validation": EvalSplit(single_instance=[single], bags=[validation]),
         "test": EvalSplit(single_instance=[single, single], bags=[test]),
@@ -272,7 +272,9 @@ def test_no_constant_class_is_better_for_instances() -> None:
     classes = rng.integers(5, size=50)
     instance_errors = [(~alone[:, c]).mean() for c in range(4)]
     posterior_errors = [(classes != c).mean() for c in range(5)]
-    # The same label sets are those of the training bags, of the bags, and of the bags of one instance.
+    # The constant answer for instances comes from the label sets of training bags. That for the posterior error comes
+    # from the instances of the judged bags themselves: training bags do not tell how many instances have each class.
+    # To keep the test short, training bags, judged bags and bags of one instance have the same label sets.
     class_counts = np.bincount(classes, minlength=5)
     found = no_skill(training=alone, labels=alone, alone=alone, instance_classes=class_counts)
     assert found["no_skill_instance_error"] == pytest.approx(min(instance_errors))

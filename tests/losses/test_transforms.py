@@ -59,6 +59,8 @@ class Case:
         logits = some_logits(K)
         # Whole numbers, of which several are the largest.
         self.logits = logits.round() if tied else logits
+        # Losses whose supervision says more than the label set, such as counts or the order, take this as a target:
+        # (B, ...), by bags. It is None for all other losses.
         self.target = target_for(self.loss, self.logits, self.labels)
 
     def total(self, logits: Tensor) -> Tensor:

@@ -31,9 +31,12 @@ from tests._helpers.training import Stop, small_cell, stop_after, train
 Arrays = dict[str, NDArray[Any]]
 RECIPE = {"epochs": 2, "steps_per_epoch": 2, "evaluate_every": 1, "precision": "float32"}
 DECODERS = ("columns", "strongest", "components")
-"""What reads strings. Where two are equally good, the first one counts."""
+"""The decoders of tasks on street numbers, whose images show strings of digits: each reads a string from an image.
+
+Where two are equally good, the first one counts.
+"""
 PATTERNS = ("no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other")
-"""Why a string was read wrongly, by the number in the file."""
+"""Why a string was read wrongly, by the number in the file; `error_pattern` says what each one means."""
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, params) for name, params in PARAMS.items()},
     # Metrics do not depend on how well these large networks are trained, and small batches are quick.
@@ -207,7 +210,8 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
         values["presence_ece"] = calibration_error(probabilities, labels.ravel())
     if f"{split}/even_odds_log_prob" in arrays:
         right = ((presence >= 0) == labels).all(axis=1)
-        # A probability in float32 that rounds to 1 counts as the number below 1.
+        # The log-probability is that of the set of all classes with a presence of 0 or more. Probabilities that float32
+        # cannot tell from 1 count as one number, so that these forecasts share a bin.
         log_prob = arrays[f"{split}/even_odds_log_prob"].astype(float).clip(max=-(2.0**-24))
         values["set_ece"] = calibration_error(np.exp(log_prob), right)
     return values
@@ -242,6 +246,7 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
     if f"{single}/labels" in arrays:
         has_commonest_class = arrays[f"{single}/labels"][:, shares.argmax()]
         values["no_skill_instance_error"] = 1 - has_commonest_class.mean()
+    # Training bags do not tell how many instances have each class. So this constant class is that of the judged bags.
     if f"{split}/instance_classes" in arrays:
         counts = arrays[f"{split}/instance_classes"]
         values["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()

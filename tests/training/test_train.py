@@ -39,7 +39,11 @@ from tests._helpers.training import (
     train,
 )
 
-DRAWING = str(PLUGINS / "drawing_loss.py")
+RANDOM_LOSS = str(PLUGINS / "drawing_loss.py")
+"""A loss on one random position, which torch's own random generator picks.
+
+A cell that goes on after a kill has the results of an unbroken cell only if the state of that generator is restored.
+"""
 
 
 def assert_same(first: Trained, second: Trained) -> None:
@@ -64,16 +68,16 @@ def train_and_kill(cell: Cell, path: Path, saves: int) -> None:
 @pytest.mark.parametrize(
     ("loss", "saves", "recipe"),
     [
-        pytest.param(DRAWING, 1, {}, id="first step"),
-        pytest.param(DRAWING, 4, {}, id="last step of an epoch"),
-        pytest.param(DRAWING, 5, {}, id="after an epoch"),
-        pytest.param(DRAWING, 14, {}, id="last step of all"),
-        pytest.param(DRAWING, 6, {"gradient_norm": "quantile:0.3"}, id="lengths of gradients"),
-        pytest.param(DRAWING, 7, {"evaluate_every": 2}, id="evaluations now and then"),
-        pytest.param(DRAWING, 6, {"average_last": 0.4}, id="averaged weights"),
-        pytest.param(DRAWING, 6, {"optimizer": "psgd"}, id="psgd"),
-        pytest.param(DRAWING, 6, {"optimizer": "muon"}, marks=needs_muon, id="muon"),
-        pytest.param(DRAWING, 6, {"optimizer": "radam"}, id="radam"),
+        pytest.param(RANDOM_LOSS, 1, {}, id="first step"),
+        pytest.param(RANDOM_LOSS, 4, {}, id="last step of an epoch"),
+        pytest.param(RANDOM_LOSS, 5, {}, id="after an epoch"),
+        pytest.param(RANDOM_LOSS, 14, {}, id="last step of all"),
+        pytest.param(RANDOM_LOSS, 6, {"gradient_norm": "quantile:0.3"}, id="lengths of gradients"),
+        pytest.param(RANDOM_LOSS, 7, {"evaluate_every": 2}, id="evaluations now and then"),
+        pytest.param(RANDOM_LOSS, 6, {"average_last": 0.4}, id="averaged weights"),
+        pytest.param(RANDOM_LOSS, 6, {"optimizer": "psgd"}, id="psgd"),
+        pytest.param(RANDOM_LOSS, 6, {"optimizer": "muon"}, marks=needs_muon, id="muon"),
+        pytest.param(RANDOM_LOSS, 6, {"optimizer": "radam"}, id="radam"),
         pytest.param("attention", 2, {}, id="weights of a loss"),
         pytest.param("attention", 2, {"optimizer": "psgd"}, id="weights of a loss, by psgd"),
     ],
@@ -84,11 +88,12 @@ def test_a_killed_cell_ends_as_an_unbroken_one(
     cell = small_cell(loss, recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken")
     train_and_kill(cell, tmp_path / "broken", saves)
-    # What else was drawn from torch's own generator meanwhile must not matter.
+    # Random values that other code takes from torch's own generator meanwhile must not matter.
     torch.manual_seed(12345)
     torch.rand(7)
     resumed = train(cell, tmp_path / "broken")
     assert_same(resumed, unbroken)
+    # `Problem.evaluate` may return a decoder, and the cell stores it. That of the tiny task holds the lowest presence.
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
@@ -361,8 +366,11 @@ def test_a_step_follows_the_gradient_of_the_written_out_loss(
     task = load_task(TINY, batches=1)
     problem = task.load(seed=7)
     network = make_network(task, problem.format, "mlp", {}, seed=7)
-    # The biases of a head that expects about one instance of each class in five.
-    prior = torch.tensor([-math.log(5)] * 3 + [0.0])
+    # Training starts the biases of the head as `Network.start_at_prior` says: -log(positions) for each class, and 0
+    # for background. Bags of the tiny task have five positions. By the biases alone, each class is a fifth as likely
+    # as background: the softmax gives 1/8 to each of the three classes, and 5/8 to background.
+    positions = 5
+    prior = torch.tensor([-math.log(positions)] * 3 + [0.0])
     with torch.no_grad():
         network.get_parameter("head.bias").copy_(prior)
     (bags,) = problem.train_batches(0, generator("bags", "tiny", 7, 0))
@@ -535,6 +543,7 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
     assert rarely.history == of_training | of_epochs
     for name, weights in evaluated_often.weights.items():
         assert torch.equal(rarely.weights[name], weights), name
+    # The decoder of the tiny task holds the lowest presence of the evaluated bags.
     assert rarely.folder.decoder.read_text() == evaluated_often.folder.decoder.read_text()
 
 

@@ -77,7 +77,10 @@ def test_a_difference_of_this_size_is_shown_by_items() -> None:
 
 def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders:
     """Return a comparison of six searched losses of five seeds; all but the first are worse by `worse`."""
+    # In a simulated search each draw has a true value. The unit of `spread`, the standard deviation of these values, is
+    # the standard deviation between seeds.
     searched = searches_of(rng, shape="normal", spread=2.0, losses=6)
+    # `chosen` is the true value of the draw that the search chose. `search` holds what the search saw of its draws.
     chosen = np.array([one.chosen for one in searched])
     chosen[1:] += worse
     # Values between 0 and 1 would be compared as logits, and other positive values as logarithms. Values below zero are
