@@ -35,10 +35,10 @@ def undone_line(study: Study) -> str:
 
 def limits(study: Study) -> list[str]:
     """Return the lines about what limits the conclusions of a report."""
-    lines = [
-        *study.plan.notes,
-        *late_import_notes(study.plan.cells, study.results.imported_later),
-    ]
+    # Plug-ins may import Python files or packages only while they are trained, after the plan was made. An edit
+    # of these does not make a new cell, and the notes say so.
+    late_imports = study.results.imported_later
+    lines = [*study.plan.notes, *late_import_notes(study.plan.cells, late_imports)]
     lines += shared_lines(study)
     for task in study.tasks:
         lines += [few_bags_line(study, task), search_line(study, task)]
@@ -87,28 +87,34 @@ def _shared(study: Study, task: str) -> str:
     if study.noise(task) is None:
         return ""
     for cell in study.cells_of(task)["cell"]:
+        # Here `evidence` is not the score of a position: it is all that was kept of a cell beside its metrics.
         kept = study.evidence(str(cell))
         # All cells are tested on bags that are made alike, so the first cell with outcomes answers for all.
         if kept.outcomes:
-            return _shared_by(list(kept.bag_items.values()))
+            # A cell may have several sets of test bags: bags of one instance are another set.
+            items_of_sets = list(kept.bag_items.values())
+            return _shared_by(items_of_sets)
     return ""
 
 
-def _shared_by(made_of: Sequence[BagItems]) -> str:
-    """Return what bags share in the first set in which they share something.
+def _shared_by(items_of_sets: Sequence[BagItems]) -> str:
+    """Return what bags share in the first set of test bags in which they share something.
 
-    "" if they do so in no set, and "unknown" if it was not kept what test bags are made of.
+    "" if they share nothing in any set, and "unknown" if it was not kept what test bags are made of.
     """
-    if not made_of:
+    if not items_of_sets:
         return "unknown"
-    for bag_items in made_of:
+    for bag_items in items_of_sets:
         if bag_items.shared in SHARED:
             return bag_items.shared
     return ""
 
 
 def small_search_lines(study: Study) -> list[str]:
-    """Return on which tasks searches were too small to know what another one would have chosen."""
+    """Return on which tasks searches were too small to know what another search would have chosen.
+
+    A report shows these lines on its first screen, and so they are not among those of `limits`.
+    """
     # The tasks by the budgets of their searches that were too small, such as (3, 5): three draws, and five.
     tasks_by_budgets: dict[tuple[int, ...], list[str]] = {}
     for task in study.tasks:
@@ -130,14 +136,17 @@ def small_search_lines(study: Study) -> list[str]:
 
 
 def search_line(study: Study, task: str) -> str:
-    """Return what the search costs in certainty, "" if nothing.
+    """Return what the search costs in certainty, "" if it costs nothing or the cost is not known.
 
     That is the resolution with the choice of settings as a source of uncertainty, and the resolution without it.
     """
     resolution_with_search = study.resolution(task)
     resolution_without = study.resolution_of_given_settings(task)
+    # A resolution that is not known is nan. Then it is not known either what the search costs.
+    if not math.isfinite(resolution_with_search):
+        return ""
     # The search costs something only if smaller differences would show without it.
-    if not math.isfinite(resolution_with_search) or resolution_without >= resolution_with_search:
+    if resolution_without >= resolution_with_search:
         return ""
     metric = study.metric(task)
     worse_without = study.worse_with_given_settings(task)
