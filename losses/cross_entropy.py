@@ -55,7 +55,7 @@ class CrossEntropy(Loss):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0.
 
-        The label set is not used, since it is not known of a new bag.
+        It follows from the logits alone, as for every loss: the label set of a new bag is not known.
         """
         by_class = logits[:, :-1].softmax(dim=1)
         # `pad` begins with the last dimension: it adds no position, and one channel of zeros, the background.

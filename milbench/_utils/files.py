@@ -1,6 +1,6 @@
 """Files and folders that are written completely or not at all, how they are read, and digests of folders.
 
-The last two functions are about Python files that a user names.
+The last two functions are about Python files: those that a user may have meant, and the one that a user names.
 
 A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`. Something else, such as a
 folder or a named pipe, may be in its place: `WrongFile`. Or the system may refuse to read it, though it may be whole:
@@ -122,7 +122,10 @@ def check_readable(path: Path) -> None:
 
 
 def expanded(path: Path, option: str) -> Path:
-    """Return a path with `~` replaced by the home folder; `option` names it in the UsageError if there is none."""
+    """Return a path with `~` replaced by the home folder.
+
+    Raises UsageError if there is no home folder. The message begins with `option`, such as "--out", and the path.
+    """
     try:
         return path.expanduser()
     except RuntimeError as error:
@@ -262,7 +265,7 @@ def folder_digest(folder: Path, pattern: str = "*") -> str:
 
 
 def python_files() -> list[str]:
-    """Return the names of the Python files in the working folder."""
+    """Return the names of the Python files in the working folder, which messages propose for a misspelt name."""
     return [path.name for path in Path().glob("*.py")]
 
 

@@ -140,6 +140,7 @@ def reproduce(
         assignments=setting or [],
         execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
     )
+    # A preset is a named set of changes to a spec: one may make the comparison small enough for two cores.
     # No `store`: what is reproduced is a spec, and never the name of a comparison.
     spec, launch = spec_and_launch(flags, reference, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
@@ -165,4 +166,5 @@ def _beside_published(name: str, root: Path) -> list[str]:
     from milbench.report.study import Study
     from milbench.store.folders import results
 
+    # The class `Study` is made from the results of a comparison. It is not the argument STUDY, which is a spec.
     return outcome_lines(Study(results(root, name)))

@@ -55,5 +55,7 @@ def _known_network(name: str, bag_format: BagFormat, loss: Loss, seed: int) -> N
     # In a notebook the file may have changed since the last fit.
     reload_edited_plugins()
     task = described_task()
+    # Which networks suit depends on the head of the loss: "default" is the first one that the task has for this head,
+    # and both functions refuse a network for another head.
     known_name = network_name(task, name, loss.head)
     return make_network(task, bag_format, known_name, {}, seed, loss.head)
