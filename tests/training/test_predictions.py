@@ -31,7 +31,7 @@ from tests._helpers.training import Stop, small_cell, stop_after, train
 Arrays = dict[str, NDArray[Any]]
 RECIPE = {"epochs": 2, "steps_per_epoch": 2, "evaluate_every": 1, "precision": "float32"}
 DECODERS = ("columns", "strongest", "components")
-"""The decoders of tasks on street numbers, whose images show strings of digits: each reads a string from an image.
+"""The decoders of the task svhn, whose images show house numbers: each reads a string of digits from an image.
 
 Where two are equally good, the first one counts.
 """
