@@ -35,7 +35,8 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the parameters of a loss or a task that a cell has, by name.
 
     The constructor of a task takes the fields of its `Options` as keyword arguments, so that these are its parameters.
-    Those in `Loss.call_arguments` are left out.
+    Those in `Loss.call_arguments`, such as `reduction`, are left out: they are for a user who calls a loss directly. In
+    training milbench decides them, so that a cell has none of them.
     """
     constructor = _holder_of_parameters(cls).__init__
     left_out = ("self", *getattr(cls, "call_arguments", ()))
@@ -143,10 +144,11 @@ def parsed(text: str, annotation: Any) -> Any:
         (value, True),
         # A text, for a type of texts.
         (text, True),
-        # A text that is converted, such as the path 2024.
+        # A text that is converted to the type, such as "2024" for a parameter of the type Path.
         (text, False),
-        # No (value, False): below, a value that is no list is returned in any case, and a list is converted only to
-        # types that a cell does not store, such as a tuple.
+        # (value, False) is not tried. A value other than a list needs no such try: where all tries fail, the last lines
+        # of this function return it. A list would be converted only to types that a cell does not store, such as a
+        # tuple.
     )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)

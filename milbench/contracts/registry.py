@@ -57,7 +57,10 @@ The whole digest is " of my-losses 1.2", of the package my-losses. A cell keeps 
 "1 of my-losses 1.2".
 """
 REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
-"""All registries of this process."""
+"""All registries of this process, in which `milbench.contracts.resolver` reloads plug-ins whose files were edited.
+
+The references are weak: a registry that a test made and dropped is not kept alive.
+"""
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> RegistryEntry[T]:
         """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
         if name not in self.entries:
+            # Who means a file of the working folder, such as my_loss.py, and mistypes its name gets it proposed.
             raise unknown(self.kind, name, self.entries, python_files())
         return self.entries[name]
 

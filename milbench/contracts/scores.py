@@ -24,8 +24,10 @@ class Scores:
         log_odds: the presence once more, of a loss with `presence_is_log_odds`; None for any other loss.
         log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the true label set of each bag; None: not
             known.
-        even_odds_log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the set of all classes whose
-            presence is 0 or more: even odds or better where presence is log odds. None: not known.
+        even_odds_log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the label set that is predicted at
+            even odds: all classes whose presence is 0 or more. The metric `set_ece` compares it with how often this set
+            is right. Where presence is no log odds, the cut at 0 only selects a set: its probability is the loss's all
+            the same. None: not known.
         mask: from `Network.mask_of`. (B, *positions) bool, True at positions that show an instance; None: all do.
         centres: from `Network.centres_in`. y of every row and x of every column of positions; None: not known, and the
             hit rate is left out.

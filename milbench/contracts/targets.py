@@ -49,6 +49,7 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
+    # The logits of sequences are (B, C+1, K), without a dimension of rows, while their classes here are (B, 1, K).
     return classes.view(len(bags), *logits.shape[2:])
 
 

@@ -28,14 +28,14 @@ COORDINATES = "coords"
 CLASSES = "instance_labels"
 """The names of arrays in the files of CLAM and TRIDENT, two programs that compute the features of slides' patches."""
 
-_OTHER_ARRAYS = {
+_OTHER_WORDS = {
     "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
     "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
     "mask", "masks", "loc", "locs", "centroid", "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets",
     "barcode", "barcodes", "filename", "filenames", "timestamp", "timestamps",
 }  # fmt: skip
 """Words in the names of arrays that hold something else than features."""
-_FEATURES = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
+_FEATURE_WORDS = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 """Words in the names of arrays of features."""
 AUDIO = (".wav", ".flac", ".ogg")
 WINDOW_STEPS = 2
@@ -68,7 +68,11 @@ class BagFile:
     """Such as "frames of 20 features", the same in all files of a table."""
     frames_per_second: float = 0.0
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    """The rows where bags start: only the first row, but where `milbench.data.bags_store` takes many bags at once."""
+    """The rows where bags start: the first row alone, since a file of a user holds one bag.
+
+    Only `milbench.data.bags_store` makes other ones: it cuts a large array of many bags into parts, each described by a
+    `BagFile` that holds several bags.
+    """
     name: str = ""
     """How messages name it."""
 
@@ -212,7 +216,8 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
     """
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
-    # Some models return a batch of one slide, (1, K, D).
+    # Some models return a batch of one slide, (1, K, D). Its file cannot stay mapped: a bag is later mapped from
+    # the file anew, and would have three dimensions.
     is_batch_of_one = len(file.shape) == 3 and file.shape[0] == 1
     if is_batch_of_one:
         read = file.read
@@ -345,7 +350,8 @@ def _choose_array(key: str, names: list[str]) -> str:
         raise ValueError(f"no {key!r}{hint(key, names)}")
     candidates = [name for name in names if _may_be_features(name)]
     groups = _groups_of(candidates)
-    # Arrays of several bags, also where one of them is named `features`.
+    # The file holds several bags, such as slide1/feats and slide2/feats. This is checked before the name FEATURES
+    # is looked for: an array `features` beside slide1/features, in no group of the file, is the array of one more bag.
     if len(groups) > 1:
         raise ValueError(
             f"it holds {len(candidates)} arrays in {len(groups)} groups ({abbreviate(groups, 3)}); "
@@ -364,8 +370,8 @@ def _choose_array(key: str, names: list[str]) -> str:
 
 def _may_be_features(name: str) -> bool:
     """Return whether an array may hold features by its name. The last word that says something decides."""
-    telling = [word for word in words_of(name) if word in _FEATURES | _OTHER_ARRAYS]
-    return not telling or telling[-1] in _FEATURES
+    telling = [word for word in words_of(name) if word in _FEATURE_WORDS | _OTHER_WORDS]
+    return not telling or telling[-1] in _FEATURE_WORDS
 
 
 def _groups_of(names: list[str]) -> list[str]:

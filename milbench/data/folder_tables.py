@@ -66,6 +66,8 @@ def table_of_folder(
         check += ["-p", f"task.rows={rows}"]
         source += f"; rows are {rows}"
     if column == "path":
+        # In a table of images or recordings each file is a bag, which needs no other name. A table of features names
+        # its bags.
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
         # The @ says that features are in the files that the column names, not in the column itself.
         check += ["-p", "task.features=@path"]
@@ -162,9 +164,11 @@ def _with_labels(
     """
     label_column = labels or _likely_labels(list(texts))
     if label_column:
+        # Only to raise UsageError where the table lacks the column that `labels` names.
         table.column(label_column, "the labels")
         renamed = frame.rename(columns={label_column: "labels"})
         return renamed, f"the column {label_column!r}"
+    # A column with 0 alone, or 1 alone, is not taken for a class: it tells no bags apart, and could be anything.
     indicators = [name for name, values in texts.items() if set(values) == {"0", "1"}]
     if len(indicators) < 2:
         raise UsageError(

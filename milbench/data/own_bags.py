@@ -46,13 +46,16 @@ class OwnBags:
     nothing: Mapping[str, int] = field(default_factory=dict)
     """The labels that mean "no class", given by the parameter `nothing`, with the number of bags that have each."""
     marks: list[list[Annotation]] | None = None
-    """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts."""
+    """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts.
+
+    A mark of a user's bag is an `Annotation`. It is no mark of a report, which is a bound stated in advance.
+    """
     bag_rows: NDArray[np.int64] | None = None
     """(B,), the first row of the table that names each bag."""
     mark_rows: list[list[int]] | None = None
     """The row of the table that each mark is in."""
     digest: str = ""
-    """SHA-256 of names, labels, instances and annotations, independent of the format of the files."""
+    """SHA-256 of names, labels, instances and marks, independent of the format of the files."""
     feature_names: Sequence[str] = ()
     """The names of the features, none for images and sequences."""
     rows: NDArray[np.int64] | None = None
@@ -80,7 +83,10 @@ class OwnBags:
         return has_marks | has_no_class
 
     def place(self, instance: int) -> str:
-        """Return how a message names the row of an instance, such as "bags.csv, row 7"."""
+        """Return how a message names the row of the table that an instance comes from, such as "bags.csv, row 7".
+
+        The place is one in the table, not the position of an instance in its bag.
+        """
         return row_name(self.path, self._row_of(instance))
 
     def short_place(self, instance: int) -> str:

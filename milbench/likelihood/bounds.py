@@ -33,20 +33,20 @@ def bag_log_prob_bounds(
 ) -> Bounds:
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
-    Let alpha be the probability that nothing but L and background occurs. All further probabilities are those given
-    that it is so:
+    P are the probabilities at the K positions of a bag, and L is its label set. Let alpha be the probability that
+    nothing but L and background occurs. All further probabilities are those given that it is so:
 
         R                   that all classes of L occur, Prb(L | P) / alpha
         V                   the `exact_labels` least certain classes of L, summed exactly; U: all others of L
         R_V                 that all of V occur, with or without classes of U
         R_{V, u absent}     that all of V occur, and class u does not
         A_l                 that class l does not occur
-        K_l                 some positions of class l, which no other class has
+        S_l                 some positions that are assigned to class l, and to no other class
 
         R_V - sum_{u in U} R_{V, u absent}  <=  R  <=  R_V prod_{u in U} (1 - A_u).
 
     The right side holds because occurrences are negatively associated. The left side may not be positive where classes
-    are rare. So the lower bound is the larger one of the left side and of prod_l Prb(l occurs in K_l), which is <= R.
+    are rare. So the lower bound is the larger one of the left side and of prod_l Prb(l occurs in S_l), which is <= R.
 
     Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of `bag_log_prob`. In this
     call each bag stands for n - exact_labels + 1 bags with exact_labels classes.
@@ -85,9 +85,12 @@ def bag_log_prob_bounds(
     if len(labels) == 0:
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
-    # The room for classes in every bag. A bag with fewer classes leaves slots unused.
+    # The room for classes in every bag. A bag with fewer classes leaves slots unused. On the CPU, `largest_size` reads
+    # the labels, and raises UsageError for a bag with more than `max_labels` classes. On a GPU it reads them only where
+    # `max_labels` is not given. A bag with more classes than that is found nowhere else, and `_bounds` returns NaN.
     slots = argument_checks.largest_size(labels, max_labels)
-    # To group bags by |L|, values must be read. A GPU would have to be waited for, and a trace has no values.
+    # To group bags by |L|, values are read once more, for every size. On a GPU each reading waits for the device, and a
+    # trace has no values: there all bags are computed together, in the same number of slots.
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
@@ -124,12 +127,14 @@ def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    # A column holds, at one position, the probabilities of the classes of L and of background.
+    # A column holds, at one position, the probabilities of the classes of L and of background. The second result, where
+    # the columns are in `log_probs`, serves those who write posteriors back to these columns.
     selected, _ = columns.required_columns(log_probs, mask, labels, slots)
     bags = _Bags.from_columns(selected)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)
-    # Written so that a NaN counts as possible, and is returned.
+    # `required_columns` has made the shares of unused slots and of masked positions impossible. The condition is
+    # written so that a NaN counts as possible, and is returned.
     may_show = ~(bags.share <= columns.IMPOSSIBLE)
     able_positions = may_show.any(dim=1).sum(dim=-1)
     is_impossible = bags.size > able_positions
@@ -268,6 +273,8 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
     is_free = torch.ones_like(owner, dtype=torch.bool)
     position = torch.arange(positions, device=owner.device)
     rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)
+    # With more classes than positions, the last classes find none free, and take position 0. That does no harm: the
+    # likelihood is then 0, and `_bounds` returns -inf for both bounds.
     for slot in rare_first.split(1, dim=1):
         shares = bags.shares_of(slot).squeeze(1).masked_fill(~is_free, -torch.inf)
         is_best = position == shares.argmax(dim=1, keepdim=True)
@@ -289,14 +296,14 @@ def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Ten
 def _rounding_steps(positions: int) -> int:
     """Return the relative error of a sum of probabilities, each a product over positions, in units of eps.
 
-    The numbers are chosen to be large rather than derived: a few roundings at each position, and many for all steps
-    whose number does not grow with the positions.
+    The numbers have a wide margin instead of a derivation: a few roundings are allowed at each position, and many for
+    all steps whose number does not grow with the positions. The bounds are certified as far as this margin suffices.
     """
     return 4 * positions + 256
 
 
 _STEPS_OF_LOGARITHM = 64
-"""The relative error of the logarithm of such a sum, in units of eps, chosen to be large as well."""
+"""The relative error of the logarithm of such a sum, in units of eps, with a wide margin as well."""
 
 
 def _moved(bound: Tensor, sign: int, positions: int, dtype: torch.dtype) -> Tensor:

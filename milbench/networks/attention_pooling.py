@@ -142,8 +142,9 @@ class SetTransformer(AttentionPooling):
         a_{c,k} = softmax_k(s_c^T key(x_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(x_k) + b_c.
 
     It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
-    class and one head, so that each class has one attention. No instance has a position. D is the `width`, a multiple
-    of `heads`. The weights of `seeds` are the vectors s_c. Time grows with the square of the number of instances.
+    class and one head, so that each class has one attention. Positions are not encoded: the order of
+    the instances makes no difference. D is the `width`, a multiple of `heads`. The weights of `seeds` are the vectors
+    s_c. Time grows with the square of the number of instances.
 
     Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
     ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.

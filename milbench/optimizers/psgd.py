@@ -58,7 +58,8 @@ class KroneckerPSGD(torch.optim.Optimizer):
             rows, columns = _as_matrix(parameters).shape
             weight = parameters[0]
             state = self.state[weight]
-            # Every layer counts the same steps: a torch optimiser saves what it knows of each parameter.
+            # All layers count the same steps, but each has a counter of its own: a torch optimiser saves and loads only
+            # what is in the state of a parameter, so that a single counter in this object would be lost.
             state["step"] = torch.zeros((), dtype=torch.int64)
             state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)

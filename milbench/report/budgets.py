@@ -155,17 +155,21 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
 
 def _no_skill(study: Study, metric: str, cells: Sequence[str]) -> float:
     """Return what the best constant answer has by a metric, the mean over cells of the search; NaN: not known."""
-    # A constant answer has no threshold: own_label_error has the no-skill value of label_error.
-    line = f"test/{NO_SKILL}{metric.removeprefix('own_')}"
+    # The metric own_label_error is the label error with a threshold that was chosen by the label error, where that of
+    # label_error was chosen by the set error. A constant answer has no threshold, so both have one no-skill value.
+    without_threshold = metric.removeprefix("own_")
+    column = f"test/{NO_SKILL}{without_threshold}"
     values = study.values_of_draws
-    if line not in values:
+    if column not in values:
         return math.nan
     # A failed draw has no such value. The other draws of its seed have it: it depends on the bags, on no network.
-    return float(values[line].reindex(list(cells)).mean())
+    return float(values[column].reindex(list(cells)).mean())
 
 
 def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, dict[str, Draw]]:
     """Return the name of each loss in reports -> its cells on a task with the first seed -> the draw of each cell.
+
+    A "loss" of this module is a variant: a loss with its settings and its network, which reports list by one name.
 
     Only cells that are over count: those that are done, and those that failed.
     """
@@ -209,7 +213,10 @@ def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | No
 
 
 def _primary(study: Study, task: str) -> str:
-    """Return the metric that losses are compared by, also where no cell of the comparison is planned yet."""
+    """Return the metric that losses are compared by, also where no cell of the comparison is planned yet.
+
+    The task has to be one of the comparison or of the search.
+    """
     search = study.plan.search
     if task in study.tasks or search is None:
         return study.primary(task)

@@ -59,4 +59,7 @@ BUILT_IN = (
     Variant("count", {"likelihood": "marginal"}),
     Variant("cross-entropy", one_class=True),
 )
-"""The built-in losses that the contract is tested on, with each parameter that changes their formula."""
+"""The built-in losses that the contract is tested on, with parameters that change their formula.
+
+Other parameters, such as the sharpness of exact-em, are tested with their loss.
+"""

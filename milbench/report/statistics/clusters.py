@@ -1,8 +1,11 @@
 """Test bags that share items, such as recordings, are not independent: which of them do, and what that does to a mean.
 
-Two bags are neighbours if they share an item or a group. The covariance of two means is the sum of the products of
-their residuals over all pairs of neighbours: bags that share nothing are independent, and nothing is assumed of the
-others. That is the covariance for clusters that overlap in any way, of which two-way clusters (A. C. Cameron,
+Two bags are neighbours if they share an item or a group. The residual of a bag is what the bag adds to the deviation of
+a mean: the value of the bag less the mean, already divided by the number of bags. The covariance of two means is the
+sum of the products of their residuals over all pairs of neighbours: bags that share nothing are independent, and
+nothing is assumed of the others.
+
+That is the covariance for clusters that overlap in any way, of which two-way clusters (A. C. Cameron,
 J. B. Gelbach and D. L. Miller, "Robust inference with multiway clustering", Journal of Business & Economic Statistics
 29, 2011, pp. 238-249) and pairs with common members (P. M. Aronow, C. Samii and V. A. Assenova, "Cluster-robust
 variance estimation for dyadic data", Political Analysis 23, 2015, pp. 564-577) are the best known.
@@ -61,14 +64,19 @@ class Clusters:
         return float(self.neighbours.nnz) / len(self) ** 2
 
     def covariance(self, residuals: Floats) -> Floats:
-        """Return the covariance of k means from their residuals (k, n), whose sums are zero.
+        """Return the covariance (k, k) of k means from their residuals (k, n).
+
+        The residuals are already divided by n, so that no division by n^2 follows: for a plain mean they are
+        (value - mean) / n. The residuals of each mean sum to zero.
 
         ValueError where bags do not show it: where nearly every two of them share something, and where a mean seems
         not to vary although its residuals do.
         """
         count = len(self)
         if self.neighbours.nnz == count:
-            # Nothing is shared. This is the same sum, in the form and to the last digit of independent items.
+            # Each bag has only itself as a neighbour, so that the sum below would give this product as well. Rounding
+            # would differ: this is the expression that `sampling` has for items without clusters, and the results of
+            # both are equal to the last digit.
             return np.asarray(residuals @ residuals.T * (count / (count - 1)))
         share = self.share_of_neighbours
         if share > MOST_NEIGHBOURS:
