@@ -118,6 +118,8 @@ def main(
         f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; ± fwd+bwd: half the "
         "interquartile range of that time, in % of its median; MiB: the most that tensors occupy",
     )
+    # The number of operators of `exact` grows with the largest label set. That of noisy-or, for comparison, does not
+    # depend on it.
     counts = [_counts("exact", most) for most in range(7)]
     counts.append(_counts("noisy-or"))
     show(

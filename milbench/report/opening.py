@@ -50,6 +50,7 @@ def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
 
 def _marks(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
+        # Readers of a report know a mark, a bound stated in advance, as a test that a loss passes.
         title = f"Which losses pass which tests, by {label}"
         yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS_CAPTION, figure)
 
