@@ -118,6 +118,8 @@ def main(
         f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; ± fwd+bwd: half the "
         "interquartile range of that time, in % of its median; MiB: the most that tensors occupy",
     )
+    # The number of operators of `exact` grows with the largest label set. That of noisy-or, for comparison, does not
+    # depend on it.
     counts = [_counts("exact", most) for most in range(7)]
     counts.append(_counts("noisy-or"))
     show(
@@ -224,6 +226,7 @@ def operators(
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
     mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
     loss = load_loss(name, reduction="none").build(num_classes=10, max_labels=most)
+    # `load_loss` takes no `validate`. The check looks at values, which tensors on the device "meta" do not have.
     loss.validate = False
 
     def step() -> int:

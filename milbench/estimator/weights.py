@@ -90,7 +90,8 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
     for has_class in labels.T:
         sides = (has_class, ~has_class)
         totals = [counts[side].sum() for side in sides]
-        # 1 where one side is empty: N / (1 n) is 1 for the other one.
+        # Of a class in all bags or in none, one side is empty. The other has the whole total, n = N, and with one side
+        # the weight is N / (1 n) = 1.
         number_of_sides = len([total for total in totals if total > 0])
         for side, total in zip(sides, totals, strict=True):
             if total > 0:

@@ -126,9 +126,10 @@ def comparison_plan(
 
     The plan has the cells of the draws too.
 
-    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Only finalists may
-    be chosen, where there are some. Of equal draws the one of the lowest number is chosen; a draw that failed is the
-    worst. Raises UsageError where no draw on a task has the metric.
+    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Where the search has
+    finalists, the best finalist is chosen by the mean over all its seeds. Where every finalist failed with a further
+    seed, the first seed alone decides, see `_winner`. Of equal draws the one of the lowest number is chosen; a draw
+    that failed is the worst. Raises UsageError where no draw on a task has the metric.
     """
     record = _record_of(last_stage)
     _check_metric(last_stage, record.metric, values)
@@ -145,6 +146,8 @@ def comparison_plan(
             cells.append(with_chosen_settings)
             # The label does not name the chosen settings: a report shows them elsewhere.
             labels[with_chosen_settings.id] = base.labels[cell.id]
+    # `Plan.labels` takes these labels from the record: it would else make labels of the new cells, which name the
+    # chosen settings.
     search = replace(record, chosen=chosen, compared=labels)
     return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
@@ -198,14 +201,16 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
 def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     """Return the cells of every loss and network on every task.
 
-    The arm names the network where it was asked for by name, even if the label of the cell does not. A label leaves out
-    a network that all cells share. With another network, added by a later launch, it would name both, and the draws of
-    before would belong to no arm.
+    An arm keeps its name when a later launch adds a network; otherwise the draws of before would belong to no arm.
+    Labels do not: they leave out the only network of a task, and name it once there are two. So an arm names a network
+    that was asked for by name, even if the label leaves it out.
     """
     arms: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         network = label.network
+        # The default network needs no such name. Beside others too its label leaves it out, unless one of them is the
+        # same network with other parameters.
         if not network and not cell.network.is_default:
             network = cell.network.name
         arms.setdefault(Arm(label.task, label.loss, network), []).append(cell)
@@ -234,15 +239,17 @@ def _best(trained: list[TrainedDraw], values: Values) -> list[TrainedDraw]:
 
 
 def _winner(trained: list[TrainedDraw], values: Values) -> Draw:
-    """Return the draw of an arm that is chosen: the best finalist, or the best of all where every finalist failed.
+    """Return the draw of an arm that is chosen: the best finalist, or the best draw of a search with one stage.
 
-    Where all draws failed they are equally bad, and the first one is chosen: the loss still takes part in the
-    comparison.
+    A loss takes part in the comparison even where its draws failed, so one draw is always chosen.
     """
     ranked = _best(_finalists(trained), values)
     if not ranked:
+        # Every finalist failed with a further seed. The best of all draws by the first seed alone is chosen, which may
+        # be such a finalist: the loss still takes part, and its cells in the comparison show whether it fails again.
         ranked = _best_with_one_seed(trained, values)
     if not ranked:
+        # Every draw failed with the first seed too. They are equally bad: the first one is chosen.
         ranked = trained
     return ranked[0].draw
 

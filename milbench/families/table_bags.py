@@ -94,6 +94,7 @@ class TableBags(Task):
         It has the name of the table, its counts and a digest. Raises UsageError for unusable bags.
         """
         bags = self.own_bags(data_dir)
+        # A quick check does not read all instances again. What it leaves out are warnings, which stop no training.
         faults = fatal(check_bags(bags, self.options, quick=True))
         if faults:
             raise UsageError(f"{bags.path}: {faults[0]}")
@@ -121,6 +122,8 @@ class TableBags(Task):
         return Folds(count, repeats)
 
     def overlap(self, data_dir: Path | None) -> float:
+        # Test bags for each training bag: the ratio that Nadeau and Bengio's correction for overlapping training sets
+        # needs, see `Task.overlap`.
         return mean_overlap(self.own_bags(data_dir), self.options)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:

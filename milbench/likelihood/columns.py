@@ -104,9 +104,10 @@ def required_columns(
 
     indices = _indices_of_columns(labels, bags, slots)
     positions = math.prod(log_probs.shape[2:])
-    # Not flatten, which cannot tell the number of positions of an empty batch.
-    every_column = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
-    chosen = every_column.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+    # Not reshape(..., -1), which cannot tell the number of positions of an empty batch. One row is one channel of one
+    # bag at all positions, (B*(C+1), K).
+    every_channel = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
+    chosen = every_channel.index_select(0, indices.flatten()).unflatten(0, indices.shape)
     chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)  # (n+1, G, K)
 
     size = labels.sum(dim=1)

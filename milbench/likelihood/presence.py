@@ -79,6 +79,8 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     # For a likely channel the difference 1 - p loses digits. The sum of the other channels stands in for it.
     others = torch.where(is_largest, torch.full_like(values, FLOOR), values)
     log_rest = torch.logsumexp(others, dim=1, keepdim=True)
+    # Only likely channels use this value, and their rest is below 1/2. The clamp keeps the value finite for the others,
+    # whose rest may be 1: the `where` below would turn an infinite derivative that it leaves out into NaN.
     log_rate_by_rest = torch.log((-log_rest).clamp(min=torch.finfo(values.dtype).tiny))
     # The formula for unlikely channels has an infinite derivative at p = 1. Likely channels get any value there, which
     # the next `where` leaves out.

@@ -50,12 +50,14 @@ def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
 
 def _marks(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
+        # Readers of a report know a mark, a bound stated in advance, as a test that a loss passes.
         title = f"Which losses pass which tests, by {label}"
         yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS_CAPTION, figure)
 
 
 def _equivalence(study: Study) -> list[Picture]:
-    # Margins are for the first loss of the comparison: each other loss is compared with it.
+    # Margins are for the first loss of the comparison: each other loss is compared with it. The keys of `supervision`
+    # are the losses, in the order of the comparison.
     first = readable(next(iter(study.supervision)))
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
@@ -81,7 +83,7 @@ def _seeds(study: Study) -> list[Picture]:
     caption = overview.NO_VERDICT
     if study.may_be_best:
         caption = overview.CAPTION
-        # Only the figure of a single task has a column for it.
+        # Only the figure of a single task has a column of how much a loss may be worse, which this sentence explains.
         if len(study.tasks) == 1:
             caption += overview.WORSE
     if any(study.baseline(task).notna().any() for task in study.tasks):

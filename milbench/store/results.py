@@ -41,4 +41,7 @@ class Results:
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
     imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    """Cell id -> plug-in -> the files that it imported in training, after it was loaded. Only cells that have any."""
+    """Cell id -> what its plug-ins imported in training: "files", "packages", and "by", the kinds of the plug-ins.
+
+    An edit of such a file makes no new cell, so a report names them. Only cells that have any are here.
+    """

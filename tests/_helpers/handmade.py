@@ -103,7 +103,10 @@ def publish(
     threshold: float | None = None,
     gallery: Gallery | None = None,
 ) -> str:
-    """Put a cell into a store as a launch leaves it, failed if it has no network; return its id."""
+    """Put a cell into a store as a launch leaves it, failed if it has no network; return its id.
+
+    `decoder` is the content of decoder.json: how the strings of a run are read.
+    """
     folder = root.make().cell(one.id)
     folder.remove()
     folder.begin(one, label="", provenance={})

@@ -201,6 +201,7 @@ def searched(errors: dict[str, list[float]], **spec: Any) -> Results:
     for loss, errors_of_loss in errors.items():
         for number, error in enumerate(errors_of_loss):
             values = {CHOOSES: error, "test/set_error": error}
+            # All draws have the same seed, the first one of the search. Its number does not matter.
             cells.append(Trained(loss, values, draw=number, seed=2000))
     return results_of(cells, **spec)
 

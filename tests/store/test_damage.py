@@ -21,6 +21,7 @@ from tests._helpers.damage import DAMAGES, damage, numbers
 
 WORDS = ["run", "--task", TINY, "--loss", "exact", "--seeds", "0-1", "-p", "recipe.epochs=3"]
 FILES = [*LISTED, "result.json"]
+"""All files that may belong to a finished cell: result.json lists the others."""
 
 
 @pytest.fixture
@@ -84,6 +85,8 @@ def test_a_damaged_cell_is_named_and_computed_again(
     assert numbers(root) == whole
 
 
+# Exit code 1: the damaged cell is not done (status), or its values are not copied (sync, export). A report shows the
+# cells that there are, and a dry run shows that the cell would be computed again.
 @pytest.mark.mirrored
 @pytest.mark.parametrize(
     ("words", "code"),
@@ -157,6 +160,7 @@ class Faults:
         self.error = error
         self.left = n
         """How many accesses are left until one fails. At 0 it has failed, and others do not."""
+        # `Path.open`, by which milbench opens all files that it writes in a store, calls io.open.
         patch.setattr(io, "open", partial(self._open_stream, io.open))
         patch.setattr(os, "open", partial(self._open_descriptor, os.open))
         # It takes a number and no path: wherever the file is, the access counts.
@@ -252,8 +256,10 @@ def check_fault_is_named(ran: Ran, error: int, n: int) -> None:
     if ran.code == 0:
         return
     assert len(naming) == 1, (n, ran)
-    cells_failed = ran.code == 1
-    if not cells_failed:
+    # With exit code 1 the launch has ended, but a cell is not done: the disk stopped it, and it counts as missing. With
+    # any other code the command was refused.
+    is_cell_missing = ran.code == 1
+    if not is_cell_missing:
         assert ran.complaint(), n
 
 

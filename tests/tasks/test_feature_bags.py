@@ -60,7 +60,7 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
 
 
 def make(table: Path, seed: int = 0, **params: Any) -> Any:
-    return loaded("feature-bags", None, seed, table=str(table), **params)
+    return loaded("feature-bags", data_dir=None, seed=seed, table=str(table), **params)
 
 
 def one_by_one(batches: Iterable[Bags]) -> Iterator[Bags]:
@@ -171,6 +171,7 @@ def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> Non
             assert written.names[int(instance.origin.group)] == row["bag"]
 
 
+# The head of these tests is "sigmoid" since gated attention has no other.
 NETWORKS = pytest.mark.parametrize("name", ["mlp", "gated-attention"])
 
 
@@ -306,6 +307,7 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert len(last) == 6
     # The most frequent label set as the answer for every bag errs on two thirds.
     assert last["test/set_error"].mean() < 0.4
+    # Even odds for each of the two classes have 2 log 2. The bound is ten times that: no training has diverged.
     assert last["test/nll"].max() < 20 * np.log(2)
     assert last["test/presence_ece"].notna().all()
 
@@ -319,6 +321,8 @@ def test_a_report_says_that_folds_share_training_bags(
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
     assert "Seeds split the same data on mine" in page
     (info,) = results(root, "mine").plan.tasks.values()
+    # Nadeau and Bengio's correction for overlapping training sets needs this ratio. Of 60 bags each of the three folds
+    # tests on 20; 6 are to validate on, and 34 are left to train on.
     assert info.overlap == pytest.approx(20 / 34), "test bags for each training bag"
 
 
@@ -377,6 +381,8 @@ def test_no_batch_has_more_instances_than_it_may(tmp_path: Path) -> None:
 def test_every_bag_is_in_one_of_the_small_batches(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=12)
     trained = [len(bags) for bags in problem.train_batches(0, generator(0))]
+    # Of the 60 bags 12 are tested on and 6 validated on. A batch has as many bags as fit at the size of the largest,
+    # which has 6 instances: 12 / 6 = 2. So 42 training bags make 42 / 2 = 21 batches.
     assert len(trained) == problem.steps_per_epoch == 21
     assert sum(trained) == 42
     assert sum(len(bags) for bags in problem.splits["test"].bags) == 12
@@ -520,6 +526,7 @@ def test_a_baseline_is_evaluated_on_the_bags_of_the_losses(tmp_path: Path) -> No
     area = area_of_pooled_trees(path, problem.split.train, problem.split.test, seed=2)
     assert evaluation.metrics["test/pooled_trees_auroc"] == pytest.approx(area)
     assert evaluation.predictions is not None
+    # It does not depend on the loss, so that the predictions keep it as a known value.
     assert evaluation.predictions.known["test/pooled_trees_auroc"] == pytest.approx(area)
 
 

@@ -46,7 +46,10 @@ _DPI = 150
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, or the bytes of an earlier PNG, with its caption."""
+    """A figure with its caption.
+
+    A published report that cannot plot a figure again has the PNG of an earlier report in its place.
+    """
 
     name: str
     title: str

@@ -253,8 +253,8 @@ def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     Example: 0.1, 0.2 and 0.9 that must be 0.3 apart are pushed up to 0.1, 0.4 and 0.9. The highest label may be at
     0.85, the one below it at 0.55 and the lowest at 0.25: the result is 0.1, 0.4 and 0.85.
     """
-    # The labels below a label take at least this height. Without it, two labels may have the same height, but a label
-    # must not be lower than the one before.
+    # The least height that the labels below each label take up together. After it is subtracted, labels that touch have
+    # equal heights: it is then enough that no label is lower than the one before.
     below = least * np.arange(len(wanted))
     pushed_up = np.maximum.accumulate(wanted - below) + below
     # The middle of the highest label is half a label below the top, and labels above need room as well.
@@ -272,7 +272,16 @@ def error_axis(
     means: pd.Series[float],
     highest: float,
 ) -> None:
-    """Scale an axis of the primary metric of a task, and plot the no-skill line if a value comes near it."""
+    """Scale an axis of the primary metric of a task, and plot the no-skill line if a value comes near it.
+
+    Args:
+        axes: where the axis is.
+        study: the results of the comparison.
+        task: whose primary metric the axis shows.
+        axis: which of its two.
+        means: the values that have to be told from each other; the smallest of them decides on the scale.
+        highest: the largest value that is shown, which may be above all means: that of a seed, or of an interval.
+    """
     metric = study.metric(task)
     no_skill = float(study.constant_answer(task).mean())
     if metric.lower_is_better and highest > _NEAR_NO_SKILL * no_skill:
@@ -306,8 +315,8 @@ def value_axis(
 ) -> None:
     """Scale and name an axis of values: shares of errors from 0 on, other values as they come.
 
-    Where errors span a wide range, y has a logarithmic scale if no error is 0. Otherwise the scale is one of square
-    roots, which has a place for 0; that of x always is.
+    The scale is linear, unless errors span a wide range. Over a wide range y has a logarithmic scale if no error is 0.
+    If one is, and for x in any case, a wide range has a scale of square roots, which has a place for 0.
 
     Args:
         axes: where the axis is.
