@@ -143,7 +143,8 @@ def search_line(study: Study, task: str) -> str:
     resolution_with_search = study.resolution(task)
     resolution_without = study.resolution_of_given_settings(task)
     # A resolution that is not known is nan. Then it is not known either what the search costs.
-    if not math.isfinite(resolution_with_search):
+    both_known = math.isfinite(resolution_with_search) and math.isfinite(resolution_without)
+    if not both_known:
         return ""
     # The search costs something only if smaller differences would show without it.
     if resolution_without >= resolution_with_search:
