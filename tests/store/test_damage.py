@@ -85,8 +85,8 @@ def test_a_damaged_cell_is_named_and_computed_again(
     assert numbers(root) == whole
 
 
-# Exit code 1: the damaged cell is not done (status), or its values are not copied (sync, export). A report shows the
-# cells that there are, and a dry run shows that the cell would be computed again.
+# Exit code 1: the damaged cell is not done (status), or its values are not copied (sync, export). A
+# report shows the cells that there are, and a dry run shows that the cell would be computed again.
 @pytest.mark.mirrored
 @pytest.mark.parametrize(
     ("words", "code"),
@@ -126,7 +126,7 @@ def with_large_weights(
     store: tuple[CellFolder, CellFolder], monkeypatch: pytest.MonkeyPatch
 ) -> CellFolder:
     """A cell with the weights of another one, of the same size, which count as too large to be always read."""
-    monkeypatch.setattr("milbench.store.cell_folder.SMALL", 0)
+    monkeypatch.setattr("milbench.store.cell_folder.SMALL_WEIGHTS", 0)
     folder, other = store
     damage(folder.weights, "swapped", other.weights)
     return folder
@@ -256,8 +256,8 @@ def check_fault_is_named(ran: Ran, error: int, n: int) -> None:
     if ran.code == 0:
         return
     assert len(naming) == 1, (n, ran)
-    # With exit code 1 the launch has ended, but a cell is not done: the disk stopped it, and it counts as missing. With
-    # any other code the command was refused.
+    # With exit code 1 the launch has ended, but a cell is not done: the disk stopped it, and it
+    # counts as missing. With any other code the command was refused.
     is_cell_missing = ran.code == 1
     if not is_cell_missing:
         assert ran.complaint(), n

@@ -70,8 +70,13 @@ def interrupt() -> None:
 
 
 def kill_dask_worker() -> None:
-    """Kill the process that has started the host of this one, which on a cluster is a worker."""
+    """Kill the process that has started the host of this one, which on a cluster is a worker.
+
+    Then wait for the end that comes with it: a small cell would otherwise be done before it is
+    ended.
+    """
     os.kill(psutil.Process().parent().ppid(), signal.SIGKILL)
+    hang()
 
 
 STRIKES: dict[str, Callable[[], object]] = {

@@ -59,10 +59,12 @@ class TinyTask(Task):
 
     Args:
         batches: the steps of an epoch.
-        fault: what goes wrong. "bug": the check of the data raises an error. In every training batch, "labels": the
-            label sets lack a class; "poison": the instances are NaN; "crowded": each label set has all classes.
+        fault: what goes wrong. "bug": the check of the data raises an error. In every training
+            batch, "labels": the label sets lack a class; "poison": the instances are NaN;
+            "crowded": each label set has all classes.
         size: the instances of a bag.
-        gate: the path of a file. Before its third epoch a cell makes GATE.reached, and waits until GATE exists.
+        gate: the path of a file. Before its third epoch a cell makes GATE.reached, and waits until
+            GATE exists.
     """
 
     name = "tiny"
