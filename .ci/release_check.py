@@ -2,9 +2,9 @@
 
     make release-check
 
-It checks the metadata of each file, installs it with the versions of constraints.txt, and runs in that environment the
-demo's first cell, its report and the examples in the docstrings. From the checkout it then needs only constraints.txt,
-and from pyproject.toml how examples are compared.
+It checks the metadata of each file, installs it with the versions of constraints.txt, and runs in
+that environment the demo's first cell, its report and the examples in the docstrings. From the
+checkout it then needs only constraints.txt, and from pyproject.toml how examples are compared.
 """
 
 import os
@@ -114,7 +114,8 @@ def doctests(python: Path) -> Command:
     flags = " ".join(settings["doctest_optionflags"])
     command: Command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-o", f"doctest_optionflags={flags}", "--doctest-modules"]
-    # No file is a test file: the tests that `milbench new` writes need a loss or a task beside them.
+    # No file is a test file: the tests that `milbench new` writes need a loss or a task beside
+    # them.
     command += ["-o", "python_files="]
     return [*command, "--pyargs", "milbench"]
 

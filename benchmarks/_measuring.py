@@ -90,8 +90,8 @@ class _LiveBytes(TorchDispatchMode):
 def peak_bytes(fn: Callable[[], object]) -> int:
     """Return the most bytes that tensors created inside `fn()` occupied at one time, on any device.
 
-    Tensors that existed before do not count, nor does temporary memory inside a single operator. The number is the same
-    on a CPU and on a GPU, as it does not depend on their allocators.
+    Tensors that existed before do not count, nor does temporary memory inside a single operator.
+    The number is the same on a CPU and on a GPU, as it does not depend on their allocators.
     """
     with _LiveBytes() as mode:
         result = fn()
@@ -119,8 +119,8 @@ def seconds_of(fn: Callable[[], object]) -> float:
 def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Timing]:
     """Return how long each function takes over `repeats` calls, after one call that is not counted.
 
-    The functions are called in turn, so that other work on the machine slows all of them alike. Each measurement waits
-    for the accelerator to finish.
+    The functions are called in turn, so that other work on the machine slows all of them alike.
+    Each measurement waits for the accelerator to finish.
     """
     taken: list[list[float]] = [[] for _ in fns]
     for turn in range(repeats + 1):

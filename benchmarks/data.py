@@ -1,7 +1,7 @@
 """Bags at real sizes, from the command to the first epoch, beside torchmil and pandas.
 
-Slides are written first, so that all files are in the page cache. Every command is a process of its own, which is
-watched while it runs: its time, and the most memory that it shares with no file.
+Slides are written first, so that all files are in the page cache. Every command is a process of its
+own, which is watched while it runs: its time, and the most memory that it shares with no file.
 """
 
 import json
@@ -167,7 +167,8 @@ def write_slides(folder: Path, count: int, patches: tuple[int, int]) -> Path:
     """
     rng = np.random.default_rng(0)
     least, most = patches
-    # All slides have the same noise, and each adds a number of its own: to draw noise takes longer than to write it.
+    # All slides have the same noise, and each adds a number of its own: to draw noise takes longer
+    # than to write it.
     noise = rng.standard_normal((most, WIDTH), dtype=np.float32)
     for part in ("features", "labels"):
         (folder / part).mkdir(parents=True)
@@ -206,7 +207,8 @@ def _write_table(path: Path, rows: int, width: int) -> Path:
 def timed(name: str, command: Sequence[Any], at_once: int = 1) -> dict[str, Any]:
     """Run a command, or several of it at once, and return what the one with most memory took, in seconds and MiB.
 
-    "{now}" in it becomes the time. It may print the seconds to its first step and to the end of each epoch.
+    "{now}" in it becomes the time. It may print the seconds to its first step and to the end of
+    each epoch.
     """
     begun = time.time()
     words = [str(begun) if word == "{now}" else str(word) for word in command]

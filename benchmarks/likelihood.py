@@ -45,7 +45,8 @@ class Config(NamedTuple):
 
     def sample(self, device: str) -> tuple[Tensor, Tensor]:
         """Return logits (B, C+1, K) float64 and labels (B, C)."""
-        # The parts of the seed stay as they are: others would give other logits than those measured before.
+        # The parts of the seed stay as they are: others would give other logits than those measured
+        # before.
         rng = generator("bench-losses", *self)
         shape = (self.bags, self.classes + 1, self.positions)
         logits = torch.randn(shape, generator=rng, dtype=torch.float64)
@@ -91,7 +92,8 @@ def plain_loop(logits: Tensor, labels: Tensor) -> Tensor:
         # The term of the whole label set, the last one, is the largest.
         _, top = terms[-1]
         series = torch.stack([sign * torch.exp(term - top) for sign, term in terms]).sum()
-        # Where the terms cancel, rounding may leave 0 or a negative sum. The logarithm stays finite, but means nothing.
+        # Where the terms cancel, rounding may leave 0 or a negative sum. The logarithm stays
+        # finite, but means nothing.
         values.append(top + torch.log(series.abs() + 1e-16))
     return torch.stack(values)
 
@@ -101,8 +103,8 @@ def main(
 ) -> None:
     """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
 
-    Medians of 21 repetitions (--quick: 7), in both precisions; the functions are called in turn, and ratios are those
-    of their times.
+    Medians of 21 repetitions (--quick: 7), in both precisions; the functions are called in turn,
+    and ratios are those of their times.
 
     Example: python benchmarks/likelihood.py --quick
     """
@@ -118,8 +120,8 @@ def main(
         f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians; ± fwd+bwd: half the "
         "interquartile range of that time, in % of its median; MiB: the most that tensors occupy",
     )
-    # The number of operators of `exact` grows with the largest label set. That of noisy-or, for comparison, does not
-    # depend on it.
+    # The number of operators of `exact` grows with the largest label set. That of noisy-or, for
+    # comparison, does not depend on it.
     counts = [_counts("exact", most) for most in range(7)]
     counts.append(_counts("noisy-or"))
     show(
@@ -219,14 +221,15 @@ def operators(
 ) -> int:
     """Count the operators of a loss and its gradient, or a Hessian product too; label sets have at most `most` classes.
 
-    They are counted on the device "meta", whose tensors have no values. An accelerator runs the same ones: there, too,
-    no step looks at the values of labels.
+    They are counted on the device "meta", whose tensors have no values. An accelerator runs the
+    same ones: there, too, no step looks at the values of labels.
     """
     logits = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
     mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
     loss = load_loss(name, reduction="none").build(num_classes=10, max_labels=most)
-    # `load_loss` takes no `validate`. The check looks at values, which tensors on the device "meta" do not have.
+    # `load_loss` takes no `validate`. The check looks at values, which tensors on the device "meta"
+    # do not have.
     loss.validate = False
 
     def step() -> int:

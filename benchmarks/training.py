@@ -60,8 +60,8 @@ def main(
 ) -> None:
     """Measure the parts of training steps and evaluations, beside a plain float32 step of the same network.
 
-    Default tasks: those that need no files, and extended-mnist if its files are here. Default losses: those that learn
-    from label sets.
+    Default tasks: those that need no files, and extended-mnist if its files are here. Default
+    losses: those that learn from label sets.
 
     Example: python benchmarks/training.py --loss exact --quick
     """
@@ -93,8 +93,9 @@ def plan(
 ) -> Plan:
     """Return the cells to measure, with one seed.
 
-    Losses, None: all of set supervision that come with milbench. Tasks, None: those that need no files or whose files
-    are here. Networks, None: the default of each task. Settings: as `-p` of `milbench run`.
+    Losses, None: all of set supervision that come with milbench. Tasks, None: those that need no
+    files or whose files are here. Networks, None: the default of each task. Settings: as `-p` of
+    `milbench run`.
     """
     if task_names is None:
         task_names = list(WITHOUT_DATA)

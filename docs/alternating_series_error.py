@@ -1,7 +1,8 @@
 """Draw docs/alternating_series_error.png and print how often the published rule of the log-likelihood is far off.
 
-The published rule (X.-L. Li, arXiv:1811.12346, and its programs) is the logarithm of the absolute value of the
-alternating series plus 1e-16. Run from the repository root: python docs/alternating_series_error.py
+The published rule (X.-L. Li, arXiv:1811.12346, and its programs) is the logarithm of the absolute
+value of the alternating series plus 1e-16. Run from the repository root: python
+docs/alternating_series_error.py
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Rule = Callable[[Tensor, int], float]
 def published_rule(log_probs: Tensor, required: int) -> float:
     """Return log Prb of the first `required` classes by the alternating series, in the precision of `log_probs`.
 
-    The series is relative to the probability that there is nothing but these classes and background.
+    The series is relative to the probability that there is nothing but these classes and
+    background.
     """
     p = log_probs.exp()
     log_all = (p[:required].sum(dim=0) + p[-1]).log().sum()

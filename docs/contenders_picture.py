@@ -1,8 +1,8 @@
 """Draw docs/contenders.svg: an example of which losses may be the best, and what widens the answer.
 
-It is a made-up comparison of four losses with five seeds. What is drawn is what `contenders` says of it, first by the
-seeds alone, then with test bags, with items that return, and with the search. Run from the repository root:
-python docs/contenders_picture.py
+It is a made-up comparison of four losses with five seeds. What is drawn is what `contenders` says
+of it, first by the seeds alone, then with test bags, with items that return, and with the search.
+Run from the repository root: python docs/contenders_picture.py
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Draw docs/problem.png: a bag, its label set, a network, its maps and the loss.
 
-It is a drawing, not a result: the digits are scikit-learn's, the maps are made up. Run from the repository root:
-python docs/problem_picture.py
+It is a drawing, not a result: the digits are scikit-learn's, the maps are made up. Run from the
+repository root: python docs/problem_picture.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How many errors the choice of a threshold costs on new bags, beside the one with the fewest errors.
 
-Presence scores are normal, with means apart by a number of standard deviations for present and absent classes, and
-something in common for all classes of a bag. Thresholds are chosen by few bags and judged on 20,000 others.
+Presence scores are normal, with means apart by a number of standard deviations for present and
+absent classes, and something in common for all classes of a bag. Thresholds are chosen by few bags
+and judged on 20,000 others.
 """
 
 import math

@@ -29,7 +29,8 @@ class MeanPooling(Loss):
 
 
 # %% [markdown]
-# Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an example, not a result.
+# Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an
+# example, not a result.
 
 # %%
 comparison = milbench.compare(

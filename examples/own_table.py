@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Bags in a table
-# Each row is an instance: the name of its bag, the classes that occur in the bag, and features. Here the table is made
-# up: a class adds 3 to a feature of one instance in each bag that has it.
+# Each row is an instance: the name of its bag, the classes that occur in the bag, and features.
+# Here the table is made up: a class adds 3 to a feature of one instance in each bag that has it.
 
 # %%
 from pathlib import Path

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # The exact likelihood in one's own training loop
-# Any network that gives logits by position, the background in the last channel, learns from label sets alone. Here a
-# linear layer finds out which of its inputs is which class, from bags of six instances.
+# Any network that gives logits by position, the background in the last channel, learns from label
+# sets alone. Here a linear layer finds out which of its inputs is which class, from bags of six
+# instances.
 
 # %%
 import torch

@@ -1,8 +1,8 @@
 """The built-in losses, one a file, as criteria for any training loop: `from milbench.losses import Exact`.
 
-`milbench.contracts.registry` finds each by the name of its file. A loss may import the public names of `milbench`,
-`milbench.errors` and `milbench.likelihood`, and what losses share from this folder: a user who imports one has
-installed torch, and waits for nothing else.
+`milbench.contracts.registry` finds each by the name of its file. A loss may import the public names
+of `milbench`, `milbench.errors` and `milbench.likelihood`, and what losses share from this folder:
+a user who imports one has installed torch, and waits for nothing else.
 """
 
 from milbench.contracts.bags import pad_bags

@@ -54,6 +54,7 @@ def balanced_weights(counts: Tensor, bags: int) -> Tensor:
     """
     absent = bags - counts
     is_mixed = (counts > 0) & (absent > 0)
-    # A class without bags gets the weight 1 below. The clamp keeps its ratio from being divided by 0.
+    # A class without bags gets the weight 1 below. The clamp keeps its ratio from being divided by
+    # 0.
     ratio = absent / counts.clamp(min=1)
     return torch.where(is_mixed, ratio, 1.0).float()

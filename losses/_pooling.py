@@ -1,8 +1,10 @@
 """The base classes of losses that ask of every class separately whether it occurs in a bag.
 
-- `PresenceLoss`: the binary cross-entropy of each class, with class weights. Its `bag_loss` is the arithmetic of all of
-  these losses; a subclass writes `scores`, the log-odds that the class occurs. `noisy-or` and `attention` use it alone.
-- `PooledLoss`: the same for independent detectors; a subclass writes `log_odds`. All poolings use it, such as `mean`.
+- `PresenceLoss`: the binary cross-entropy of each class, with class weights. Its `bag_loss` is the
+  arithmetic of all of these losses; a subclass writes `scores`, the log-odds that the class occurs.
+  `noisy-or` and `attention` use it alone.
+- `PooledLoss`: the same for independent detectors; a subclass writes `log_odds`. All poolings use
+  it, such as `mean`.
 """
 
 from abc import abstractmethod
@@ -33,10 +35,12 @@ class PresenceLoss(Loss):
         loss = -sum_{c in L} w_c v_c log P_c - sum_{c not in L} w_c log(1 - P_c).
 
     Args:
-        weight: w_c, what the cost of a class is multiplied by: a number, or one for each class. None: 1.
-        pos_weight: v_c, what it is multiplied by in bags that have the class: a number, one for each class, or
-            `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, so that
-            the bags with it weigh as much as those without. It is 1 for a class that all training bags have, or none.
+        weight: w_c, what the cost of a class is multiplied by: a number, or one for each class.
+            None: 1.
+        pos_weight: v_c, what it is multiplied by in bags that have the class: a number, one for
+            each class, or `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N
+            training bags have the class, so that the bags with it weigh as much as those without.
+            It is 1 for a class that all training bags have, or none.
 
     Both mean what they mean in `torch.nn.functional.binary_cross_entropy_with_logits`.
     """
@@ -82,7 +86,8 @@ class PresenceLoss(Loss):
     def _keep(self, name: str, values: PositiveWeights) -> None:
         """Keep weights as a tensor, which moves with the loss from device to device, as `_weight` or `_pos_weight`."""
         weights = as_class_weights(f"{name} of {self.name}", values)
-        # It is no part of the state: a trained loss is made with the same arguments, and needs no counts to score.
+        # It is no part of the state: a trained loss is made with the same arguments, and needs no
+        # counts to score.
         self.register_buffer(f"_{name}", weights, persistent=False)
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -128,11 +133,12 @@ class PooledLoss(PresenceLoss):
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c).
 
-    A subclass writes `log_odds`, the log-odds of P_c. Loss and presence are computed from these, since P_c itself
-    rounds to 0 or 1. The presence is 0 at even odds.
+    A subclass writes `log_odds`, the log-odds of P_c. Loss and presence are computed from these,
+    since P_c itself rounds to 0 or 1. The presence is 0 at even odds.
 
-    The evidence of a position is the logit of its detector, z_{c,k}: every pooling ranks the positions of a bag by it.
-    A bag without instances whose label set is not empty has a loss of +inf, where it is not rejected.
+    The evidence of a position is the logit of its detector, z_{c,k}: every pooling ranks the
+    positions of a bag by it. A bag without instances whose label set is not empty has a loss of
+    +inf, where it is not rejected.
     """
 
     @abstractmethod
@@ -143,7 +149,8 @@ class PooledLoss(PresenceLoss):
         detectors = logits[:, :-1]
         if mask is None:
             return self.log_odds(detectors, None)
-        # A bag without instances is pooled over its zeros: a NaN would reach the gradient of a loss's own weights.
+        # A bag without instances is pooled over its zeros: a NaN would reach the gradient of a
+        # loss's own weights.
         filled, is_empty = fill_empty_bags(mask)
         return self.log_odds(detectors, filled).masked_fill(is_empty, -torch.inf)
 

@@ -25,8 +25,8 @@ def exclude_masked(logits: Tensor, mask: Tensor | None) -> Tensor:
 def fill_empty_bags(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return a mask (B, K) with every position of bags that had none, and which bags these are, (B, 1) bool.
 
-    A maximum or a sum of exp over no position has a NaN in its derivative. It is taken over all positions instead, and
-    the caller replaces its value.
+    A maximum or a sum of exp over no position has a NaN in its derivative. It is taken over all
+    positions instead, and the caller replaces its value.
     """
     is_empty = ~mask.any(dim=1, keepdim=True)
     return mask | is_empty, is_empty
@@ -45,7 +45,8 @@ def softmax_log_odds(logits: Tensor) -> Tensor:
     likeliest = log_p.argmax(dim=1, keepdim=True)
     is_likeliest = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, likeliest, True)
     others = log_p.masked_fill(is_likeliest, -torch.inf)
-    # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all others have p <= 1/2.
+    # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all
+    # others have p <= 1/2.
     log_rest_of_likeliest = others.logsumexp(dim=1, keepdim=True)
     log_rest_of_others = torch.log1p(-others.exp())
     return log_p - torch.where(is_likeliest, log_rest_of_likeliest, log_rest_of_others)
@@ -56,8 +57,8 @@ def complete_data_cost(
 ) -> Tensor:
     """Return (B,), the cross-entropy of the softmax at every position against a distribution over its channels.
 
-    The targets (B, C+1, K) sum to 1 over dim 1, and to 0 at masked positions. The cost is +inf, without a gradient,
-    where the label set has more classes than the bag has positions.
+    The targets (B, C+1, K) sum to 1 over dim 1, and to 0 at masked positions. The cost is +inf,
+    without a gradient, where the label set has more classes than the bag has positions.
     """
     # Torch's own log_softmax cannot be differentiated backward in forward mode.
     cost = -(targets * log_softmax(logits, dim=1)).sum(dim=(1, 2))

@@ -4,8 +4,8 @@ There are three, each for the losses that share what it says:
 
 - `SoftmaxLoss`: how a class scores. `ctc` and `position` use it alone.
 - `IndependentPositions`: how likely a class is to occur in a bag. `count` uses it alone.
-- `PerPosition`: the probability of a label set, and the parameter `divide_by`. `exact`, `exact-em`, `hard-em` and
-  `superset` use it.
+- `PerPosition`: the probability of a label set, and the parameter `divide_by`. `exact`, `exact-em`,
+  `hard-em` and `superset` use it.
 
 The arithmetic of a loss is in its own file, in `bag_loss` or `target_loss`.
 """
@@ -48,8 +48,8 @@ class IndependentPositions(SoftmaxLoss):
 class PerPosition(IndependentPositions):
     """A loss of a label set that may be divided by the number of positions.
 
-    A subclass writes `bag_loss`, and ends it with `divided`. The probability of a label set is the exact one for
-    independent positions.
+    A subclass writes `bag_loss`, and ends it with `divided`. The probability of a label set is the
+    exact one for independent positions.
 
     Args:
         divide_by: what `divided` divides by; `exact` describes the choices.
@@ -80,8 +80,8 @@ class PerPosition(IndependentPositions):
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.
 
-        It is computed on the CPU. The sets may be larger than those of training, and the memory for a batch grows with
-        2^|L|, which an accelerator may not have.
+        It is computed on the CPU. The sets may be larger than those of training, and the memory for
+        a batch grows with 2^|L|, which an accelerator may not have.
         """
         cpu_mask = None if mask is None else mask.cpu()
         log_prob = lower_log_prob(logits.cpu(), labels.cpu(), cpu_mask)
@@ -91,8 +91,8 @@ class PerPosition(IndependentPositions):
 def lower_log_prob(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), log Prb(L | P), or a lower bound of it for label sets of more than EXACT_LABEL_LIMIT classes."""
     is_large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
-    # The exact likelihood is computed for all bags, with the empty set in place of a large one. The values for large
-    # sets are then replaced by a bound.
+    # The exact likelihood is computed for all bags, with the empty set in place of a large one. The
+    # values for large sets are then replaced by a bound.
     small_sets = labels & ~is_large.unsqueeze(1)
     log_prob = bag_log_prob_from_logits(logits, small_sets, mask, validate=False)
     if not bool(is_large.any()):

@@ -21,28 +21,32 @@ class Attention(PresenceLoss):
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),    P_c = sum_k a_{c,k} sigmoid(z_{c,k}),
         a_{c,k} = softmax_k(w_c^T tanh(V z_k)),    gated: softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
 
-    where z_k are the logits of position k, all C+1 of them: the background channel has no detector and is read by the
-    attention alone. V, U and w are weights of the loss, trained and stored with the network; V and U are drawn from the
-    seed, and w starts at 0, so that attention starts uniform. Weight decay, where the recipe has any, draws all to 0.
+    where z_k are the logits of position k, all C+1 of them: the background channel has no detector
+    and is read by the attention alone. V, U and w are weights of the loss, trained and stored with
+    the network; V and U are drawn from the seed, and w starts at 0, so that attention starts
+    uniform. Weight decay, where the recipe has any, draws all to 0.
 
-    In the source the attention weighs embeddings of the instances, and a classifier sees their mean. That is another
-    network (`one-vs-rest` with `gated-attention`): a loss that sees logits cannot compute it.
+    In the source the attention weighs embeddings of the instances, and a classifier sees their
+    mean. That is another network (`one-vs-rest` with `gated-attention`): a loss that sees logits
+    cannot compute it.
 
-    The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the odds of a detector
-    are multiplied by its attention over the mean attention, K a_{c,k} exp(z_{c,k}), and a position shows one class at
-    most. Presence and score are the log-odds of P_c. With uniform attention P_c falls with the size of the bag.
+    The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the
+    odds of a detector are multiplied by its attention over the mean attention, K a_{c,k}
+    exp(z_{c,k}), and a position shows one class at most. Presence and score are the log-odds of
+    P_c. With uniform attention P_c falls with the size of the bag.
 
     Args:
-        attention: `class`: every class has a w of its own; `shared`: one w, one attention for all classes, as where the
-            attention weighs embeddings.
+        attention: `class`: every class has a w of its own; `shared`: one w, one attention for all
+            classes, as where the attention weighs embeddings.
         gated: whether the gate sigmoid(U z_k) is used.
         hidden: the number of rows of V and U.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance Learning", ICML 2018, for the
-    attention and its gate, with 128 hidden units in the authors' code; Q. Kong et al., "Weakly Labelled AudioSet
-    Tagging with Attention Neural Networks", IEEE/ACM Transactions on Audio, Speech, and Language Processing 27(11),
-    2019, for attention of each class on the level of decisions.
+    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance
+    Learning", ICML 2018, for the attention and its gate, with 128 hidden units in the authors'
+    code; Q. Kong et al., "Weakly Labelled AudioSet Tagging with Attention Neural Networks",
+    IEEE/ACM Transactions on Audio, Speech, and Language Processing 27(11), 2019, for attention of
+    each class on the level of decisions.
     """
 
     name = "attention"

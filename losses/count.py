@@ -22,26 +22,28 @@ class Count(IndependentPositions):
 
         loss = -log Prb(class c is shown at n_c positions, for all c).
 
-    Positions are independent, and P is the softmax over the channels of each, background included. With q_k(m) the
-    probability of counts m among the first k positions,
+    Positions are independent, and P is the softmax over the channels of each, background included.
+    With q_k(m) the probability of counts m among the first k positions,
 
         q_k(m) = q_{k-1}(m) p_{background,k} + sum_{c in L} q_{k-1}(m - e_c) p_{c,k},
 
-    a recursion over positions in logarithms, of all bags of a batch at once, with S = prod_c (n_c + 1) states each.
+    a recursion over positions in logarithms, of all bags of a batch at once, with S = prod_c (n_c +
+    1) states each.
 
     Args:
-        likelihood: `joint`: as above, exact for all classes together, for counts of at most 4,096 states; eight
-            classes once each have 256. `marginal`: the product over classes of the probability of each count alone,
-            which is Poisson-binomial with n_c + 1 states: for larger counts. It takes the counts of different classes
-            for independent, which they are not, as they share positions.
+        likelihood: `joint`: as above, exact for all classes together, for counts of at most 4,096
+            states; eight classes once each have 256. `marginal`: the product over classes of the
+            probability of each count alone, which is Poisson-binomial with n_c + 1 states: for
+            larger counts. It takes the counts of different classes for independent, which they are
+            not, as they share positions.
 
-    Edge cases: a bag with more instances than positions, or with more states, is rejected. The loss asks that an
-    instance is shown at one position, even where it covers several. The counts give the size of the recursion, so that
-    every step waits for the GPU once.
+    Edge cases: a bag with more instances than positions, or with more states, is rejected. The loss
+    asks that an instance is shown at one position, even where it covers several. The counts give
+    the size of the recursion, so that every step waits for the GPU once.
 
-    Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based Weakly Supervised
-    Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n outputs, which is `marginal`; `joint` is
-    the same for several classes under a softmax.
+    Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based
+    Weakly Supervised Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n
+    outputs, which is `marginal`; `joint` is the same for several classes under a softmax.
     """
 
     name = "count"
@@ -96,13 +98,15 @@ def _check_states(counts: Tensor) -> None:
 def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B,), log Prb that each class c is at counts[:, c] positions, the background at all others.
 
-    A state is how often each class was shown at the positions so far. It is one number s: with the n_1, n_2, ...
-    instances of the classes of a bag, the digits of s have the bases n_1 + 1, n_2 + 1, ...
+    A state is how often each class was shown at the positions so far. It is one number s: with the
+    n_1, n_2, ... instances of the classes of a bag, the digits of s have the bases n_1 + 1, n_2 +
+    1, ...
     """
     # Only as many columns as some bag has classes; the others of a bag have a count of 0.
     width = max(1, int((counts > 0).sum(dim=1).max()))
     numbers, classes = counts.topk(width, dim=1)
-    # One instance more of a class adds its stride to the state. The last one is the number of states.
+    # One instance more of a class adds its stride to the state. The last one is the number of
+    # states.
     strides = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
     num_states = strides[:, -1:]
     stride = strides[:, :-1, None]
@@ -144,7 +148,8 @@ def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Te
         shown = shown.masked_fill(is_masked, FLOOR)
         absent = absent.masked_fill(is_masked, 0.0)
 
-    # q[:, c, n] is the log-probability of n instances of class c so far. Before the first position there is none.
+    # q[:, c, n] is the log-probability of n instances of class c so far. Before the first position
+    # there is none.
     number = torch.arange(int(counts.max()) + 1, device=logits.device)
     q = torch.full_like(shown[:, :, :1], FLOOR).expand(-1, -1, len(number))
     q = q.masked_fill(number == 0, 0)

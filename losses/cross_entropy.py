@@ -13,13 +13,13 @@ class CrossEntropy(Loss):
 
         loss = -log softmax_c(mean_k z_{c,k}),
 
-    with the softmax over the C classes of the bag and c the class in its label set; the background channel is not used.
-    Tasks train it with a network of one position (`Task.classifiers`). The mean over the positions k matters only if
-    another network gives several.
+    with the softmax over the C classes of the bag and c the class in its label set; the background
+    channel is not used. Tasks train it with a network of one position (`Task.classifiers`). The
+    mean over the positions k matters only if another network gives several.
 
-    The loss reads only the label set of a bag. Its supervision is `position` all the same: it presumes that the bag has
-    one instance, which fills the image, and so the label set says the class of every position. The head `class` means
-    that the classes of a whole bag compete.
+    The loss reads only the label set of a bag. Its supervision is `position` all the same: it
+    presumes that the bag has one instance, which fills the image, and so the label set says the
+    class of every position. The head `class` means that the classes of a whole bag compete.
 
     Edge cases: a bag whose label set is empty or has several classes is rejected.
 
@@ -41,7 +41,8 @@ class CrossEntropy(Loss):
             )
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        # A label set of one class is a distribution over the classes: 1 for this class, and 0 for the others.
+        # A label set of one class is a distribution over the classes: 1 for this class, and 0 for
+        # the others.
         distribution = labels.to(logits)
         return F.cross_entropy(self.scores(logits, mask), distribution, reduction="none")
 
@@ -55,8 +56,10 @@ class CrossEntropy(Loss):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0.
 
-        It follows from the logits alone, as for every loss: the label set of a new bag is not known.
+        It follows from the logits alone, as for every loss: the label set of a new bag is not
+        known.
         """
         by_class = logits[:, :-1].softmax(dim=1)
-        # `pad` begins with the last dimension: it adds no position, and one channel of zeros, the background.
+        # `pad` begins with the last dimension: it adds no position, and one channel of zeros, the
+        # background.
         return F.pad(by_class, (0, 0, 0, 1))

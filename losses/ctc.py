@@ -15,22 +15,25 @@ class Ctc(SoftmaxLoss):
 
         loss = -log Prb(sequence) = -log sum over alignments of prod_t Prb_t(symbol at column t).
 
-    Columns are the entries of the last position dimension, read in ascending order; all other position dimensions are
-    the rows of a column. A column is treated as a bag of its own: it emits class c with the exact likelihood of the
-    label set {c} and blank with that of the empty one, given that it contains one class at most. With
-    d_c = z_c - z_background,
+    Columns are the entries of the last position dimension, read in ascending order; all other
+    position dimensions are the rows of a column. A column is treated as a bag of its own: it emits
+    class c with the exact likelihood of the label set {c} and blank with that of the empty one,
+    given that it contains one class at most. With d_c = z_c - z_background,
 
         Prb_t(c) / Prb_t(blank) = prod over rows of (1 + exp d_c) - 1.
 
-    (A mean of P over the rows would give a digit that covers 5 of 28 rows at most 5/28, less than the blank.)
+    (A mean of P over the rows would give a digit that covers 5 of 28 rows at most 5/28, less than
+    the blank.)
 
-    Edge cases: columns without an instance are skipped; two equal classes in a row need a blank column between them; a
-    sequence that needs more columns than there are has a loss of +inf where it is not rejected.
+    Edge cases: columns without an instance are skipped; two equal classes in a row need a blank
+    column between them; a sequence that needs more columns than there are has a loss of +inf where
+    it is not rejected.
 
-    Unlike `torch.nn.functional.ctc_loss`, which is the same for columns of one row, it has second derivatives.
+    Unlike `torch.nn.functional.ctc_loss`, which is the same for columns of one row, it has second
+    derivatives.
 
-    Source: A. Graves, S. Fernandez, F. Gomez and J. Schmidhuber, "Connectionist Temporal Classification: Labelling
-    Unsegmented Sequence Data with Recurrent Neural Networks", ICML 2006.
+    Source: A. Graves, S. Fernandez, F. Gomez and J. Schmidhuber, "Connectionist Temporal
+    Classification: Labelling Unsegmented Sequence Data with Recurrent Neural Networks", ICML 2006.
     """
 
     name = "ctc"
@@ -104,7 +107,8 @@ def _occupied_columns(grid: Tensor, mask: Tensor | None) -> Tensor:
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return (B, C+1, w), the log-probability that each column of logits (B, C+1, h, w) emits each class, blank last.
 
-    The odds are a sum of positive terms, over the first row where the class occurs, as in `noisy-or`: nothing cancels.
+    The odds are a sum of positive terms, over the first row where the class occurs, as in
+    `noisy-or`: nothing cancels.
     """
     odds = grid[:, :-1] - grid[:, -1:]
     if mask is not None:
@@ -117,12 +121,13 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
 def _log_prob(columns: Tensor, sequences: Sequences, occupied: Tensor) -> Tensor:
     """Return (B,), log Prb of the sequences by the forward recursion over columns (B, C+1, w), blank last.
 
-    A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks at even indices.
-    Columns that are not `occupied` (B, w) are skipped.
+    A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks
+    at even indices. Columns that are not `occupied` (B, w) are skipped.
     """
     blank = columns.shape[1] - 1
     batch, longest = sequences.classes.shape
-    # A blank, and then each class with a blank behind it. After the end of a shorter sequence there are blanks alone.
+    # A blank, and then each class with a blank behind it. After the end of a shorter sequence there
+    # are blanks alone.
     classes = torch.where(sequences.classes < 0, blank, sequences.classes)
     class_and_blank = torch.stack([classes, torch.full_like(classes, blank)], dim=2).flatten(1)
     symbols = F.pad(class_and_blank, (1, 0), value=blank)

@@ -21,29 +21,32 @@ class Exact(PerPosition):
 
         loss = -log Prb(L | P) / D,
 
-    where P is the softmax over the channels of each of the K positions, and Prb(L | P) the probability that every class
-    of L occurs at one position at least and everything else is background, with positions independent given P.
+    where P is the softmax over the channels of each of the K positions, and Prb(L | P) the
+    probability that every class of L occurs at one position at least and everything else is
+    background, with positions independent given P.
 
     Args:
-        divide_by: the divisor D. `none`: 1, the negative log-likelihood itself, in nats a bag. `bag`: the bag's own
-            number of positions K, as published, which gives small bags more weight. `batch`: the mean number of
-            positions of the bags of the batch. With `batch` the loss of a bag depends on the other bags of its batch,
-            and accumulated gradients, or those of several devices, are not the gradient of the whole batch: it is
-            there for earlier results, when it was the default. Where a recipe brings every gradient to one length,
-            as recipes do by default, `none` and `batch` train alike.
-        rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
-            sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one
-            class.
-        method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or `upper`, its
-            certified bounds for label sets of any size; `auto`, the exact value where it is known and else the lower
-            bound, with which the loss is never too small.
+        divide_by: the divisor D. `none`: 1, the negative log-likelihood itself, in nats a bag.
+            `bag`: the bag's own number of positions K, as published, which gives small bags more
+            weight. `batch`: the mean number of positions of the bags of the batch. With `batch` the
+            loss of a bag depends on the other bags of its batch, and accumulated gradients, or
+            those of several devices, are not the gradient of the whole batch: it is there for
+            earlier results, when it was the default. Where a recipe brings every gradient to one
+            length, as recipes do by default, `none` and `batch` train alike.
+        rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k
+            p_{c,k}; `exact`, sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest
+            for the most probable label set of one class.
+        method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or
+            `upper`, its certified bounds for label sets of any size; `auto`, the exact value where
+            it is known and else the lower bound, with which the loss is never too small.
 
-    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it is not rejected. The
-    loss of an empty label set is that of background at every position.
+    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it
+    is not rejected. The loss of an empty label set is that of background at every position.
 
-    Source: X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood", arXiv:1811.12346, 2018.
-    Earlier, with EM: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic Programming for Instance Annotation in
-    Multi-instance Multi-label Learning", arXiv:1411.4068, 2014.
+    Source: X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood",
+    arXiv:1811.12346, 2018. Earlier, with EM: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic
+    Programming for Instance Annotation in Multi-instance Multi-label Learning", arXiv:1411.4068,
+    2014.
     """
 
     name = "exact"
@@ -89,8 +92,9 @@ class Exact(PerPosition):
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         if self.rule == "sum":
             return super().scores(logits, mask)
-        # log(p_c + p_background) alone rounds to 0 for every class where the background is almost certain.
-        # log p_background is the same for all classes: less it, they are ranked alike, and nothing rounds to 0.
+        # log(p_c + p_background) alone rounds to 0 for every class where the background is almost
+        # certain. log p_background is the same for all classes: less it, they are ranked alike, and
+        # nothing rounds to 0.
         return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
 
 

@@ -16,9 +16,9 @@ class GeneralisedMean(PooledLoss):
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = ((1 / K) sum_k p_{c,k}^r)^(1/r),
 
-    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. r = 1 is `mean`, and P_c grows
-    with r towards the largest p_{c,k}. With the class at one position it is of the order K^(-1/r): it falls with the
-    size of the bag.
+    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. r = 1 is
+    `mean`, and P_c grows with r towards the largest p_{c,k}. With the class at one position it is
+    of the order K^(-1/r): it falls with the size of the bag.
 
     log P_c is computed from log p_{c,k}, and 1 - P_c from 1 - p_{c,k}, where P_c rounds to 1:
 
@@ -28,8 +28,9 @@ class GeneralisedMean(PooledLoss):
         exponent: r. Its default is chosen here, and not taken from the source.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
-    Instance Learning", Bioinformatics 32, i52-i59, 2016, where it is one of the pooling functions compared.
+    Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with
+    Deep Multiple Instance Learning", Bioinformatics 32, i52-i59, 2016, where it is one of the
+    pooling functions compared.
     """
 
     name = "generalised-mean"

@@ -13,17 +13,18 @@ class LinearSoftmax(PooledLoss):
 
     with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel.
 
-    P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the class the loss raises
-    the positions above that threshold and lowers the others, in a bag without it the other way round.
+    P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the
+    class the loss raises the positions above that threshold and lowers the others, in a bag without
+    it the other way round.
 
     Args:
         weight: what the cost of a class is multiplied by: a number, or one for each class. None: 1.
-        pos_weight: what it is multiplied by in bags that have the class: a number, one for each class, or `balanced`.
-            None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, and 1 for a class
-            that all of them have, or none.
+        pos_weight: what it is multiplied by in bags that have the class: a number, one for each
+            class, or `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N
+            training bags have the class, and 1 for a class that all of them have, or none.
 
-    Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling Functions for Sound
-    Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
+    Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling
+    Functions for Sound Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
     """
 
     name = "linear-softmax"

@@ -16,19 +16,20 @@ class LogSumExp(PooledLoss):
         loss = -sum_{c in L} log sigmoid(s_c) - sum_{c not in L} log sigmoid(-s_c),
         s_c = (1 / r) log((1 / K) sum_k exp(r z_{c,k})),
 
-    without a background channel. s_c lies between the mean of the logits (r -> 0) and their maximum (r -> inf), at most
-    log(K) / r below the maximum: it falls with the size of the bag.
+    without a background channel. s_c lies between the mean of the logits (r -> 0) and their maximum
+    (r -> inf), at most log(K) / r below the maximum: it falls with the size of the bag.
 
     Args:
         sharpness: r at the start of training. Its default is chosen here.
-        learn: whether r is learnt. It is then sharpness exp(d), with one weight d for all classes, which starts at 0.
-            Weight decay, where the recipe has any, draws r to where it started. In the sources r is fixed, or starts
-            elsewhere.
+        learn: whether r is learnt. It is then sharpness exp(d), with one weight d for all classes,
+            which starts at 0. Weight decay, where the recipe has any, draws r to where it started.
+            In the sources r is fixed, or starts elsewhere.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks",
-    CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes after it. r learnt: S. C. Lowe, T. Trappenberg
-    and S. Oore, "LogAvgExp Provides a Principled and Performant Global Pooling Operator", arXiv:2111.01742, 2021.
+    Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with
+    Convolutional Networks", CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes
+    after it. r learnt: S. C. Lowe, T. Trappenberg and S. Oore, "LogAvgExp Provides a Principled and
+    Performant Global Pooling Operator", arXiv:2111.01742, 2021.
     """
 
     name = "log-sum-exp"

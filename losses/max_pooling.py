@@ -16,36 +16,41 @@ class MaxPooling(Loss):
 
         loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
-    With the softmax of each position for P alone, a network that places every class somewhere in every bag would have
-    no loss. Three variants avoid that.
+    With the softmax of each position for P alone, a network that places every class somewhere in
+    every bag would have no loss. Three variants avoid that.
 
     Args:
-        normalization: `bag`, as in Li's text: P sums to 1 over all channels and positions of a bag; the score of a
-            class is sum_k p_{c,k}.
-            `batch`, as in Li's code: P sums to 1 over all channels and positions of all bags of a batch, so that the
-            loss of a bag depends on its batch; the loss is the sum over L, without 1 / |L|; the score of a class is
-            max_k z_{c,k}, and -inf for every class where that of the background is larger than all of them.
-            `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
-            the score of a class is the log-odds of max_k p_{c,k}. With the other two no bag requires background
+        normalization: `bag`, as in Li's text: P sums to 1 over all channels and positions of a bag;
+            the score of a class is sum_k p_{c,k}.
+            `batch`, as in Li's code: P sums to 1 over all channels and positions of all bags of a
+            batch, so that the loss of a bag depends on its batch; the loss is the sum over L,
+            without 1 / |L|; the score of a class is max_k z_{c,k}, and -inf for every class where
+            that of the background is larger than all of them. `position`, after Pathak et al.: P
+            sums to 1 at every position, and the background is in every label set; the score of a
+            class is the log-odds of max_k p_{c,k}. With the other two no bag requires background
             anywhere.
 
-    With `bag` and `batch` the cost ranks the positions of a bag by z_{c,k}, which is the evidence of this loss, and
-    trains no background. Its map is made from the classes alone: with their probability over the K positions of a bag,
+    With `bag` and `batch` the cost ranks the positions of a bag by z_{c,k}, which is the evidence
+    of this loss, and trains no background. Its map is made from the classes alone: with their
+    probability over the K positions of a bag,
 
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
-    and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
-    With `position`, evidence and map are P. The cost has no term for absent classes: evidence tells where a class is in
-    a bag that has it, but whether a position shows any class, which posterior error and galleries read, is not trained.
+    and p_{background,k} the rest, so that a position shows a class which has more than a uniform
+    share 1 / K there. With `position`, evidence and map are P. The cost has no term for absent
+    classes: evidence tells where a class is in a bag that has it, but whether a position shows any
+    class, which posterior error and galleries read, is not trained.
 
-    The presence of a class is the log-odds of max_k p_{c,k}, which ranks bags also where that rounds to 1; with `batch`
-    it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a bag share a probability of 1.
+    The presence of a class is the log-odds of max_k p_{c,k}, which ranks bags also where that
+    rounds to 1; with `batch` it is max_k z_{c,k}. It is no forecast: with `bag` the classes of a
+    bag share a probability of 1.
 
-    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, and that of the background with `position`.
-    Positions that tie for a maximum share its gradient equally.
+    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, and that of the
+    background with `position`. Positions that tie for a maximum share its gradient equally.
 
-    Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class Multiple Instance
-    Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018, supplementary material A.
+    Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class
+    Multiple Instance Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018,
+    supplementary material A.
     """
 
     name = "max-pooling"
@@ -128,7 +133,8 @@ class OverBatch(OverBag):
         return classes.masked_fill(is_background, -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
+        # With the total of the batch, the presence of a bag would depend on the bags that are
+        # evaluated with it.
         return exclude_masked(logits, mask)[:, :-1].amax(dim=2)
 
 

@@ -11,17 +11,18 @@ class Mean(PooledLoss):
 
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = (1 / K) sum_k p_{c,k},
 
-    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. The share of a bag that one
-    instance takes falls with the size of the bag, and P_c with it.
+    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. The share
+    of a bag that one instance takes falls with the size of the bag, and P_c with it.
 
     Args:
         weight: what the cost of a class is multiplied by: a number, or one for each class. None: 1.
-        pos_weight: what it is multiplied by in bags that have the class: a number, one for each class, or `balanced`.
-            None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N training bags have the class, and 1 for a class
-            that all of them have, or none.
+        pos_weight: what it is multiplied by in bags that have the class: a number, one for each
+            class, or `balanced`. None: 1. `balanced` is (N - n_c) / n_c, where n_c of the N
+            training bags have the class, and 1 for a class that all of them have, or none.
 
-    Source: "average pooling" in Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling
-    Functions for Sound Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
+    Source: "average pooling" in Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple
+    Instance Learning Pooling Functions for Sound Event Detection with Weak Labeling", ICASSP 2019,
+    arXiv:1810.09050.
     """
 
     name = "mean"

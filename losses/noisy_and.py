@@ -19,20 +19,22 @@ class NoisyAnd(PooledLoss):
         loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
         P_c = (s(a (m_c - b_c)) - s(-a b_c)) / (s(a (1 - b_c)) - s(-a b_c)),    m_c = (1 / K) sum_k p_{c,k},
 
-    with s the sigmoid and p_{c,k} = s(z_{c,k}), independent detectors without a background channel. P_c is 0 at m_c = 0
-    and 1 at m_c = 1. Both differences are products, s(x) - s(y) = s(x) s(-y) (1 - exp(y - x)), by which the log-odds
-    are computed where they round to 0. m_c is a share: with an instance or two of a class in a bag, it falls with the
+    with s the sigmoid and p_{c,k} = s(z_{c,k}), independent detectors without a background channel.
+    P_c is 0 at m_c = 0 and 1 at m_c = 1. Both differences are products, s(x) - s(y) = s(x) s(-y) (1
+    - exp(y - x)), by which the log-odds are computed where they round to 0. m_c is a share: with an
+      instance or two of a class in a bag, it falls with the
     size of the bag.
 
-    The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between 0 and 1. It starts
-    at 1/2, and weight decay, where the recipe has any, draws it there.
+    The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between
+    0 and 1. It starts at 1/2, and weight decay, where the recipe has any, draws it there.
 
     Args:
         slope: a, which is fixed. Its default is chosen here, and not taken from the source.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
-    Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over classes, is left out.
+    Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with
+    Deep Multiple Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over
+    classes, is left out.
     """
 
     name = "noisy-and"

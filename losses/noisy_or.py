@@ -19,24 +19,28 @@ class NoisyOr(PresenceLoss):
 
         loss = -sum_{c in L} log Prb(c) - sum_{c not in L} log(1 - Prb(c)),  Prb(c) = 1 - prod_k (1 - p_{c,k}).
 
-    The loss is computed from the log-odds of Prb(c), since Prb(c) itself rounds to 0 or 1. The odds are a sum of
-    positive terms, over the first position k where the class occurs: with o_{c,k} = p_{c,k} / (1 - p_{c,k}),
+    The loss is computed from the log-odds of Prb(c), since Prb(c) itself rounds to 0 or 1. The odds
+    are a sum of positive terms, over the first position k where the class occurs: with o_{c,k} =
+    p_{c,k} / (1 - p_{c,k}),
 
         Prb(c) / (1 - Prb(c)) = prod_k (1 + o_{c,k}) - 1 = sum_k o_{c,k} prod_{j<k} (1 + o_{c,j}).
 
     Args:
-        head: `sigmoid`: p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. `softmax`: P is
-            the softmax over the channels of each position, and Prb(c) the exact marginal of class c; the loss then
-            treats the classes as independent, which they are not.
+        head: `sigmoid`: p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background
+            channel. `softmax`: P is the softmax over the channels of each position, and Prb(c) the
+            exact marginal of class c; the loss then treats the classes as independent, which they
+            are not.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    The gradient of an absent class comes from differences of a sum over all positions before it. Its error grows with
-    the number of positions. In float32, relative to the largest entry and at its worst over logits from -10 to 15, it
-    is 3e-5 at 64 positions, 5e-4 at 1,024 and 3e-3 at 10,000. In float64 it is 6e-14, 1e-12 and 1.4e-11;
-    `recipe.loss_precision` chooses between the two.
+    The gradient of an absent class comes from differences of a sum over all positions before it.
+    Its error grows with the number of positions. In float32, relative to the largest entry and at
+    its worst over logits from -10 to 15, it is 3e-5 at 64 positions, 5e-4 at 1,024 and 3e-3 at
+    10,000. In float64 it is 6e-14, 1e-12 and 1.4e-11; `recipe.loss_precision` chooses between the
+    two.
 
-    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients,
-    P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.
+    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997;
+    with gradients, P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object
+    Detection", NIPS 2005.
     """
 
     name = "noisy-or"

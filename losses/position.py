@@ -14,14 +14,16 @@ class Position(SoftmaxLoss):
 
         loss = -(1 / K) sum_k log p_{t_k,k},
 
-    where P is the softmax over the channels of each of the K positions and t_k the class at position k. In an image
-    that is the class of the instance whose box has its middle near the centre of the position, or background
-    (`milbench.contracts.targets`). A loss with less supervision may still do better: it may use other positions of an
-    instance than its middle, and of two instances with one middle the target shows one alone. The loss of a bag without
-    instances is 0.
+    where P is the softmax over the channels of each of the K positions and t_k the class at
+    position k. In an image that is the class of the instance whose box has its middle near the
+    centre of the position, or background (`milbench.contracts.targets`). A loss with less
+    supervision may still do better: it may use other positions of an instance than its middle, and
+    of two instances with one middle the target shows one alone. The loss of a bag without instances
+    is 0.
 
-    Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation; J. Long,
-    E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation", CVPR 2015.
+    Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation;
+    J. Long, E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation",
+    CVPR 2015.
     """
 
     name = "position"

@@ -17,17 +17,19 @@ class TopK(PooledLoss):
         loss = -sum_{c in L} log sigmoid(t_c) - sum_{c not in L} log sigmoid(-t_c),
         t_c = (1 / k) sum of the k largest z_{c,1}, ..., z_{c,K},    k = ceil(K / one_in),
 
-    without a background channel. With one_in >= K it is `one-vs-rest`, with one_in = 1 the mean of the logits.
-    Positions that tie for the last places share their gradient equally.
+    without a background channel. With one_in >= K it is `one-vs-rest`, with one_in = 1 the mean of
+    the logits. Positions that tie for the last places share their gradient equally.
 
     Args:
-        one_in: the share of positions that are averaged, as one position in so many. The default of 8 is W-TALC's.
+        one_in: the share of positions that are averaged, as one position in so many. The default of
+            8 is W-TALC's.
         weight, pos_weight: weights of the classes, as in `mean`.
 
-    Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity Localization and
-    Classification", ECCV 2018, with k as in the authors' code; there a softmax over classes follows. A share of the
-    positions of an image: T. Durand, T. Mordan, N. Thome and M. Cord, "WILDCAT: Weakly Supervised Learning of Deep
-    ConvNets for Image Classification, Pointwise Localization and Segmentation", CVPR 2017.
+    Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity
+    Localization and Classification", ECCV 2018, with k as in the authors' code; there a softmax
+    over classes follows. A share of the positions of an image: T. Durand, T. Mordan, N. Thome and
+    M. Cord, "WILDCAT: Weakly Supervised Learning of Deep ConvNets for Image Classification,
+    Pointwise Localization and Segmentation", CVPR 2017.
     """
 
     name = "top-k"

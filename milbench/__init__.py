@@ -1,8 +1,8 @@
 """Which loss learns best from the label sets of bags, and at what cost.
 
-The names in `__all__` are milbench's public interface: they never move. They include all that a loss or a task in a
-user's own file needs. Each is imported on first use, so that `import milbench` loads neither torch nor any other large
-library.
+The names in `__all__` are milbench's public interface: they never move. They include all that a
+loss or a task in a user's own file needs. Each is imported on first use, so that `import milbench`
+loads neither torch nor any other large library.
 """
 
 import importlib

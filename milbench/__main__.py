@@ -16,7 +16,8 @@ from milbench.cli import main as command_line
 def main() -> NoReturn:
     """Run the command line, and end the process with its exit code at once.
 
-    Threads and exit handlers of plug-ins are not waited for: they could keep the command running for ever.
+    Threads and exit handlers of plug-ins are not waited for: they could keep the command running
+    for ever.
     """
     code = 1
     try:

@@ -101,7 +101,8 @@ class Comparison:
 
         Args:
             task: its label; None: the only one.
-            metric: without the split, such as "average_precision"; None: the one that losses are ranked by.
+            metric: without the split, such as "average_precision"; None: the one that losses are
+                ranked by.
 
         Raises UsageError where there is no such task or metric.
 
@@ -124,9 +125,10 @@ class Comparison:
             task: its label; None: the only one.
 
         Returns:
-            The index has the use, such as "ranking", and the loss; the columns are those of `table`, and metric, by
-            which the use is judged, and remark: why no loss has a tick, "" where some have. Of several lengths of
-            training it is about the longest one. Empty where fewer than two uses have a metric.
+            The index has the use, such as "ranking", and the loss; the columns are those of
+            `table`, and metric, by which the use is judged, and remark: why no loss has a tick, ""
+            where some have. Of several lengths of training it is about the longest one. Empty where
+            fewer than two uses have a metric.
         """
         tables = {}
         for verdict in use_verdicts(self._longest, self._one_task(task)):
@@ -155,14 +157,16 @@ class Comparison:
 
         Args:
             task: its label; None: all, in the first level of the index where there are several.
-            metric: without the split, such as "set_error"; None: the one that losses are ranked by on each task.
+            metric: without the split, such as "set_error"; None: the one that losses are ranked by
+                on each task.
 
         Returns:
-            A row for each loss, with the columns contender (whether it may be the best; None where that is not
-            known), worse_by (than the best by at most so much, in the unit of `mean`; NaN where it is excluded),
-            mean, sd, low and high (95 % interval of the mean), seeds, planned, step (seconds) and supervision.
-            Last, on tables of features, the simple baseline "pooled features, extra trees", which is no loss: it has
-            mean, sd and seeds, and is never a contender.
+            A row for each loss, with the columns contender (whether it may be the best; None where
+            that is not known), worse_by (than the best by at most so much, in the unit of `mean`;
+            NaN where it is excluded), mean, sd, low and high (95 % interval of the mean), seeds,
+            planned, step (seconds) and supervision. Last, on tables of features, the simple
+            baseline "pooled features, extra trees", which is no loss: it has mean, sd and seeds,
+            and is never a contender.
         """
         tables = {}
         for label in self._tasks(task, metric):
@@ -222,8 +226,8 @@ class Comparison:
             task: its label; None: the only one.
 
         Returns:
-            The predictions by loss, as in `table`, and seed, of the cells that are done. A cell that an
-            earlier version computed, or a published report, has none.
+            The predictions by loss, as in `table`, and seed, of the cells that are done. A cell
+            that an earlier version computed, or a published report, has none.
 
         Examples:
             The macro average precision of exact on test bags:
@@ -306,12 +310,13 @@ def compare(
     """Run the unfinished cells of a comparison, and return it; `milbench run` does the same.
 
     Args:
-        losses: names, paths of Python files, classes (also those of a notebook) or modules; or a mapping from these to
-            parameters, where a list makes an axis.
+        losses: names, paths of Python files, classes (also those of a notebook) or modules; or a
+            mapping from these to parameters, where a list makes an axis.
         tasks: likewise.
         seeds: such as range(3) or "0-9"; None: seed 0, or all folds of a task's cross-validation.
-        networks: likewise, "default" for the first of each task; None: that alone. Functions from the number of inputs,
-            that of classes, and a seed to a `milbench.Network` are accepted too.
+        networks: likewise, "default" for the first of each task; None: that alone. Functions from
+            the number of inputs, that of classes, and a seed to a `milbench.Network` are accepted
+            too.
         recipe: changes to the recipes of the tasks, such as {"epochs": 5}.
         name: of the comparison; None: the names of the tasks.
         root: the folder with the store, runs/, and reports/.
@@ -323,8 +328,9 @@ def compare(
         in_process: run cells in this process, one at a time.
         progress: show the progress of cells; failures are shown in any case.
 
-    Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument is wrong, before
-    any cell runs; and KeyboardInterrupt where it was interrupted: the same call continues.
+    Cells that failed are in the comparison, with their reasons. Raises UsageError where an argument
+    is wrong, before any cell runs; and KeyboardInterrupt where it was interrupted: the same call
+    continues.
     """
     from milbench.networks.known_networks import networks as network_registry
 

@@ -52,8 +52,8 @@ def unknown(
 ) -> UsageError:
     """Return the error that there is no `kind`, such as "loss", called `name`.
 
-    The message lists all choices. It also proposes what is closest to the name. That may be a choice, or one of
-    `suggestions`, which the message does not list.
+    The message lists all choices. It also proposes what is closest to the name. That may be a
+    choice, or one of `suggestions`, which the message does not list.
     """
     choices = sorted(choices)
     similar = hint(name, [*choices, *suggestions])
@@ -73,7 +73,8 @@ def one_of(subject: str, value: Word, choices: Iterable[str]) -> Word:
 def positive(subject: str, value: Number, *, least: int | None = None) -> Number:
     """Return a value that has to be a finite number above 0.
 
-    With `least`, which is 1 or more, it has to be a whole number that is not smaller. Raises UsageError if it is not.
+    With `least`, which is 1 or more, it has to be a whole number that is not smaller. Raises
+    UsageError if it is not.
     """
     if least is not None:
         # True and False are integers to Python.
@@ -105,8 +106,8 @@ def hint(name: str, choices: Iterable[str]) -> str:
 def as_usage() -> Iterator[None]:
     """Turn a failed access to a file or folder that the user named into a UsageError, for a block or as a decorator.
 
-    Only an OSError is turned. A ValueError or any other error is a defect, which is shown with its traceback. So only
-    the access itself belongs in the block.
+    Only an OSError is turned. A ValueError or any other error is a defect, which is shown with its
+    traceback. So only the access itself belongs in the block.
     """
     try:
         yield

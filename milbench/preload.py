@@ -1,7 +1,8 @@
 """Import everything that computes cells, before the first of them.
 
-`milbench.processes.host` imports this module once, and each cell is computed by a fork of that process. Nothing here
-may make PyTorch start threads, since the forks would lack them: so no tensor here has more than one element.
+`milbench.processes.host` imports this module once, and each cell is computed by a fork of that
+process. Nothing here may make PyTorch start threads, since the forks would lack them: so no tensor
+here has more than one element.
 """
 
 import importlib
@@ -48,6 +49,7 @@ def make_one_step() -> None:
 
 import_all()
 make_one_step()
-# The two functions below cache their answers, so that no cell runs git or reads about the processor again.
+# The two functions below cache their answers, so that no cell runs git or reads about the processor
+# again.
 code_version()
 processor()

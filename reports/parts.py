@@ -9,10 +9,11 @@ adds the cells that have been finished since as one archive, reports/NAME/parts/
     python reports/parts.py restore ROOT NAME
     milbench run NAME --root ROOT
 
-goes on from there on another machine. Delete the archives when the report is published; git keeps the history.
+goes on from there on another machine. Delete the archives when the report is published; git keeps
+the history.
 
-An archive stays small: it has no weights and no galleries. Of draws of the search it keeps the metrics alone, and of
-compared cells the metrics and the predictions for whole bags.
+An archive stays small: it has no weights and no galleries. Of draws of the search it keeps the
+metrics alone, and of compared cells the metrics and the predictions for whole bags.
 """
 
 import shutil

@@ -95,7 +95,8 @@ class ImageBatches:
             device = images.numbers.device
             index, mask = pad_bags(chosen.images)
             numbers = images.numbers[to_device(index, device)]
-            # A bag that is smaller than others of its batch has no items in the places that are left.
+            # A bag that is smaller than others of its batch has no items in the places that are
+            # left.
             items = numbers.masked_fill(~to_device(mask, device), -1)
             origin = replace(origin, items=items)
         return replace(bags, origin=origin)

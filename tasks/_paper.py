@@ -1,7 +1,8 @@
 """The protocol of the published runs of X.-L. Li, arXiv:1811.12346, which several tasks share.
 
-A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from the published one in
-any of them is not compared with it. Where several values are listed, a run may have any of them.
+A protocol names settings as reports do: `recipe.x`, `task.x` or `loss.x`. A run that differs from
+the published one in any of them is not compared with it. Where several values are listed, a run may
+have any of them.
 """
 
 from typing import Any

@@ -68,10 +68,11 @@ def _baseline(inputs: int, num_classes: int, seed: int) -> Network:
 class CIFAR10(OneInstanceImages):
     """Classify the object of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images, pixels in [0, 1], every training image
-    cropped at random after 4 pixels of padding and flipped with probability 1/2. The paper trains on all 50,000 images
-    (`validation=0`); the default keeps the last 5,000 of them for validation. The images: A. Krizhevsky, "Learning
-    Multiple Layers of Features from Tiny Images", 2009.
+    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images, pixels in [0, 1], every
+    training image cropped at random after 4 pixels of padding and flipped with probability 1/2. The
+    paper trains on all 50,000 images (`validation=0`); the default keeps the last 5,000 of them for
+    validation. The images: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
+    2009.
 
     Args:
         validation: the number of training images that are kept for validation.

@@ -48,20 +48,23 @@ def _network(inputs: int, num_classes: int, seed: int) -> Network:
 class ExtendedDigits(NestedDigits):
     """Find which digits are nested on a canvas of two to three times their size, given the set of their classes.
 
-    The 1,797 digits of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998; its
-    test part, as in scikit-learn), split by image and stratified by class. Height and width of a canvas are uniform on
-    16..24, two to three sides of a digit as in the paper.
+    The 1,797 digits of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and
+    Kaynak, 1998; its test part, as in scikit-learn), split by image and stratified by class. Height
+    and width of a canvas are uniform on 16..24, two to three sides of a digit as in the paper.
 
     Args:
         digits_per_bag: the number of digits on a canvas.
-        split: `seed`: every seed has another split into 1,258 digits to train on, 179 to validate and 360 to test, the
-            same for every loss, so that the choice of the few test digits is part of the spread between seeds.
-            Intervals are corrected for the digits that these splits share, and hold for other digits of the source.
-            `fixed`: one split for all seeds; differences then hold for these test digits alone.
-        bags_per_epoch: the number of training canvases of an epoch. None: as many as use every training digit once, so
-            that more digits a canvas are fewer steps; comparisons of numbers of digits set it.
-        canvas: `fixed`: the sides above for any number of digits, which overlap the more, the more there are.
-            `proportional`: the area is proportional to the number of digits, and that of `fixed` for two of them.
+        split: `seed`: every seed has another split into 1,258 digits to train on, 179 to validate
+            and 360 to test, the same for every loss, so that the choice of the few test digits is
+            part of the spread between seeds. Intervals are corrected for the digits that these
+            splits share, and hold for other digits of the source. `fixed`: one split for all seeds;
+            differences then hold for these test digits alone.
+        bags_per_epoch: the number of training canvases of an epoch. None: as many as use every
+            training digit once, so that more digits a canvas are fewer steps; comparisons of
+            numbers of digits set it.
+        canvas: `fixed`: the sides above for any number of digits, which overlap the more, the more
+            there are. `proportional`: the area is proportional to the number of digits, and that of
+            `fixed` for two of them.
         batch_bags: the number of canvases in a training batch.
     """
 

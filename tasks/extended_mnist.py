@@ -28,16 +28,17 @@ _AS_CODED = {**_AS_PUBLISHED, "loss.normalization": "batch"}
 class ExtendedMNIST(NestedDigits):
     """Find which MNIST digits are nested on a canvas, given the set of their classes; tested on MNIST's test images.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: batches of 32 bags of two digits, height
-    and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1]. The paper trains on all 60,000 images
-    (`validation=0`); the default keeps the last 5,000 of them for validation.
+    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: batches of 32 bags
+    of two digits, height and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1].
+    The paper trains on all 60,000 images (`validation=0`); the default keeps the last 5,000 of them
+    for validation.
 
     Args:
         digits_per_bag: the number of digits on a canvas.
         batch_bags: the number of canvases in a training batch.
         validation: the number of training images that are kept for validation.
-        data: whose images: `mnist`, `fashion-mnist` (Xiao, Rasul and Vollgraf, arXiv:1708.07747) or `kmnist` (Clanuwat
-            et al., arXiv:1812.01718), in the same form and number.
+        data: whose images: `mnist`, `fashion-mnist` (Xiao, Rasul and Vollgraf, arXiv:1708.07747) or
+            `kmnist` (Clanuwat et al., arXiv:1812.01718), in the same form and number.
         any_data: accept other images in such files; the results are then named non-canonical.
     """
 

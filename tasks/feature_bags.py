@@ -50,18 +50,22 @@ class FeatureBags(TableBags):
     """Find which classes occur in your own bags of feature vectors, given the label sets of training bags.
 
     The table is a file .csv, .tsv or .parquet. It has a row an instance with the columns `bag`,
-    `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag
-    and a file of its features (instances by features: .npy, .npz, .h5, .safetensors, or .pt with tensors). Instances
-    are packed once into a cache beside the table and mapped, or mapped where they lie if all files are .npy.
-    Where it has them, these columns are used: `instance_label` (a class, empty for background), to evaluate on and
-    never to train on; `group` (such as a patient), whose bags stay together in a split; `split` (train, validation,
-    test). Features are standardised with the mean and the standard deviation of the training instances.
+    `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and
+    features; or a row a bag and a file of its features (instances by features: .npy, .npz, .h5,
+    .safetensors, or .pt with tensors). Instances are packed once into a cache beside the table and
+    mapped, or mapped where they lie if all files are .npy. Where it has them, these columns are
+    used: `instance_label` (a class, empty for background), to evaluate on and never to train on;
+    `group` (such as a patient), whose bags stay together in a split; `split` (train, validation,
+    test). Features are standardised with the mean and the standard deviation of the training
+    instances.
 
-    Without a column `split` a seed draws a split, stratified by label set, the same for every loss; or bags are in
-    `folds`, and seed s tests on fold s % folds of repetition s // folds. Where no bags are held out for validation, the
-    threshold of a loss's label sets is fitted on training bags.
+    Without a column `split` a seed draws a split, stratified by label set, the same for every loss;
+    or bags are in `folds`, and seed s tests on fold s % folds of repetition s // folds. Where no
+    bags are held out for validation, the threshold of a loss's label sets is fitted on training
+    bags.
 
-    Its parameters are described with `milbench.data.table_options.FeatureOptions` and the classes that it extends.
+    Its parameters are described with `milbench.data.table_options.FeatureOptions` and the classes
+    that it extends.
     """
 
     name = "feature-bags"
@@ -224,7 +228,8 @@ class FeatureProblem(FixedBags):
         evaluation = super().evaluate(score)
         if evaluation.predictions is None:
             return evaluation
-        # These metrics depend on the bags alone, and not on the network: they are kept beside its predictions.
+        # These metrics depend on the bags alone, and not on the network: they are kept beside its
+        # predictions.
         known = {**evaluation.predictions.known, **self._baseline}
         return replace(
             evaluation,

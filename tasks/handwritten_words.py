@@ -68,7 +68,8 @@ class LetterNetwork(EveryImage):
 class WordNetwork(Network):
     """Convolutions along a whole word, its letters side by side: two positions a letter, (B, C+1, 2 K).
 
-    A letter that stands twice can then have a blank between, without which `ctc` does not tell it from one.
+    A letter that stands twice can then have a blank between, without which `ctc` does not tell it
+    from one.
     """
 
     sees_mask: ClassVar[bool] = True
@@ -111,8 +112,8 @@ class HandwrittenWords(Task):
     well.
 
     There are only 55 different words, all of them in every official fold. A few letters of a bag
-    give away the others, and a network that sees the whole bag can learn the 55 label sets by heart.
-    With `bags=unseen` this does not help it.
+    give away the others, and a network that sees the whole bag can learn the 55 label sets by
+    heart. With `bags=unseen` this does not help it.
 
     Args:
         bags: `words`: as they were written.

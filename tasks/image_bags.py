@@ -33,16 +33,18 @@ _EVAL_BATCH = 64
 class ImageBags(ImageTask, TableBags):
     """Find which classes occur in your own images, given the label sets of training images.
 
-    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its path, from the folder of
-    the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A column `boxes` (JSON, [[class,
-    left, top, right, bottom], ...] in pixels of the upright image, a box of every class of the labels, or empty where
-    they are not known) is evaluated on and never trained on; `boxes` names its other forms. With `rows="boxes"` the
-    table has a row a box instead.
+    The table is a file .csv, .tsv or .parquet with a row an image and the columns `image` (its
+    path, from the folder of the table) and, as in `feature-bags`, `labels` and perhaps `group` and
+    `split`. A column `boxes` (JSON, [[class, left, top, right, bottom], ...] in pixels of the
+    upright image, a box of every class of the labels, or empty where they are not known) is
+    evaluated on and never trained on; `boxes` names its other forms. With `rows="boxes"` the table
+    has a row a box instead.
 
-    Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
-    beside the table, which need not fit into memory.
+    Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels,
+    and kept in a cache beside the table, which need not fit into memory.
 
-    Its parameters are described with `milbench.data.table_options.ImageOptions` and the classes that it extends.
+    Its parameters are described with `milbench.data.table_options.ImageOptions` and the classes
+    that it extends.
     """
 
     name = "image-bags"
@@ -130,7 +132,8 @@ class ImageBags(ImageTask, TableBags):
     def _places(self, sizes: Sequence[tuple[int, int]], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images before they were fitted into squares.
 
-        It is {} for a network that does not know its positions. `sizes` has width and height of each image.
+        It is {} for a network that does not know its positions. `sizes` has width and height of
+        each image.
         """
         side = self.options.size
         centres = network.position_centres(side, side)

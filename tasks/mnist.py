@@ -84,8 +84,9 @@ _NOTE = f"{TWICE_THE_SPREAD} The runs are those that the author's programs list"
 class MNIST(OneInstanceImages):
     """Classify the digit of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images, pixels in [0, 1]. The paper trains on all
-    60,000 images (`validation=0`); the default keeps the last 5,000 of them for validation.
+    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images, pixels in [0, 1]. The
+    paper trains on all 60,000 images (`validation=0`); the default keeps the last 5,000 of them for
+    validation.
 
     Args:
         validation: the number of training images that are kept for validation.

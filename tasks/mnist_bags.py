@@ -61,8 +61,8 @@ def _published(method: str, auc: float) -> Published:
 class LeNet(EveryImage):
     """The embedding of LeNet-5 for every image of a set (B, K, 784), then its class: logits (B, C+1, K).
 
-    Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the IEEE, 1998, with the
-    widths of Ilse et al.: 20 and 50 channels, 500 features.
+    Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the
+    IEEE, 1998, with the widths of Ilse et al.: 20 and 50 channels, 500 features.
     """
 
     def __init__(self, inputs: int, num_classes: int, seed: int) -> None:  # noqa: ARG002
@@ -86,21 +86,24 @@ class LeNet(EveryImage):
 class MNISTBags(Task):
     """Find whether a set of digits holds a nine, or which digits it holds.
 
-    As in Ilse, Tomczak and Welling (ICML 2018) the size of a bag is normally distributed with a standard deviation of
-    a fifth of its mean, rounded, and 1 at least; images are drawn with replacement, from the training images, and from
-    the test images for 1,000 test bags, the same for all seeds. Half of the bags are positive, as in the authors'
-    loader of balanced bags: these are drawn until they hold a nine, and negative ones from the other digits.
+    As in Ilse, Tomczak and Welling (ICML 2018) the size of a bag is normally distributed with a
+    standard deviation of a fifth of its mean, rounded, and 1 at least; images are drawn with
+    replacement, from the training images, and from the test images for 1,000 test bags, the same
+    for all seeds. Half of the bags are positive, as in the authors' loader of balanced bags: these
+    are drawn until they hold a nine, and negative ones from the other digits.
 
-    It differs in this: thresholds are chosen on 200 validation bags of the last 5,000 training images, which no
-    training bag has; a batch has several bags; images are in [0, 1]; and losses learn from the class of each image, not
-    from an embedding of the bag.
+    It differs in this: thresholds are chosen on 200 validation bags of the last 5,000 training
+    images, which no training bag has; a batch has several bags; images are in [0, 1]; and losses
+    learn from the class of each image, not from an embedding of the bag.
 
     Args:
         bag_size: the mean number of images in a bag.
         train_bags: the number of training bags, drawn once a seed; published are 50 to 500.
-        labels: `nine`: the one class is the nine, all else is background. `all`: which of the ten classes occur; there
-            is no background, and bags are not balanced. Single images are then evaluated as well.
-        data: whose images: `mnist`, `fashion-mnist` or `kmnist`, see `extended-mnist`; "nine" is the last class.
+        labels: `nine`: the one class is the nine, all else is background. `all`: which of the ten
+            classes occur; there is no background, and bags are not balanced. Single images are then
+            evaluated as well.
+        data: whose images: `mnist`, `fashion-mnist` or `kmnist`, see `extended-mnist`; "nine" is
+            the last class.
         batch_bags: the number of bags in a training batch.
         fresh: whether every epoch has new training bags, `train_bags` of them.
         any_data: accept other images in such files; the results are then named non-canonical.
@@ -213,7 +216,8 @@ class MNISTBags(Task):
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
         rng = generator(self.name, self.revision, self.bag_size, self.nine, *axes)
         all_images = torch.arange(len(images))
-        # `_nine_or_background` has made the nine class 0. Where all classes are asked for, this is not used.
+        # `_nine_or_background` has made the nine class 0. Where all classes are asked for, this is
+        # not used.
         is_nine = images.classes == 0
         other_images = (~is_nine).nonzero().flatten()
         bags: list[Tensor] = []

@@ -36,14 +36,16 @@ from milbench.networks.standardise import divisors
 class SequenceBags(SequenceTask, TableBags):
     """Find which classes occur in a sequence, and when, from the label sets in a table of your own.
 
-    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its path, from the folder
-    of the table) and, as in `feature-bags`, `labels` and perhaps `group` and `split`. A file is a .npy array (T, F) of
-    frames, a .npy waveform (S,), or audio (.wav, .flac, .ogg). Waveforms become log-mel frames. A column `events`
-    (JSON, [[class, start, end], ...] in seconds, an event of every class of the labels, or empty where they are not
-    known) serves the hit rate in time, and losses with more supervision than label sets. With `rows="events"` it has a
-    row an event instead.
+    The table is a file .csv, .tsv or .parquet with a row a sequence and the columns `file` (its
+    path, from the folder of the table) and, as in `feature-bags`, `labels` and perhaps `group` and
+    `split`. A file is a .npy array (T, F) of frames, a .npy waveform (S,), or audio (.wav, .flac,
+    .ogg). Waveforms become log-mel frames. A column `events` (JSON, [[class, start, end], ...] in
+    seconds, an event of every class of the labels, or empty where they are not known) serves the
+    hit rate in time, and losses with more supervision than label sets. With `rows="events"` it has
+    a row an event instead.
 
-    Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes that it extends.
+    Its parameters are described with `milbench.data.table_options.SequenceOptions` and the classes
+    that it extends.
     """
 
     name = "sequence-bags"

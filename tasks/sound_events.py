@@ -22,17 +22,18 @@ _AT_ONCE = 50
 class SoundEvents(SequencesInMemory):
     """Find which of eight kinds of sounds occur in a recording, and when, given the label set.
 
-    A recording has two seconds, and 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise. Number, classes,
-    lengths and beginnings are uniform and independent; sounds may overlap. A network gets 125 frames of 32 log-mel
-    bands. Training recordings are drawn once a seed, since to draw them takes longer than to train on them; those to
-    validate and test on are the same for all seeds.
+    A recording has two seconds, and 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise.
+    Number, classes, lengths and beginnings are uniform and independent; sounds may overlap. A
+    network gets 125 frames of 32 log-mel bands. Training recordings are drawn once a seed, since to
+    draw them takes longer than to train on them; those to validate and test on are the same for all
+    seeds.
 
     Args:
         snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
         max_events: the largest number of sounds in a recording.
         train_bags: the number of training recordings.
-        bags_per_epoch: how many recordings an epoch has, cycling through all of them; None: each once. With it few
-            recordings and many are trained on for the same number of steps.
+        bags_per_epoch: how many recordings an epoch has, cycling through all of them; None: each
+            once. With it few recordings and many are trained on for the same number of steps.
     """
 
     name = "sound-events"

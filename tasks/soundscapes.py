@@ -48,17 +48,20 @@ NOISE = 1e-3
 class Soundscapes(SequencesInMemory):
     """Find which of ten kinds of real sounds occur in a scene of ten seconds, and when, given the set of them.
 
-    ESC-10 (K. J. Piczak, "ESC: Dataset for Environmental Sound Classification", ACM Multimedia 2015): 400 clips of
-    dogs, rain, sea waves and so on. A scene has one to four of them, all numbers equally frequent, in faint white
-    noise. Of a clip the loudest 2.4 seconds are heard, or all where there is less, at a level of -6 to 6 decibels. A
-    network gets 313 frames of 40 log-mel bands. The five folds are the official ones, and clips of one source recording
-    are in one of them: seed s tests on fold s % 5, validates on the next one, the first after the last, and trains on
-    the other three. Training scenes are drawn once a seed, the others once a fold; every clip is used before any is
-    used again. The one-instance error is that of scenes with each clip by itself.
+    ESC-10 (K. J. Piczak, "ESC: Dataset for Environmental Sound Classification", ACM Multimedia
+    2015): 400 clips of dogs, rain, sea waves and so on. A scene has one to four of them, all
+    numbers equally frequent, in faint white noise. Of a clip the loudest 2.4 seconds are heard, or
+    all where there is less, at a level of -6 to 6 decibels. A network gets 313 frames of 40 log-mel
+    bands. The five folds are the official ones, and clips of one source recording are in one of
+    them: seed s tests on fold s % 5, validates on the next one, the first after the last, and
+    trains on the other three. Training scenes are drawn once a seed, the others once a fold; every
+    clip is used before any is used again. The one-instance error is that of scenes with each clip
+    by itself.
 
     Args:
-        overlap: the share of scenes in which every sound begins anywhere. In the rest the same sounds, at the same
-            levels, come one after the other, with the silence that they leave spread between them by chance.
+        overlap: the share of scenes in which every sound begins anywhere. In the rest the same
+            sounds, at the same levels, come one after the other, with the silence that they leave
+            spread between them by chance.
         train_bags: the number of training scenes.
         any_data: accept other clips in such files; the results are then named non-canonical.
     """

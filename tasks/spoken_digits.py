@@ -41,13 +41,14 @@ NOISE = 1e-3
 class SpokenDigits(SequencesInMemory):
     """Find which digits are spoken in a recording, and when, given the set of them; real recordings of six speakers.
 
-    The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit each. A bag has two
-    to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, in faint
-    white noise. A network gets frames of 32 log-mel bands, 62.5 a second. Single recordings, for the one-instance
-    error, have the same noise and no silence around them. The official test set is 0 to 4 of every speaker and digit,
-    validation bags are made of 5 to 9, and training bags of 10 to 49. All are of the same six speakers: the results say
-    nothing about other speakers. Training bags are drawn once a seed, the others once for all; every recording is used
-    before any is used again.
+    The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit
+    each. A bag has two to four of them one after the other, with 0.1 to 0.5 seconds of silence
+    before, between and after them, in faint white noise. A network gets frames of 32 log-mel bands,
+    62.5 a second. Single recordings, for the one-instance error, have the same noise and no silence
+    around them. The official test set is 0 to 4 of every speaker and digit, validation bags are
+    made of 5 to 9, and training bags of 10 to 49. All are of the same six speakers: the results say
+    nothing about other speakers. Training bags are drawn once a seed, the others once for all;
+    every recording is used before any is used again.
 
     Args:
         least: the smallest number of digits in a bag.

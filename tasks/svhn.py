@@ -42,21 +42,26 @@ def _of_method(method: str, error: float, source: str) -> Published:
 class SVHN(StreetNumbers):
     """Find the digits of a house number in a crop of 64x64 pixels, given the set of its digits.
 
-    Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
-    convolutions, and batches of 32 crops, each batch with one random crop, permutation of the colours and size. Other
-    pictures in SVHN's format are accepted, and called SVHN only if they are 33,402 to train and 13,068 to test on.
+    Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section
+    5.4: ten 5x5 convolutions, and batches of 32 crops, each batch with one random crop, permutation
+    of the colours and size. Other pictures in SVHN's format are accepted, and called SVHN only if
+    they are 33,402 to train and 13,068 to test on.
 
     Args:
-        crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger
-            than the number, for all numbers.
-        parts: with `train+extra` a batch comes from train, odd extra or even extra with equal probability.
-        contrast: with `standard` every picture is brought to mean 0 and deviation 1; the paper's is `raw`.
-        validation: the number of house numbers of train that are kept for validation; the paper keeps none.
+        crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too.
+            `tight`: 30 % larger than the number, for all numbers.
+        parts: with `train+extra` a batch comes from train, odd extra or even extra with equal
+            probability.
+        contrast: with `standard` every picture is brought to mean 0 and deviation 1; the paper's is
+            `raw`.
+        validation: the number of house numbers of train that are kept for validation; the paper
+            keeps none.
         augmentation: whether training crops vary in place, colour and size.
         batch_bags: the number of crops in a training batch.
-        protocol: with `paper` boxes are clipped before they are joined, pixels of a resized crop have the published
-            indices, and batches are blocks of an order drawn once; `ours` has crops around whole boxes, pixels at their
-            centres and batches that use every crop before any comes again.
+        protocol: with `paper` boxes are clipped before they are joined, pixels of a resized crop
+            have the published indices, and batches are blocks of an order drawn once; `ours` has
+            crops around whole boxes, pixels at their centres and batches that use every crop before
+            any comes again.
     """
 
     name = "svhn"

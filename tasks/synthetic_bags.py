@@ -51,23 +51,27 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class SyntheticBags(Task):
     """Find the class of every instance of an unordered bag in R^d, given the label set.
 
-    Every instance is, independently, of class c with probability `class_rate` for each c, else background. Class c is
-    normal with unit variance around the point at separation/sqrt(2) on axis c, so that any two classes are `separation`
-    standard deviations apart. The background is normal around 0 with the standard deviation `background_scale`. The
-    size of a bag is uniform on min_size..max_size. The label set is the set of the classes drawn; it is empty in
-    negative bags, where all instances are background. Training bags are new in every epoch.
+    Every instance is, independently, of class c with probability `class_rate` for each c, else
+    background. Class c is normal with unit variance around the point at separation/sqrt(2) on axis
+    c, so that any two classes are `separation` standard deviations apart. The background is normal
+    around 0 with the standard deviation `background_scale`. The size of a bag is uniform on
+    min_size..max_size. The label set is the set of the classes drawn; it is empty in negative bags,
+    where all instances are background. Training bags are new in every epoch.
 
-    With other `label_sets` or an `empty_share` a label set is drawn after the size, and then classes of instances as
-    above, but on the condition that they have this label set: `milbench.families.label_set_prior` says it in full.
+    With other `label_sets` or an `empty_share` a label set is drawn after the size, and then
+    classes of instances as above, but on the condition that they have this label set:
+    `milbench.families.label_set_prior` says it in full.
 
-    As the distribution is known, so are the optimal decisions, by the exact posterior of every instance and of the
-    label set given the whole bag, and of a single instance that is not background. Each `bayes_*` metric is their error
-    on the bags on which the loss is evaluated, and each `excess_*` metric is the difference: it is paired, has little
-    noise, and may be slightly negative. Where instances depend on each other, a network that sees them one by one
-    cannot be expected to reach the optimum: the `reference_*` metrics are the errors of decisions that know the
-    distribution and see one instance at a time (`milbench.families.decisions`), and `above_reference_*` is the
-    difference, which may be negative, as a network can learn what the reference takes no notice of. Where label sets
-    cannot tell a class from another one or from the background, `learnable_posterior_error` counts these as one.
+    As the distribution is known, so are the optimal decisions, by the exact posterior of every
+    instance and of the label set given the whole bag, and of a single instance that is not
+    background. Each `bayes_*` metric is their error on the bags on which the loss is evaluated, and
+    each `excess_*` metric is the difference: it is paired, has little noise, and may be slightly
+    negative. Where instances depend on each other, a network that sees them one by one cannot be
+    expected to reach the optimum: the `reference_*` metrics are the errors of decisions that know
+    the distribution and see one instance at a time (`milbench.families.decisions`), and
+    `above_reference_*` is the difference, which may be negative, as a network can learn what the
+    reference takes no notice of. Where label sets cannot tell a class from another one or from the
+    background, `learnable_posterior_error` counts these as one.
 
     Args:
         num_classes: C, the background not counted.
@@ -78,34 +82,42 @@ class SyntheticBags(Task):
         separation: the distance of any two classes, in standard deviations.
         background_scale: the standard deviation of the background.
         bags_per_epoch: the number of training bags in an epoch.
-        label_sets: `independent`, as above; `together`, classes 2i and 2i+1 only together; `exclusive`, never both;
-            `mostly-together`, pairs as in `together` nine times in ten, else as in `exclusive`; `constant`, class 0
-            always; `uniform`, 1 to `labels_per_bag` classes, each number equally often.
+        label_sets: `independent`, as above; `together`, classes 2i and 2i+1 only together;
+            `exclusive`, never both; `mostly-together`, pairs as in `together` nine times in ten,
+            else as in `exclusive`; `constant`, class 0 always; `uniform`, 1 to `labels_per_bag`
+            classes, each number equally often.
         labels_per_bag: the largest number of classes in a bag, for `uniform`.
-        imbalance: the probability of class 0 divided by that of the last class; those between fall geometrically, and
-            the sum stays C * class_rate. Single instances to evaluate on have classes in the same proportions.
-        empty_share: the share of bags without a class; None: the share that follows from the other parameters.
-        labels_dropped: the probability that the label set of a training bag lacks a class that occurs.
-        labels_added: the probability that it has one that does not, unless it would be larger than the bag.
+        imbalance: the probability of class 0 divided by that of the last class; those between fall
+            geometrically, and the sum stays C * class_rate. Single instances to evaluate on have
+            classes in the same proportions.
+        empty_share: the share of bags without a class; None: the share that follows from the other
+            parameters.
+        labels_dropped: the probability that the label set of a training bag lacks a class that
+            occurs.
+        labels_added: the probability that it has one that does not, unless it would be larger than
+            the bag.
         noise_in: the bags whose label sets have these errors. With `training+validation`,
             thresholds and settings are chosen by label sets with errors, as they are where nobody
             knows the true ones. Validation label sets get their errors once for all seeds. These
             bags then have no metrics of instances, of the optimum or of the reference, which would
             know the truth. Test label sets have no errors, and their optimum and reference stay as
             they are: these know the distribution and never see an error.
-        context: in bags with class 0, the share of the background that is normal with unit variance around the point
-            at separation/sqrt(2) on axis C, as one more class would be.
+        context: in bags with class 0, the share of the background that is normal with unit variance
+            around the point at separation/sqrt(2) on axis C, as one more class would be.
         context_without: the same share in bags without class 0.
         context_swapped: whether these two shares change places in test bags.
-        test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
-        test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other bags.
-        overlap: the probability with which an instance of a class moves to a position that it shares with all others
-            that move. This position is drawn from those with a class, and is normal around the sum of the points of the
-            classes that it then shows; the instances that move leave background behind. Label sets stay the same. The
-            metrics of instances, of the optimum and of the reference are left out, since a position may show several
+        test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all
+            other bags.
+        test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other
+            bags.
+        overlap: the probability with which an instance of a class moves to a position that it
+            shares with all others that move. This position is drawn from those with a class, and is
+            normal around the sum of the points of the classes that it then shows; the instances
+            that move leave background behind. Label sets stay the same. The metrics of instances,
+            of the optimum and of the reference are left out, since a position may show several
             classes.
-        training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
-            and again, up to `bags_per_epoch`. 0: all are new.
+        training_bags: the number of training bags, drawn once a seed; an epoch goes through them in
+            random order, again and again, up to `bags_per_epoch`. 0: all are new.
     """
 
     name = "synthetic-bags"
@@ -250,7 +262,8 @@ class SyntheticBags(Task):
         channels = range(self.format.num_classes + 1)
         kind = self.training.rule.kind
         if kind == "together":
-            # Classes 2i and 2i+1 only occur together. Their number is even, so that the background stays by itself.
+            # Classes 2i and 2i+1 only occur together. Their number is even, so that the background
+            # stays by itself.
             return tuple(channel // 2 * 2 for channel in channels)
         if kind == "constant":
             # Class 0 is in every bag, as the background is.
@@ -385,14 +398,16 @@ def _single_instances(model: GaussianBags, count: int, rng: torch.Generator) -> 
     return Bags(model.emit(classes, noise), labels, origin=Origin(torch.arange(count)))
 
 
-# The cells that one process computes share these errors: to compute the optimum takes longer than an epoch.
+# The cells that one process computes share these errors: to compute the optimum takes longer than
+# an epoch.
 @cache
 def _known_errors(
     sources: Sources, revision: int, device: torch.device, groups: tuple[int, ...]
 ) -> dict[str, float]:
     """Return the errors of the optimum and of the reference on all splits, by `split/metric`."""
     splits = _eval_splits(sources, revision, device)
-    # The reference knows the distribution of training bags, which the first split, validation, has too.
+    # The reference knows the distribution of training bags, which the first split, validation, has
+    # too.
     _, training, _ = sources[0]
     errors = reference_errors(training.marginal_log_posterior, splits, groups)
     for split, model, _ in sources:

@@ -39,8 +39,8 @@ collect_ignore = ["_helpers/package"]
 def plug_ins_of_one_test() -> Iterator[None]:
     """Forget the losses, tasks and networks that a test loads from files, so that two tests may use the same name.
 
-    Those that were loaded before a test are forgotten too: by a fixture that several tests share, or by the tests of
-    the templates.
+    Those that were loaded before a test are forgotten too: by a fixture that several tests share,
+    or by the tests of the templates.
     """
     _forget_plug_ins()
     yield
@@ -104,7 +104,8 @@ def milbench(
 ) -> Callable[..., Ran]:
     """A function that runs the command line in this process, with cells in this process too, and returns what came out.
 
-    Commands get `--root`, unless the words name one. MLflow is left out, unless a test has the mark `mirrored`.
+    Commands get `--root`, unless the words name one. MLflow is left out, unless a test has the mark
+    `mirrored`.
     """
     from milbench.cli import main
 

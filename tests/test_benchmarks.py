@@ -1,7 +1,7 @@
 """Benchmarks run on sizes that are as small as can be, and what they measure is what they say.
 
-The modules `data`, `likelihood`, `rendering`, `training` and `_measuring` are those of the folder benchmarks/, which
-pyproject.toml puts on the path of the tests.
+The modules `data`, `likelihood`, `rendering`, `training` and `_measuring` are those of the folder
+benchmarks/, which pyproject.toml puts on the path of the tests.
 """
 
 import runpy

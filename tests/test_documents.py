@@ -1,11 +1,12 @@
 """Every command and every piece of code in the documents runs, or says in a comment why it is not run here.
 
-A comment of one line above a fenced block changes how it is tested. Readers of the page do not see it:
+A comment of one line above a fenced block changes how it is tested. Readers of the page do not see
+it:
 
 - `<!-- not run: REASON -->`: the block is only parsed.
 - `<!-- run with: WORDS -->`: its `milbench run` gets more words, such as fewer epochs.
-- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. Where one is missing, the rest of
-  the page is skipped.
+- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. Where one is
+  missing, the rest of the page is skipped.
 """
 
 import contextlib
@@ -266,7 +267,8 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
         is_lower_better = metric.endswith("error")
         ranks = means.rank(ascending=is_lower_better)
-        # Tasks that differ only in settings, as the two soundscapes do, count once: one kind of bags.
+        # Tasks that differ only in settings, as the two soundscapes do, count once: one kind of
+        # bags.
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric

@@ -50,5 +50,6 @@ def test_own_table(run: Callable[[str], str]) -> None:
 def test_own_training_loop(run: Callable[[str], str]) -> None:
     said = run("own_training_loop")
     (error,) = re.findall(r"wrongly: ([\d.]+) %", said)
-    # The best constant answer names three quarters wrongly, since the four classes are equally frequent.
+    # The best constant answer names three quarters wrongly, since the four classes are equally
+    # frequent.
     assert float(error) < 10

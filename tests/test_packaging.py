@@ -115,7 +115,8 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Path files in the lent folder are not read, nor is that of an editable install: milbench is the wheel's.
+    # Path files in the lent folder are not read, nor is that of an editable install: milbench is
+    # the wheel's.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

@@ -3,7 +3,8 @@
     python -m website.lengths docs/lengths.png 3 spoken-digits handwritten-words soundscapes
     python -m website.lengths docs/lengths-narrow.png 1 spoken-digits handwritten-words soundscapes
 
-The number is how many panels stand side by side: one for a telephone. Both pictures are made from reports/lengths.
+The number is how many panels stand side by side: one for a telephone. Both pictures are made from
+reports/lengths.
 """
 
 import sys

@@ -35,7 +35,8 @@ def _surfaces(loss: Loss) -> Figure:
     """Draw the loss of both bags, and the presence of the class, by the logits of the class at the two positions."""
     logits = torch.linspace(-REACH, REACH, SIDE)
     first, second = torch.meshgrid(logits, logits, indexing="xy")
-    # Every pair of logits is a bag of two positions. They have a height of 1, as some losses read columns.
+    # Every pair of logits is a bag of two positions. They have a height of 1, as some losses read
+    # columns.
     batch = torch.zeros(SIDE * SIDE, 2, 1, 2)
     batch[:, 0, 0, 0] = first.flatten()
     batch[:, 0, 0, 1] = second.flatten()

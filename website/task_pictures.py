@@ -21,7 +21,8 @@ BAGS = 3
 
 def picture(name: str) -> bytes:
     """Return a PNG of the first test bags of a task, one of `DRAWN`."""
-    # More bags than are shown, as the gallery takes those that differ, but not the thousands of an evaluation.
+    # More bags than are shown, as the gallery takes those that differ, but not the thousands of an
+    # evaluation.
     problem = tasks().create(name, {}).load(limit=20 * BAGS)
     class_names = problem.format.class_names
     bags = problem.gallery().parts(BAGS)[0]

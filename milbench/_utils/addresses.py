@@ -1,8 +1,9 @@
 """Addresses that may hold a user's name, a password or a token: what of them may be shown and kept.
 
-No parser is asked which part is the password: passwords may hold any character, and parsers disagree about `/`, `@` and
-`?` in them. Everything before the last `@` counts as secret, and so does everything after the first `?`, `#` or `;`
-that follows. The percent-encoded forms of these characters count as well, since a library may decode them.
+No parser is asked which part is the password: passwords may hold any character, and parsers
+disagree about `/`, `@` and `?` in them. Everything before the last `@` counts as secret, and so
+does everything after the first `?`, `#` or `;` that follows. The percent-encoded forms of these
+characters count as well, since a library may decode them.
 """
 
 import functools
@@ -86,7 +87,8 @@ def address_digest(address: str) -> str:
 def safe_reason(error: BaseException) -> str:
     """Say why an address with secrets could not be reached, in words of our own.
 
-    Libraries quote addresses in their messages, whole, in parts or decoded. So none of their text is repeated.
+    Libraries quote addresses in their messages, whole, in parts or decoded. So none of their text
+    is repeated.
     """
     for one in _error_and_causes(error):
         reason = _known_reason(one)
@@ -123,7 +125,8 @@ def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(current))
         yield current
-        # urllib and urllib3 keep the cause as `reason`, SQLAlchemy as `orig`, and others as an argument.
+        # urllib and urllib3 keep the cause as `reason`, SQLAlchemy as `orig`, and others as an
+        # argument.
         held = [getattr(current, "reason", None), getattr(current, "orig", None), *current.args]
         related = [current.__cause__, current.__context__, *held]
         waiting.extend(one for one in related if isinstance(one, BaseException))

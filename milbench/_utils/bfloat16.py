@@ -1,8 +1,9 @@
 """Whether a CPU trains faster in bfloat16: a trial of a second or two, whose answer is kept in the cache folder.
 
-A CPU that can multiply bfloat16 may still be slower with it, if torch spends more time on conversions than it saves. So
-a short trial decides. One answer is kept for each processor, version of torch and number of threads. If the file of
-answers cannot be read or written, or is damaged, the trial is made again.
+A CPU that can multiply bfloat16 may still be slower with it, if torch spends more time on
+conversions than it saves. So a short trial decides. One answer is kept for each processor, version
+of torch and number of threads. If the file of answers cannot be read or written, or is damaged, the
+trial is made again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _answers_path() -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the stored answers, none if the file is missing or damaged."""
-    # A damaged file may hold a list in a list, and so on, too deep for the parser: it raises RecursionError.
+    # A damaged file may hold a list in a list, and so on, too deep for the parser: it raises
+    # RecursionError.
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         content = json.loads(read_file(path))
         answers = content["answers"]
@@ -96,8 +98,8 @@ def _digest(answers: dict[str, Any]) -> str:
 def timed_pairs() -> Iterator[Seconds]:
     """Yield PAIRS pairs of times: that of the shortest of STEPS training steps in float32, and the same in bfloat16.
 
-    The network consists of convolutions alone, like those for digits of X.-L. Li, arXiv:1811.12346, 2018, but is
-    smaller. The state of torch's generator does not change.
+    The network consists of convolutions alone, like those for digits of X.-L. Li, arXiv:1811.12346,
+    2018, but is smaller. The state of torch's generator does not change.
     """
     import torch
     from torch import nn

@@ -1,7 +1,8 @@
 """The console that every command prints to.
 
-Names, paths, parameters and error messages come from users, files and plug-ins, and may hold anything. So control
-characters are shown rather than sent to the terminal, and such text is printed with `markup=False`.
+Names, paths, parameters and error messages come from users, files and plug-ins, and may hold
+anything. So control characters are shown rather than sent to the terminal, and such text is printed
+with `markup=False`.
 """
 
 import os
@@ -26,7 +27,8 @@ PIPED_WIDTH = 200
 def plain(text: str) -> str:
     r"""Return a text with control characters written as escapes, so that a terminal shows and does not obey them.
 
-    Newlines and tabs stay. `console` applies this to every string that it prints, but not to `rich.text.Text`.
+    Newlines and tabs stay. `console` applies this to every string that it prints, but not to
+    `rich.text.Text`.
 
     Examples:
         >>> plain("done\x1b[2J\u202e")
@@ -72,8 +74,8 @@ class PlainConsole(Console):
 def console_width() -> int | None:
     """Return the width of tables in characters, None for that of the terminal.
 
-    In logs and pipes it is COLUMNS, by default `PIPED_WIDTH`: lines that programs read should not wrap at rich's 80
-    characters.
+    In logs and pipes it is COLUMNS, by default `PIPED_WIDTH`: lines that programs read should not
+    wrap at rich's 80 characters.
     """
     if sys.stdout and sys.stdout.isatty():
         return None

@@ -68,9 +68,10 @@ class AutoPrecision(NamedTuple):
 def auto_precision(device: torch.device) -> AutoPrecision:
     """Return what the precision `auto` stands for on a device, with the reason.
 
-    A GPU gets bfloat16 if its hardware multiplies it. A CPU gets it if its hardware multiplies it too (AVX-512 BF16,
-    AMX, some Arm) and a trial shows that training is faster with it; see `milbench._utils.bfloat16`. A CPU that only
-    emulates bfloat16 needs no trial: it is several times slower than in float32.
+    A GPU gets bfloat16 if its hardware multiplies it. A CPU gets it if its hardware multiplies it
+    too (AVX-512 BF16, AMX, some Arm) and a trial shows that training is faster with it; see
+    `milbench._utils.bfloat16`. A CPU that only emulates bfloat16 needs no trial: it is several
+    times slower than in float32.
     """
     if not multiplies_bfloat16(device):
         return AutoPrecision("float32", "does not multiply bfloat16")
@@ -131,7 +132,8 @@ def _nvidia_gpu() -> str:
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on `device`. The host does not wait for a GPU that is still busy with the previous step.
 
-    A copy from the CPU to a GPU goes through page-locked memory, which torch keeps until the copy has ended.
+    A copy from the CPU to a GPU goes through page-locked memory, which torch keeps until the copy
+    has ended.
     """
     if tensor.device.type == "cpu" and device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

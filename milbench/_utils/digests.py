@@ -1,10 +1,12 @@
 """Digests of files, remembered until a file changes: every plan and every cell needs those of gigabytes of data.
 
-Each digest is remembered in a small file in the user's cache folder, together with a digest of that record. Nothing
-depends on the cache: where it cannot be read or written, or is damaged, the data are read again.
+Each digest is remembered in a small file in the user's cache folder, together with a digest of that
+record. Nothing depends on the cache: where it cannot be read or written, or is damaged, the data
+are read again.
 
-A file counts as unchanged while its path, size, inode and times are the same. Whatever writes to a file changes one of
-them. A disk that returns other bits than were written changes none; this is not noticed until the file is read again.
+A file counts as unchanged while its path, size, inode and times are the same. Whatever writes to a
+file changes one of them. A disk that returns other bits than were written changes none; this is not
+noticed until the file is read again.
 """
 
 import contextlib
@@ -21,7 +23,8 @@ from milbench._version import __version__
 RECENT = 10.0
 """Seconds for which a file must not have changed before its digest is kept.
 
-The clocks of some disks are coarse: a file that has just changed may change again and have the same time.
+The clocks of some disks are coarse: a file that has just changed may change again and have the same
+time.
 """
 
 

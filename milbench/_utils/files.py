@@ -1,10 +1,11 @@
 """Files and folders that are written completely or not at all, how they are read, and digests of folders.
 
-The last two functions are about Python files: those that a user may have meant, and the one that a user names.
+The last two functions are about Python files: those that a user may have meant, and the one that a
+user names.
 
-A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`. Something else, such as a
-folder or a named pipe, may be in its place: `WrongFile`. Or the system may refuse to read it, though it may be whole:
-`Unreadable`.
+A reader of a file tells three failures apart. The file may be missing: `FileNotFoundError`.
+Something else, such as a folder or a named pipe, may be in its place: `WrongFile`. Or the system
+may refuse to read it, though it may be whole: `Unreadable`.
 """
 
 import errno
@@ -49,7 +50,8 @@ class WrongFile(ValueError):  # noqa: N818 it is named for what is there
 class Unreadable(UsageError):  # noqa: N818 it is named for the state of the file
     """The system does not let us read a file or folder, which may be whole.
 
-    It is a UsageError, since only the user can help. A caller must not treat the file as damaged and replace it.
+    It is a UsageError, since only the user can help. A caller must not treat the file as damaged
+    and replace it.
     """
 
     def __init__(self, path: Path, reason: OSError | str) -> None:
@@ -77,8 +79,8 @@ def kind_of(mode: int) -> str:
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file for a block that reads it. A named pipe or a device is refused, since opening it could block.
 
-    Raises FileNotFoundError if nothing is there, WrongFile if it is no file, and Unreadable if the system refuses,
-    also while the block reads.
+    Raises FileNotFoundError if nothing is there, WrongFile if it is no file, and Unreadable if the
+    system refuses, also while the block reads.
     """
     try:
         # Opening a device may already do something, so the kind is checked first.
@@ -124,7 +126,8 @@ def check_readable(path: Path) -> None:
 def expanded(path: Path, option: str) -> Path:
     """Return a path with `~` replaced by the home folder.
 
-    Raises UsageError if there is no home folder. The message begins with `option`, such as "--out", and the path.
+    Raises UsageError if there is no home folder. The message begins with `option`, such as "--out",
+    and the path.
     """
     try:
         return path.expanduser()
@@ -232,9 +235,9 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
             fill(scratch / "new")
             (scratch / "new").rename(parent / name)
 
-    `parent` is created if missing. Its lock is held for the block: a second process waits, and should then check
-    whether `parent/name` exists by now. Scratch folders that killed processes left are removed before the block, and
-    this one, with all that is still in it, after the block.
+    `parent` is created if missing. Its lock is held for the block: a second process waits, and
+    should then check whether `parent/name` exists by now. Scratch folders that killed processes
+    left are removed before the block, and this one, with all that is still in it, after the block.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"

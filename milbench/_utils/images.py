@@ -92,7 +92,8 @@ def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[
     factor = math.sqrt(pixels / (width * height))
     width = max(int(width * factor), 1)
     height = max(int(height * factor), 1)
-    # The shorter side of a narrow strip was rounded up to 1, so the longer side may still be too long.
+    # The shorter side of a narrow strip was rounded up to 1, so the longer side may still be too
+    # long.
     return min(width, pixels), min(height, pixels)
 
 

@@ -18,8 +18,8 @@ NOW = 0.1
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold a lock for the block if it is free, and yield whether it is held. It is not waited for.
 
-    The path is that of a lock file, or of a folder that gets a hidden lock file. The file is created, and removed
-    afterwards. Raises UsageError if the file system has no locks.
+    The path is that of a lock file, or of a folder that gets a hidden lock file. The file is
+    created, and removed afterwards. Raises UsageError if the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path, NOW) as held:
@@ -75,8 +75,9 @@ def lock(path: Path, timeout: float = -1) -> Iterator[bool | None]:
         yield held
     finally:
         if held:
-            # Removed before the release: a waiting process notices that the file it has opened is gone, and
-            # creates a new one. Removed after it, the file could be one that another process holds by then.
+            # Removed before the release: a waiting process notices that the file it has opened is
+            # gone, and creates a new one. Removed after it, the file could be one that another
+            # process holds by then.
             with suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()

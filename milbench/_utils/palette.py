@@ -20,7 +20,8 @@ WARN_SOFT = "#fdeec4"
 # Around what is good.
 GOOD_EDGE = "#1a7f5a"
 
-# Verdicts in blue, yellow and orange, which stay distinct with the common kinds of colour blindness.
+# Verdicts in blue, yellow and orange, which stay distinct with the common kinds of colour
+# blindness.
 BETTER = "#a6cdf5"
 SAME = "#fbeeb0"
 WORSE = "#f0a27a"

@@ -51,8 +51,9 @@ def draw_classes(
 ) -> None:
     """Draw a map of classes over an image, each class in its colour.
 
-    `classes` (h, w) holds classes from 0 to `count` - 1, and `count` where nothing is drawn. `strengths` (h, w), from 0
-    to 1, scale the opacity of positions up to `STRENGTH`. The extent is left, right, bottom and top in pixels.
+    `classes` (h, w) holds classes from 0 to `count` - 1, and `count` where nothing is drawn.
+    `strengths` (h, w), from 0 to 1, scale the opacity of positions up to `STRENGTH`. The extent is
+    left, right, bottom and top in pixels.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])

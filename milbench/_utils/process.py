@@ -44,8 +44,9 @@ def end_if_forked(process: int) -> None:
 def process_as_before() -> Iterator[bool]:
     """Restore working directory, environment variables, warning filters and recursion limit after the block.
 
-    What the block adds to `sys.path` stays, since a plug-in may import from there later. It moves to the end, where it
-    hides nothing. Yields True for the outermost block; a block inside another one yields False and restores nothing.
+    What the block adds to `sys.path` stays, since a plug-in may import from there later. It moves
+    to the end, where it hides nothing. Yields True for the outermost block; a block inside another
+    one yields False and restores nothing.
     """
     global _is_inside  # noqa: PLW0603 it belongs to the process, as what is restored does
     if _is_inside:

@@ -243,7 +243,8 @@ def _report_of(findings: Sequence[Finding], path: Path) -> Table:
 def _task_settings(settings: Sequence[str]) -> dict[str, str]:
     """Return the parameters of the task among the settings of a run. Raises UsageError if one is malformed.
 
-    Settings of a loss, a recipe and so on are passed over, so that a user may copy them from `milbench run`.
+    Settings of a loss, a recipe and so on are passed over, so that a user may copy them from
+    `milbench run`.
     """
     from milbench.experiment.flags import SETTABLE
 
@@ -291,8 +292,9 @@ def _task_options(table: Path | None, settings: Sequence[str]) -> TableOptions:
 def _options_type(path: Path, texts: dict[str, str]) -> type[TableOptions]:
     """Return the class of the options of the task that reads a table.
 
-    What decides is the setting `rows`, then a column that the settings name, then a column of the table. A table
-    without any of these is taken for one of feature bags. Raises UsageError if a setting would make it readable.
+    What decides is the setting `rows`, then a column that the settings name, then a column of the
+    table. A table without any of these is taken for one of feature bags. Raises UsageError if a
+    setting would make it readable.
     """
     from milbench.data import table_options
     from milbench.data.table_files import column_names, shown_names

@@ -25,7 +25,8 @@ def export(
 ) -> int:
     """Write every value of a comparison to a table, a row for each cell, epoch and metric.
 
-    The table is `comparison.frame` of the Python interface. A damaged cell is named and has no values: exit code 1.
+    The table is `comparison.frame` of the Python interface. A damaged cell is named and has no
+    values: exit code 1.
 
     Example: milbench export demo --out demo.csv
     """
@@ -59,8 +60,8 @@ def export(
 def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame that Parquet can hold: columns of lists, or of values of several types, become text.
 
-    A column has several types where two losses have a setting of the same name, a number for one and a word for the
-    other.
+    A column has several types where two losses have a setting of the same name, a number for one
+    and a word for the other.
     """
     columns: dict[str, pd.Series] = {}
     for name, column in frame.items():

@@ -24,9 +24,9 @@ ASK_ABOVE = 100_000_000
 def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
-    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`; otherwise it says in
-    a line what is missing. Raises UsageError before anything is fetched, if data are missing that may not be fetched,
-    or a library that reads them is not installed.
+    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`;
+    otherwise it says in a line what is missing. Raises UsageError before anything is fetched, if
+    data are missing that may not be fetched, or a library that reads them is not installed.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets
@@ -68,8 +68,8 @@ def fetch_and_report(name: str, root: Path) -> DatasetStatus:
 def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
     """Return whether a data set may be fetched, and ask the user if need be.
 
-    The flag `download` decides. Without a flag nothing is fetched where there is no terminal. On a terminal a small
-    data set is fetched, and the user is asked about a large one.
+    The flag `download` decides. Without a flag nothing is fetched where there is no terminal. On a
+    terminal a small data set is fetched, and the user is asked about a large one.
     """
     if download is not None:
         return download

@@ -58,7 +58,8 @@ class _Ended(Exception):  # noqa: N818 it is named for what has happened
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command whose EOFError or KeyboardInterrupt reaches `main`.
 
-    Typer takes both for Ctrl-C. But an EOFError may come from a truncated file, and a plug-in may raise either.
+    Typer takes both for Ctrl-C. But an EOFError may come from a truncated file, and a plug-in may
+    raise either.
     """
 
     @wraps(command)
@@ -143,7 +144,8 @@ def _run() -> Any:
 def _open_streams() -> None:
     """Send streams that the user closed, as by `>&-`, to the null device, and escape what an encoding lacks.
 
-    Otherwise a file that is opened later would get the descriptor of a closed stream, and workers would print into it.
+    Otherwise a file that is opened later would get the descriptor of a closed stream, and workers
+    would print into it.
     """
     for number in range(3):
         try:
@@ -175,8 +177,8 @@ def _without_signal(error: BaseException | None) -> str:
 def _interruptible(signals: list[int]) -> Iterator[None]:
     """End a command by KeyboardInterrupt, and a line that says so, on any signal of `STOPPING`.
 
-    Among them are Ctrl-C, SIGTERM and the end of the terminal. Signals that came are added to `signals`. Commands that
-    compute cells have handlers of their own while they do so.
+    Among them are Ctrl-C, SIGTERM and the end of the terminal. Signals that came are added to
+    `signals`. Commands that compute cells have handlers of their own while they do so.
     """
     handlers: dict[signal.Signals, Any] = {}
 

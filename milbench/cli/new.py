@@ -107,7 +107,8 @@ def _origins(kind: Kind) -> dict[str, str]:
     from milbench.networks.known_networks import networks
 
     origins: dict[str, str] = {}
-    # Tasks that cannot be imported are left out. Where a task itself comes from does not matter here.
+    # Tasks that cannot be imported are left out. Where a task itself comes from does not matter
+    # here.
     for task, _origin_of_task, cls in working_tasks():
         for name in cls.networks:
             origins[name] = f"the task {task}"
@@ -123,8 +124,8 @@ def _is_name_of_python(stem: str) -> bool:
     """Return whether a file of this name, such as random.py, would hide a module, or could not be imported."""
     if keyword.iskeyword(stem) or stem in sys.stdlib_module_names:
         return True
-    # Plug-ins that this process has loaded may have added folders to `sys.path`. These are not searched, since the new
-    # file would hide none of their modules.
+    # Plug-ins that this process has loaded may have added folders to `sys.path`. These are not
+    # searched, since the new file would hide none of their modules.
     path_without_plugins = path_of_session()
     return PathFinder.find_spec(stem, path_without_plugins) is not None
 

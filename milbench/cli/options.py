@@ -85,7 +85,8 @@ HERE = Path()
 def command_line() -> str:
     """Return the command as the user typed it, quoted for a shell, without `--root`.
 
-    Published reports show the command. The folder of results on one machine would be of no use on another.
+    Published reports show the command. The folder of results on one machine would be of no use on
+    another.
     """
     words = ["milbench"]
     arguments = iter(sys.argv[1:])
@@ -134,7 +135,8 @@ def _print(line: str, style: str = "") -> None:
 def step_after(plan: Plan) -> Sequence[str]:
     """Return the command to suggest after cells are done.
 
-    That runs the rest of a search, writes the report, or, where there were no test bags, uses the trained networks.
+    That runs the rest of a search, writes the report, or, where there were no test bags, uses the
+    trained networks.
     """
     if plan.is_searching:
         return "milbench", "run", plan.name

@@ -57,8 +57,8 @@ def run(
 ) -> int:
     """Train each loss on each task and seed, skipping finished cells.
 
-    One such training is a cell. The same command continues after Ctrl-C (exit code 130). Exit code 1 if a cell fails.
-    If the spec has a table [tune], settings are searched for each loss first.
+    One such training is a cell. The same command continues after Ctrl-C (exit code 130). Exit code
+    1 if a cell fails. If the spec has a table [tune], settings are searched for each loss first.
 
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
@@ -82,7 +82,8 @@ def run(
     )
     # SPEC may be the name of a comparison in the folder `root`.
     spec, launch = spec_and_launch(flags, reference, preset, store=Root(root))
-    # The launch knows what spec and flags say of where and how cells run. The rest is of this command alone.
+    # The launch knows what spec and flags say of where and how cells run. The rest is of this
+    # command alone.
     launch = replace(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
@@ -128,7 +129,8 @@ def reproduce(
 ) -> int:
     """Repeat a published comparison and write its report, beside the published figures.
 
-    The default is the first preset, which runs on two cores. The same command continues after an interruption.
+    The default is the first preset, which runs on two cores. The same command continues after an
+    interruption.
 
     Example: milbench reproduce supplementary-a --dry-run
     """
@@ -140,8 +142,8 @@ def reproduce(
         assignments=setting or [],
         execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
     )
-    # A preset is a named set of changes to a spec: one may make the comparison small enough for two cores.
-    # No `store`: what is reproduced is a spec, and never the name of a comparison.
+    # A preset is a named set of changes to a spec: one may make the comparison small enough for two
+    # cores. No `store`: what is reproduced is a spec, and never the name of a comparison.
     spec, launch = spec_and_launch(flags, reference, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
     fetch_missing(spec, launch, download=download)
@@ -166,5 +168,6 @@ def _beside_published(name: str, root: Path) -> list[str]:
     from milbench.report.study import Study
     from milbench.store.folders import results
 
-    # The class `Study` is made from the results of a comparison. It is not the argument STUDY, which is a spec.
+    # The class `Study` is made from the results of a comparison. It is not the argument STUDY,
+    # which is a spec.
     return outcome_lines(Study(results(root, name)))

@@ -31,7 +31,8 @@ def sync(
         raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
     names = place.names() if everything else []
     if not names:
-        # The comparison named or launched last. A store without comparisons is an error, also with --all.
+        # The comparison named or launched last. A store without comparisons is an error, also with
+        # --all.
         names = [place.plan(name).name]
 
     options.say(*place.not_plans())

@@ -18,9 +18,10 @@ def without_autocast(function: AnyFunction) -> AnyFunction:
     def precise(loss: Any, logits: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(logits, torch.Tensor):
             raise UsageError(f"{loss.name}: logits must be a tensor, got {type(logits).__name__}")
-        # PyTorch 2.10 cannot compile `is_autocast_available`. So it is not called while code is compiled, which is done
-        # only for devices that have autocast. PyTorch could be told to take its answer for a constant, but that would
-        # import the compiler, over a second in every process.
+        # PyTorch 2.10 cannot compile `is_autocast_available`. So it is not called while code is
+        # compiled, which is done only for devices that have autocast. PyTorch could be told to take
+        # its answer for a constant, but that would import the compiler, over a second in every
+        # process.
         kind = logits.device.type
         if not torch.compiler.is_compiling() and not torch.amp.is_autocast_available(kind):
             return function(loss, logits, *args, **kwargs)
@@ -46,5 +47,6 @@ def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
     if transformed():
         return True
-    # Where CUDA is not initialised nothing is captured, and to ask for a stream would initialise it.
+    # Where CUDA is not initialised nothing is captured, and to ask for a stream would initialise
+    # it.
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

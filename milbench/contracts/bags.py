@@ -51,12 +51,14 @@ class Truth(PerBag):
     """Instance-level truth about a batch of bags. A loss with set supervision is never given it.
 
     Args:
-        classes: (B, M) int64, the class of every true instance, background left out, -1 where a bag has fewer than M.
-            They are in the order of reading or of time where the task says `instances_are_ordered`, else in any order.
-        boxes: (B, M, 4) float, where each instance is. In images left, top, right and bottom in pixels, right and
-            bottom exclusive; in sequences (start, 0, end, F) in frames and features.
-        position_classes: of sets, (B, K) int64, the class of the instance at each position, C for background; anything
-            at padding.
+        classes: (B, M) int64, the class of every true instance, background left out, -1 where a bag
+            has fewer than M. They are in the order of reading or of time where the task says
+            `instances_are_ordered`, else in any order.
+        boxes: (B, M, 4) float, where each instance is. In images left, top, right and bottom in
+            pixels, right and bottom exclusive; in sequences (start, 0, end, F) in frames and
+            features.
+        position_classes: of sets, (B, K) int64, the class of the instance at each position, C for
+            background; anything at padding.
     """
 
     classes: Tensor
@@ -88,13 +90,16 @@ class Bags(PerBag):
     """A batch of bags with their label sets.
 
     Args:
-        instances: (B, *bag_shape), images (B, N, H, W), sequences (B, F, T) of T frames with F features, NaN where a
-            sequence is shorter, or sets of unordered instances (B, K, D).
+        instances: (B, *bag_shape), images (B, N, H, W), sequences (B, F, T) of T frames with F
+            features, NaN where a sequence is shorter, or sets of unordered instances (B, K, D).
         labels: (B, C) bool, which classes occur in each bag.
-        mask: True where there is an instance, also of background, False for padding: (B, K) bool of sets, (B, T) of the
-            frames of sequences; None: True everywhere, as for images. A network with other positions has `mask_of`.
-        truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
-        coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
+        mask: True where there is an instance, also of background, False for padding: (B, K) bool of
+            sets, (B, T) of the frames of sequences; None: True everywhere, as for images. A network
+            with other positions has `mask_of`.
+        truth: instance-level truth, for evaluation and for targets of more supervision than label
+            sets.
+        coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None:
+            not known.
         origin: what the bags of an evaluation are made of; None: not known, they count as
             independent.
     """
@@ -134,7 +139,8 @@ class NamedBags:
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
     """Return the label sets (B, C) bool of bags from the classes of their instances (B, M) int64.
 
-    A class is -1 where a bag has fewer than M instances; `num_classes` is C, the background not counted.
+    A class is -1 where a bag has fewer than M instances; `num_classes` is C, the background not
+    counted.
 
     Examples:
         >>> import torch
@@ -151,8 +157,9 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
 def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
     """Return bags (K_i, *instance) of different sizes as one batch (B, K, *instance), and its mask (B, K).
 
-    K is the size of the largest bag. Smaller ones are padded with zeros at the end; the mask is True where there is an
-    instance. Raises UsageError where there is no bag, or instances are not of one shape.
+    K is the size of the largest bag. Smaller ones are padded with zeros at the end; the mask is
+    True where there is an instance. Raises UsageError where there is no bag, or instances are not
+    of one shape.
 
     Examples:
         >>> instances, mask = pad_bags([torch.ones(3, 2), torch.ones(1, 2)])

@@ -1,8 +1,8 @@
 """What is done around the arithmetic of a loss: checks, positions flattened and restored, and the reduction.
 
-These functions call the methods that a subclass of `milbench.contracts.loss.Loss` writes. Whoever calls them says
-whether values are checked. A check of values makes the host wait for a GPU, so training does it in its first step
-alone.
+These functions call the methods that a subclass of `milbench.contracts.loss.Loss` writes. Whoever
+calls them says whether values are checked. A check of values makes the host wait for a GPU, so
+training does it in its first step alone.
 """
 
 from typing import TYPE_CHECKING
@@ -45,8 +45,8 @@ def bag_losses(
 ) -> Tensor:
     """Return (B,), the loss of every bag. Arguments and errors are those of `Loss.forward`.
 
-    With `check_values` values are checked as well as shapes. Inside `torch.func` or compiled code no value is checked,
-    since there are none to look at.
+    With `check_values` values are checked as well as shapes. Inside `torch.func` or compiled code
+    no value is checked, since there are none to look at.
     """
     check_values = check_values and not tracing()
     flat, flat_mask = _flattened(loss, logits, mask)
@@ -58,7 +58,8 @@ def bag_losses(
         check_set_sizes(label_sets, flat, flat_mask)
     if loss.takes_target:
         method = "target_loss"
-        # With their positions as they were, but in the precision of `flat` and zero where masked, as it is.
+        # With their positions as they were, but in the precision of `flat` and zero where masked,
+        # as it is.
         unflattened = flat.view(logits.shape)
         integers = as_target(loss, target, label_sets, logits.shape[2:], mask)
         if check_values:
@@ -71,7 +72,8 @@ def bag_losses(
             loss.check_bags(flat, label_sets, flat_mask)
         output = loss.bag_loss(flat, label_sets, flat_mask)
     values = checked_output(loss, method, output, (len(logits),))
-    # A loss that has left the graph, as by `detach` or `item`, would train nothing, and no step would fail.
+    # A loss that has left the graph, as by `detach` or `item`, would train nothing, and no step
+    # would fail.
     expects_gradient = logits.requires_grad and torch.is_grad_enabled()
     if expects_gradient and not values.requires_grad:
         raise fault(

@@ -30,9 +30,11 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
     """Return the centres of the receptive fields of all positions in an image of `height` x `width` pixels.
 
     They are y of every row (h,) and x of every column (w,), float64, on the scale of
-    `milbench.contracts.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its first pixel 0.5.
+    `milbench.contracts.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its
+    first pixel 0.5.
     """
-    # The centre of the first position, and the distance of two positions. They begin with those of the pixels.
+    # The centre of the first position, and the distance of two positions. They begin with those of
+    # the pixels.
     start = 0.5
     step = 1
     for layer in layers:
@@ -46,9 +48,9 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
     """Return the convolutions and poolings on one path from the input of a module to its output.
 
-    One path is enough: all paths that meet in a sum have the same strides and centres, or the sum would add what is
-    shown in different places. Where a module has several inputs, the last one is followed. In torchvision's networks
-    that is never a gate on channels.
+    One path is enough: all paths that meet in a sum have the same strides and centres, or the sum
+    would add what is shown in different places. Where a module has several inputs, the last one is
+    followed. In torchvision's networks that is never a gate on channels.
     """
     from torch.fx import Graph, symbolic_trace
 
@@ -74,7 +76,8 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
     """Return the layers of a network of images (B, N, H, W), found by tracing; None where they are not known.
 
-    What was found is tried: it has to predict how many positions the network has in images of two sizes.
+    What was found is tried: it has to predict how many positions the network has in images of two
+    sizes.
     """
     was_training = network.training
     network.eval()

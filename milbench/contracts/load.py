@@ -12,9 +12,10 @@ from milbench.errors import one_of
 def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
     """Return a new loss, by its name: `load_loss("exact")` is `milbench.losses.Exact()`.
 
-    The name is that of a built-in or installed loss, or the path of a Python file that holds one; the reduction over
-    the bags of a batch is `mean`, `sum`, or `none`, one value a bag. Raises UsageError where there is no such loss, or
-    a parameter of its constructor is unknown, missing or out of range.
+    The name is that of a built-in or installed loss, or the path of a Python file that holds one;
+    the reduction over the bags of a batch is `mean`, `sum`, or `none`, one value a bag. Raises
+    UsageError where there is no such loss, or a parameter of its constructor is unknown, missing or
+    out of range.
 
     Examples:
         >>> import torch

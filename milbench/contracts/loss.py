@@ -1,8 +1,8 @@
 """The contract of a loss: what a subclass writes, and what it can be asked.
 
-A loss is arithmetic over the logits of a batch. What a user calls hands its arguments to a function in
-`milbench.contracts.criterion`. That checks them, flattens positions, calls what a subclass writes, and checks the
-result.
+A loss is arithmetic over the logits of a batch. What a user calls hands its arguments to a function
+in `milbench.contracts.criterion`. That checks them, flattens positions, calls what a subclass
+writes, and checks the result.
 
     a user calls     functions in criterion   a subclass writes
     ---------------  -----------------------  ------------------------------------------
@@ -54,35 +54,42 @@ NO_CLASS_WEIGHTS = (
 class Loss(torch.nn.Module, ABC):
     """Base class of losses: a criterion of the logits of a network and the label sets of a batch of bags.
 
-    A subclass lives in a file of its own and sets `name` (the file's name with hyphens); `milbench new loss NAME`
-    writes an example. It writes `bag_loss` and `scores`. It writes `presence`, `posterior`, `evidence` and
-    `set_log_prob` where the defaults do not fit: a loss is judged by its own answers about label sets and positions.
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens); `milbench
+    new loss NAME` writes an example. It writes `bag_loss` and `scores`. It writes `presence`,
+    `posterior`, `evidence` and `set_log_prob` where the defaults do not fit: a loss is judged by
+    its own answers about label sets and positions.
 
     These methods receive arguments that were checked:
 
-    - logits (B, C+1, K), background last. Positions of any number of dimensions are flattened into K. They are float32
-      or float64: half precision is computed in float32, also under autocast. They are zero at masked positions, so that
-      nothing there, not even a NaN, reaches a value or a gradient; a maximum or a mean still has to leave them out.
+    - logits (B, C+1, K), background last. Positions of any number of dimensions are flattened into
+      K. They are float32 or float64: half precision is computed in float32, also under autocast.
+      They are zero at masked positions, so that nothing there, not even a NaN, reaches a value or a
+      gradient; a maximum or a mean still has to leave them out.
     - labels (B, C) bool.
-    - a mask (B, K) bool, True where there is an instance, or None: everywhere. A bag may have no instance at all: its
-      loss for the empty label set is then finite, never NaN, and its gradient 0. To exclude positions, fill them with
-      the smallest number of the dtype rather than -inf, which has no gradient.
+    - a mask (B, K) bool, True where there is an instance, or None: everywhere. A bag may have no
+      instance at all: its loss for the empty label set is then finite, never NaN, and its gradient
+      0. To exclude positions, fill them with the smallest number of the dtype rather than -inf,
+         which has no gradient.
 
-    A loss with more supervision than the label sets says so in `supervision`, and writes `target_loss` instead of
-    `bag_loss`; `milbench.contracts.targets.make_target` describes the targets.
+    A loss with more supervision than the label sets says so in `supervision`, and writes
+    `target_loss` instead of `bag_loss`; `milbench.contracts.targets.make_target` describes the
+    targets.
 
-    A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
-    depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
+    A loss may have weights of its own, which are trained and stored with those of the network.
+    Where their shape depends on the number of classes, it makes them in `make_weights`, and whoever
+    uses the loss calls `build` first.
 
-    The parameters of its constructor are those of a cell, except the two below: milbench itself trains on the mean of
-    the losses of the bags, and decides for each step whether to check values. A loss keeps each argument as an
-    attribute of the same name, which `repr` shows and `BagClassifier` copies.
+    The parameters of its constructor are those of a cell, except the two below: milbench itself
+    trains on the mean of the losses of the bags, and decides for each step whether to check values.
+    A loss keeps each argument as an attribute of the same name, which `repr` shows and
+    `BagClassifier` copies.
 
     Args:
         reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, (B,).
-        validate: whether a call checks values as well as shapes: finite logits, and no label set larger than its bag.
-            On a GPU this waits for the device. Without the check most losses give +inf for a label set that cannot
-            occur. Inside `torch.func` and compiled code no value is checked.
+        validate: whether a call checks values as well as shapes: finite logits, and no label set
+            larger than its bag. On a GPU this waits for the device. Without the check most losses
+            give +inf for a label set that cannot occur. Inside `torch.func` and compiled code no
+            value is checked.
     """
 
     name: ClassVar[str]
@@ -94,7 +101,8 @@ class Loss(torch.nn.Module, ABC):
     """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
-    class: the classes of a whole bag compete, which has one instance, and the network is one of `Task.classifiers`.
+    class: the classes of a whole bag compete, which has one instance, and the network is one of
+    `Task.classifiers`.
     """
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities: a forecast, 0
@@ -139,8 +147,9 @@ class Loss(torch.nn.Module, ABC):
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
 
-        The target holds integers, those of `milbench.contracts.targets.make_target` for its `supervision`. Logits
-        (B, C+1, *positions) and mask (B, *positions) have the positions as they are.
+        The target holds integers, those of `milbench.contracts.targets.make_target` for its
+        `supervision`. Logits (B, C+1, *positions) and mask (B, *positions) have the positions as
+        they are.
         """
         raise NotImplementedError
 
@@ -151,7 +160,8 @@ class Loss(torch.nn.Module, ABC):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
 
-        Return values that do not round to 0 or 1, such as log-odds: the surest predictions must still be ranked.
+        Return values that do not round to 0 or 1, such as log-odds: the surest predictions must
+        still be ranked.
         """
         return self.scores(logits, mask)
 
@@ -171,9 +181,10 @@ class Loss(torch.nn.Module, ABC):
 
         Values can be compared between the positions of one bag, within one class.
 
-        The default is the probability of the class by `posterior`. Where `head` is sigmoid it is the logit of the
-        detector, which does not depend on other detectors. Probabilities that round to 1 are not ranked; in float32
-        this happens to a class whose logit is 17 above the others.
+        The default is the probability of the class by `posterior`. Where `head` is sigmoid it is
+        the logit of the detector, which does not depend on other detectors. Probabilities that
+        round to 1 are not ranked; in float32 this happens to a class whose logit is 17 above the
+        others.
         """
         if self.head == "sigmoid":
             return logits[:, :-1]
@@ -182,8 +193,9 @@ class Loss(torch.nn.Module, ABC):
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return (B,), the log-probability of each label set by the model of this loss; None where it has none.
 
-        Labels (B, C) are any sets of classes, perhaps larger than the bag; the probabilities of all label sets of a bag
-        sum to 1. The default is that of independent classes where the presence is a log-odds, and None elsewhere.
+        Labels (B, C) are any sets of classes, perhaps larger than the bag; the probabilities of all
+        label sets of a bag sum to 1. The default is that of independent classes where the presence
+        is a log-odds, and None elsewhere.
         """
         if not self.presence_is_log_odds:
             return None
@@ -193,8 +205,8 @@ class Loss(torch.nn.Module, ABC):
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         """Set the parameters (`torch.nn.Parameter`, float32, on the CPU) whose shape depends on the number of classes.
 
-        Draw from `rng` alone. Logits may be on another device or in float64, as in evaluation: use a parameter as
-        `parameter.to(logits)`.
+        Draw from `rng` alone. Logits may be on another device or in float64, as in evaluation: use
+        a parameter as `parameter.to(logits)`.
 
         Examples:
             >>> class Scaled(Loss):
@@ -213,8 +225,8 @@ class Loss(torch.nn.Module, ABC):
     def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:
         """Raise UsageError for a bag that this loss cannot be computed on, though other losses may be.
 
-        It is called before `bag_loss`, with the same arguments, and only where values are checked. So it may look at
-        values, which on a GPU means to wait.
+        It is called before `bag_loss`, with the same arguments, and only where values are checked.
+        So it may look at values, which on a GPU means to wait.
         """
 
     def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
@@ -232,16 +244,18 @@ class Loss(torch.nn.Module, ABC):
     ) -> Self:
         """Take in what is known of the training bags, make the weights anew, and return the loss.
 
-        Training calls it with the seed of the cell, before the loss is moved to a device and the optimiser is made. A
-        loss without weights that depend on the number of classes need not be built; one that has them raises UsageError
-        until it is.
+        Training calls it with the seed of the cell, before the loss is moved to a device and the
+        optimiser is made. A loss without weights that depend on the number of classes need not be
+        built; one that has them raises UsageError until it is.
 
         Args:
             num_classes: C, without the background.
             seed: the weights are drawn from it.
-            max_labels: an upper bound of the number of classes in a bag, so that a GPU need not wait; None: not known.
-            class_counts: how many of the training bags have each class, (C,), and how many bags there are. A loss
-                with `needs_class_counts` looks at them, as with `pos_weight="balanced"`.
+            max_labels: an upper bound of the number of classes in a bag, so that a GPU need not
+                wait; None: not known.
+            class_counts: how many of the training bags have each class, (C,), and how many bags
+                there are. A loss with `needs_class_counts` looks at them, as with
+                `pos_weight="balanced"`.
         """
         self.num_classes = num_classes
         self.max_labels = max_labels
@@ -259,15 +273,17 @@ class Loss(torch.nn.Module, ABC):
 
         Args:
             logits: (B, C+1, *positions) floating point, background last.
-            labels: the label sets, a tensor or array (B, C) of zeros and ones, or B lists of class numbers. Inside a
-                compiled function, a tensor.
+            labels: the label sets, a tensor or array (B, C) of zeros and ones, or B lists of class
+                numbers. Inside a compiled function, a tensor.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-            target: integers from `milbench.contracts.targets.make_target`, for a loss with a `target_loss`:
-                counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.
+            target: integers from `milbench.contracts.targets.make_target`, for a loss with a
+                `target_loss`: counts (B, C), positions (B, *positions) with C for background, order
+                (B, M) padded with -1.
 
         Raises:
-            UsageError: a ValueError. An argument has the wrong shape or type, logits are not finite, or a label set is
-                larger than its bag; or the subclass returned something else than one value a bag, with a gradient.
+            UsageError: a ValueError. An argument has the wrong shape or type, logits are not
+                finite, or a label set is larger than its bag; or the subclass returned something
+                else than one value a bag, with a gradient.
         """
         values = criterion.bag_losses(
             self, logits, labels, mask, target, check_values=self.validate
@@ -277,10 +293,12 @@ class Loss(torch.nn.Module, ABC):
     def score(self, logits: Tensor, mask: Tensor | None = None) -> Scores:
         """Return all scores of bags and positions, from logits (B, C+1, *positions) alone.
 
-        Masked positions are background, with evidence of -inf. Each loss has its own scale of presence.
+        Masked positions are background, with evidence of -inf. Each loss has its own scale of
+        presence.
 
         Examples:
-            One bag of two positions. By their own detectors, both classes are the likeliest at the first position.
+            One bag of two positions. By their own detectors, both classes are the likeliest at the
+            first position.
 
             >>> import torch
             >>> from milbench import load_loss
@@ -298,10 +316,11 @@ class Loss(torch.nn.Module, ABC):
     ) -> Tensor:
         """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
 
-        A class occurs where its presence is at least the threshold. None: even odds, where presence is log-odds.
+        A class occurs where its presence is at least the threshold. None: even odds, where presence
+        is log-odds.
 
-        Raises UsageError without a threshold where presence is no log-odds. Choose one on bags that were not trained
-        on.
+        Raises UsageError without a threshold where presence is no log-odds. Choose one on bags that
+        were not trained on.
         """
         return criterion.label_sets_by(self, self.score(logits, mask), threshold)
 
@@ -310,8 +329,9 @@ class Loss(torch.nn.Module, ABC):
     ) -> Tensor | None:
         """Return (B,) in nats, the log-probability of a label set for each bag, by the model of this loss.
 
-        Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where the loss says so.
-        None for a loss without a probability of label sets. Raises UsageError for a wrong shape or type.
+        Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where
+        the loss says so. None for a loss without a probability of label sets. Raises UsageError for
+        a wrong shape or type.
         """
         return criterion.label_log_prob(self, logits, labels, mask)
 

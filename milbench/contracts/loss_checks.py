@@ -1,7 +1,7 @@
 """The checks around a loss: its class, its arguments (logits, mask, label sets, targets), and what it returns.
 
-Checks of shapes and types come first and cost nothing. Those of values are functions of their own, since on a GPU they
-wait for the device.
+Checks of shapes and types come first and cost nothing. Those of values are functions of their own,
+since on a GPU they wait for the device.
 """
 
 import inspect
@@ -41,7 +41,8 @@ def check_supervision(loss: "Loss") -> None:
 def check_methods(loss: "Loss") -> None:
     """Raise UsageError where the class of a loss writes what training would not call, or lacks what it calls.
 
-    Training and evaluation call the arithmetic of a loss, and decide themselves which values are checked.
+    Training and evaluation call the arithmetic of a loss, and decide themselves which values are
+    checked.
     """
     hooks = {
         "forward": "bag_loss",
@@ -225,8 +226,8 @@ def as_target(
 ) -> Tensor:
     """Return the target of a loss as int64 on the device of the labels (B, C) bool.
 
-    Its shape is that of `milbench.contracts.targets.make_target`; lists of order may differ in length. Masked positions
-    become background.
+    Its shape is that of `milbench.contracts.targets.make_target`; lists of order may differ in
+    length. Masked positions become background.
     """
     kind = loss.supervision
     batch, num_classes = labels.shape
@@ -341,7 +342,8 @@ def _check_agrees_with_labels(loss: "Loss", target: Tensor, labels: Tensor) -> N
     occurs = target > 0 if kind == "count" else _classes_in(target, num_classes)
     contradicts = occurs != labels
     if kind == "position":
-        # An instance that lies behind another one, or was cut away, is in the label set and shown at no position.
+        # An instance that lies behind another one, or was cut away, is in the label set and shown
+        # at no position.
         contradicts = occurs & ~labels
     if not bool(contradicts.any()):
         return

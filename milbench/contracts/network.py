@@ -25,18 +25,19 @@ _LARGEST_SIDE_TRIED = 100_000
 class Network(nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
 
-    Images are (B, N, H, W) with N channels, sequences (B, F, T) with F features in each of T frames, sets (B, K, D) of
-    K instances with D features. The constructor takes the number of inputs (N, F or D), the number of classes C without
-    the background, and the seed of the initial weights, then parameters of its own, all annotated and with defaults.
-    For torch's own initialisation the seed is not needed: milbench seeds torch's generator before it makes a network.
-    `milbench new network NAME` writes an example.
+    Images are (B, N, H, W) with N channels, sequences (B, F, T) with F features in each of T
+    frames, sets (B, K, D) of K instances with D features. The constructor takes the number of
+    inputs (N, F or D), the number of classes C without the background, and the seed of the initial
+    weights, then parameters of its own, all annotated and with defaults. For torch's own
+    initialisation the seed is not needed: milbench seeds torch's generator before it makes a
+    network. `milbench new network NAME` writes an example.
 
-    The logits of a position must not depend on how far its bag was padded. In a set they depend on the instance at the
-    position alone; a network that looks at all instances of a set has `sees_mask`. In a sequence they depend on frames
-    that are numbers, since padding is NaN.
+    The logits of a position must not depend on how far its bag was padded. In a set they depend on
+    the instance at the position alone; a network that looks at all instances of a set has
+    `sees_mask`. In a sequence they depend on frames that are numbers, since padding is NaN.
 
-    A network that works on the features of another one has `takes_encoder`; `BagNetwork` is the base class of such
-    networks.
+    A network that works on the features of another one has `takes_encoder`; `BagNetwork` is the
+    base class of such networks.
     """
 
     name: ClassVar[str]
@@ -74,11 +75,12 @@ class Network(nn.Module, ABC):
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
-        Class biases become -log(positions) and the background's 0. A softmax or a sigmoid then gives each class a
-        probability near 1/positions everywhere.
+        Class biases become -log(positions) and the background's 0. A softmax or a sigmoid then
+        gives each class a probability near 1/positions everywhere.
 
-        With random biases a bag of K positions starts with about K C/(C+1) expected instances. Nearly all label sets
-        then have a probability near 0, and training can stay where every class is equally unlikely everywhere.
+        With random biases a bag of K positions starts with about K C/(C+1) expected instances.
+        Nearly all label sets then have a probability near 0, and training can stay where every
+        class is equally unlikely everywhere.
 
         Raises UsageError where there is no `head` with a `bias`.
         """
@@ -152,14 +154,16 @@ class Network(nn.Module, ABC):
 NetworkMaker = Callable[..., Network]
 """A class of networks, or a function: (inputs, num_classes, seed, **parameters) -> a new network on the CPU.
 
-`inputs` are the channels of an image or the features of a frame or instance, `num_classes` is C without the background.
+`inputs` are the channels of an image or the features of a frame or instance, `num_classes` is C
+without the background.
 The initial weights depend on these and the parameters alone."""
 
 
 def input_standardised(network: Network, standardise: nn.Module) -> Network:
     """Return a network that gets its instances through a module, which is stored and moved with its weights."""
 
-    # A copy of the network calls this same function, and gets its own copy of `standardise` by its name.
+    # A copy of the network calls this same function, and gets its own copy of `standardise` by its
+    # name.
     def standardised(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return module.get_submodule("standardise")(arguments[0]), *arguments[1:]
 

@@ -1,7 +1,8 @@
 """The outcome of every test item for one trained network, from which differences between losses are paired by item.
 
-A metric that is a ratio of sums over items, such as the share of test bags with a wrong label set, is stored as the two
-terms of every item. The metrics of one cell are one .npz file, in which nothing is unpickled.
+A metric that is a ratio of sums over items, such as the share of test bags with a wrong label set,
+is stored as the two terms of every item. The metrics of one cell are one .npz file, in which
+nothing is unpickled.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ CLASSES_FILE = "classes.json"
 class Outcomes:
     """One metric as a ratio of two sums over n test items (bags, images or one-instance bags), both (n,) float32.
 
-    Other numbers are converted. ValueError where arrays do not fit together, or a value is not finite.
+    Other numbers are converted. ValueError where arrays do not fit together, or a value is not
+    finite.
     """
 
     sums: NDArray[Any]

@@ -1,8 +1,9 @@
 """The parameters of a loss, a task or a network, and values checked against them.
 
-A class may get a parameter when cells of it are already stored. It lists this parameter in `added`, with its neutral
-value: the value that gives the old behaviour, whatever the default is. A cell leaves the parameter out at this value
-(`without_neutral`), so that the ids of stored cells stay. What is built from a cell gets it back (`with_neutral`).
+A class may get a parameter when cells of it are already stored. It lists this parameter in `added`,
+with its neutral value: the value that gives the old behaviour, whatever the default is. A cell
+leaves the parameter out at this value (`without_neutral`), so that the ids of stored cells stay.
+What is built from a cell gets it back (`with_neutral`).
 """
 
 import inspect
@@ -34,9 +35,10 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the parameters of a loss or a task that a cell has, by name.
 
-    The constructor of a task takes the fields of its `Options` as keyword arguments, so that these are its parameters.
-    Those in `Loss.call_arguments`, such as `reduction`, are left out: they are for a user who calls a loss directly. In
-    training milbench decides them, so that a cell has none of them.
+    The constructor of a task takes the fields of its `Options` as keyword arguments, so that these
+    are its parameters. Those in `Loss.call_arguments`, such as `reduction`, are left out: they are
+    for a user who calls a loss directly. In training milbench decides them, so that a cell has none
+    of them.
     """
     constructor = _holder_of_parameters(cls).__init__
     left_out = ("self", *getattr(cls, "call_arguments", ()))
@@ -62,8 +64,8 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
 def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
     """Return what `added` of a class or function lists: later parameters, each with its neutral value.
 
-    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError if the class itself lists a
-    parameter that it does not have.
+    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError if the
+    class itself lists a parameter that it does not have.
     """
     maker = _unwrapped(maker)
     added: Mapping[str, Any] = getattr(maker, "added", {})
@@ -109,8 +111,9 @@ def _holder_of_parameters(maker: Callable[..., Any]) -> Any:
 def _unwrapped(maker: Callable[..., Any]) -> Any:
     """Return the function of a `functools.partial`, and anything else as it is.
 
-    A network of torchvision is such a partial: `partial(Backbone, "resnet18")`. Its parameters are read from the
-    partial, since a user cannot give the argument that is bound. Its name and its `added` are those of the function.
+    A network of torchvision is such a partial: `partial(Backbone, "resnet18")`. Its parameters are
+    read from the partial, since a user cannot give the argument that is bound. Its name and its
+    `added` are those of the function.
     """
     return getattr(maker, "func", maker)
 
@@ -126,8 +129,9 @@ def _described(maker: Callable[..., Any]) -> str:
 def parsed(text: str, annotation: Any) -> Any:
     """Return the value that a text of the command line stands for, for a parameter of this type.
 
-    The text is read as TOML (numbers, true, false, quoted strings) if that gives a value of the type. Otherwise the
-    text itself is the value: 0 is a number for an `int`, and a name for a `str`.
+    The text is read as TOML (numbers, true, false, quoted strings) if that gives a value of the
+    type. Otherwise the text itself is the value: 0 is a number for an `int`, and a name for a
+    `str`.
     """
     from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
@@ -146,9 +150,9 @@ def parsed(text: str, annotation: Any) -> Any:
         (text, True),
         # A text that is converted to the type, such as "2024" for a parameter of the type Path.
         (text, False),
-        # (value, False) is not tried. A value other than a list needs no such try: where all tries fail, the last lines
-        # of this function return it. A list would be converted only to types that a cell does not store, such as a
-        # tuple.
+        # (value, False) is not tried. A value other than a list needs no such try: where all tries
+        # fail, the last lines of this function return it. A list would be converted only to types
+        # that a cell does not store, such as a tuple.
     )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
@@ -156,8 +160,8 @@ def parsed(text: str, annotation: Any) -> Any:
             with suppress(ValidationError):
                 adapter.validate_python(candidate, strict=is_strict)
                 return candidate
-    # No reading suits the type. The check of all parameters will say so, and show what is returned here: of a list the
-    # text as it was typed.
+    # No reading suits the type. The check of all parameters will say so, and show what is returned
+    # here: of a list the text as it was typed.
     if isinstance(value, list):
         return text
     return value
@@ -175,8 +179,8 @@ def check_values(
 ) -> dict[str, Any]:
     """Check values against the annotations of parameters; return them with the defaults of those not given.
 
-    Raises UsageError where a parameter is unknown, missing or out of range. Its message begins with `owner`, such as
-    "loss exact".
+    Raises UsageError where a parameter is unknown, missing or out of range. Its message begins with
+    `owner`, such as "loss exact".
     """
     from pydantic import ConfigDict, PydanticUserError, create_model
 
@@ -214,13 +218,15 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
     Raises UsageError where `check_values` does, and where the constructor does.
     """
     parameters = constructor_parameters(cls)
-    # A class may say by itself why it has no parameter of some name. That helps more than "unknown parameter".
+    # A class may say by itself why it has no parameter of some name. That helps more than "unknown
+    # parameter".
     reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
     for name in params:
         if name in reasons and name not in parameters:
             raise UsageError(f"{owner} takes no {name}: {reasons[name]}")
     complete = check_values(owner, parameters, params)
-    # A class that lacks a method cannot be called. That is another fault, which is not for this function to find.
+    # A class that lacks a method cannot be called. That is another fault, which is not for this
+    # function to find.
     if not inspect.isabstract(cls):
         try:
             # The constructor checks what its annotations do not say.

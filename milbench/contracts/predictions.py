@@ -1,13 +1,14 @@
 """The predictions of a trained network for every bag that it is evaluated on, and the file that keeps them.
 
 All metrics of a cell are computed from its predictions, and a user can compute others: with another
-threshold, for single classes, for an ensemble. The file, `predictions.npz`, holds plain NumPy arrays: nothing
-is unpickled, and torch is not needed.
+threshold, for single classes, for an ensemble. The file, `predictions.npz`, holds plain NumPy
+arrays: nothing is unpickled, and torch is not needed.
 
-The arrays are named EPOCH/SPLIT/FIELD. EPOCH is `last`, or `best` for the epoch with the smallest set
-error of validation bags where that is another one. SPLIT is `validation`, `test`, `validation_single` and
-`test_single` (bags that hold one instance each), or `calibration` (training bags, on which thresholds are
-chosen where a task has no validation bags). The fields are those of `SplitPredictions` and `Reading`.
+The arrays are named EPOCH/SPLIT/FIELD. EPOCH is `last`, or `best` for the epoch with the smallest
+set error of validation bags where that is another one. SPLIT is `validation`, `test`,
+`validation_single` and `test_single` (bags that hold one instance each), or `calibration` (training
+bags, on which thresholds are chosen where a task has no validation bags). The fields are those of
+`SplitPredictions` and `Reading`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,8 +74,8 @@ class Reading:
 class SplitPredictions:
     """The predictions for the n bags of a split with C classes; a field that is None is not known.
 
-    Maps of positions are too large to keep. What needs them is counted before they are freed: `hits`,
-    `wrong` and `sizes`.
+    Maps of positions are too large to keep. What needs them is counted before they are freed:
+    `hits`, `wrong` and `sizes`.
     """
 
     labels: Bools
@@ -142,7 +143,8 @@ class Predictions:
 
             test = comparison.predictions("extended-digits")["exact", 0]["test"]
             occurs = test.labels.any(axis=0) & ~test.labels.all(axis=0)
-            sklearn.metrics.average_precision_score(test.labels[:, occurs], test.presence[:, occurs])
+            sklearn.metrics.average_precision_score(test.labels[:, occurs], test.presence[:,
+            occurs])
     """
 
     splits: Mapping[str, SplitPredictions]

@@ -25,8 +25,8 @@ ScoreFunction = Callable[[Bags], Scores]
 class BagFormat:
     """What has to be known of bags to make a network for them, and to read new ones.
 
-    A trained network needs nothing else of a task's data. `memory` is stored with the network, and where the data are
-    not, `Task.format_from` makes the same format of it.
+    A trained network needs nothing else of a task's data. `memory` is stored with the network, and
+    where the data are not, `Task.format_from` makes the same format of it.
     """
 
     inputs: int
@@ -84,11 +84,11 @@ class Problem(ABC):
     `Task.load` returns one, with all of the fields below. Bags, their order and what is evaluated
     depend neither on the loss nor on the network.
 
-    `milbench.FixedBags` is a problem that is ready to use: `FixedBags.in_memory(task, {"train": bags,
-    "test": others}, seed=seed, batch_bags=32)` for bags in memory. Where training bags are drawn anew in
-    every epoch, a subclass of `milbench.EvaluatedBags` says how; where bags are evaluated in
-    another way, a subclass of this class does. A subclass with further fields is a dataclass too,
-    `@dataclass(kw_only=True, eq=False, repr=False)`.
+    `milbench.FixedBags` is a problem that is ready to use: `FixedBags.in_memory(task, {"train":
+    bags, "test": others}, seed=seed, batch_bags=32)` for bags in memory. Where training bags are
+    drawn anew in every epoch, a subclass of `milbench.EvaluatedBags` says how; where bags are
+    evaluated in another way, a subclass of this class does. A subclass with further fields is a
+    dataclass too, `@dataclass(kw_only=True, eq=False, repr=False)`.
     """
 
     task_name: str
@@ -132,9 +132,10 @@ class Problem(ABC):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the validation and test bags, and what else is known of them.
 
-        Metrics are named SPLIT/METRIC, as in `milbench.contracts.metric_info.METRICS`, with the task's `primary` among
-        them. `milbench.evaluate_bags(score, self.splits)` computes the usual ones: presence is on the loss's own scale,
-        so that label sets need a threshold, which it chooses on validation bags.
+        Metrics are named SPLIT/METRIC, as in `milbench.contracts.metric_info.METRICS`, with the
+        task's `primary` among them. `milbench.evaluate_bags(score, self.splits)` computes the usual
+        ones: presence is on the loss's own scale, so that label sets need a threshold, which it
+        chooses on validation bags.
         """
 
     @property

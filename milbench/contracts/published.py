@@ -89,8 +89,9 @@ class Published:
     def belongs_to(self, task_params: Mapping[str, Any], data: str) -> bool:
         """Return whether it may stand beside results on its task with these parameters and data.
 
-        The value of a loss always may, since reports name every deviation from its protocol. For the value of a
-        method they name no deviations, so that it would pass for a value on this very task.
+        The value of a loss always may, since reports name every deviation from its protocol. For
+        the value of a method they name no deviations, so that it would pass for a value on this
+        very task.
         """
         if self.loss:
             return True

@@ -61,10 +61,11 @@ class Recipe(BaseModel):
     """How the learning rate changes over the steps: one-cycle, drop-at-half, drop-at-thirds or constant."""
     gradient_norm: Annotated[str, AfterValidator(_normalised_rule)] = "unit"
     """Rule for the length of a gradient. unit: every gradient is scaled to norm 1, so that the units of a loss have no
-    effect at all; docs/results.md has the measurement by which this is the default. none: gradients stay as they are.
-    max:X: longer ones are shortened to norm X, an absolute limit, which shortens the steps of one loss and not those of
-    another. quantile:Q: the limit is this quantile of the norms of all gradients so far (P. Seetharaman et al.,
-    "AutoClip: Adaptive Gradient Clipping for Source Separation Networks", arXiv:2007.14469, 2020). rms:X, for psgd: a
+    effect at all; docs/results.md has the measurement by which this is the default. none: gradients
+    stay as they are. max:X: longer ones are shortened to norm X, an absolute limit, which shortens
+    the steps of one loss and not those of another. quantile:Q: the limit is this quantile of the
+    norms of all gradients so far (P. Seetharaman et al., "AutoClip: Adaptive Gradient Clipping for
+    Source Separation Networks", arXiv:2007.14469, 2020). rms:X, for psgd: a
     step is shortened to the root mean square X before it is multiplied by lr."""
     epochs: int = Field(default=10, ge=1)
     """Epochs of training."""
@@ -75,7 +76,8 @@ class Recipe(BaseModel):
     milbench.Network.start_at_prior; paper: random ones."""
     precision: Literal["float32", "tf32", "bfloat16", "auto"] = "auto"
     """Precision of the network in training. auto: bfloat16 if the device of the machine that plans the cells multiplies
-    it in hardware, and on a CPU also trains at least 20 % quicker by it in a trial of a second or two, which is made
+    it in hardware, and on a CPU also trains at least 20 % quicker by it in a trial of a second or
+    two, which is made
     once; else float32. tf32: float32, on a GPU with convolutions of 11 significant bits, torch's own default."""
     loss_precision: Literal["float32", "float64"] = "float32"
     """Precision of the loss in training."""
@@ -85,7 +87,8 @@ class Recipe(BaseModel):
     """Largest number of bags of each kind in an evaluation, for quick trials; none: all."""
     average_last: float | None = Field(default=None, gt=0, le=1)
     """Share of all steps, at the end, over which weights are averaged; their mean is evaluated from then on, and kept
-    (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018). none: the last
+    (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI
+    2018). none: the last
     weights."""
     optimizer_origin: str = ""
     """Set by the plan: the package of the optimiser, with its version."""

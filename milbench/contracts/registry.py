@@ -1,7 +1,8 @@
 """Registries: the losses, tasks and other entries by name, of milbench itself, installed packages and the user.
 
-A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names are listed without
-importing torch, and a broken plug-in does not affect the others. `milbench.contracts.resolver` imports what users name.
+A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names
+are listed without importing torch, and a broken plug-in does not affect the others.
+`milbench.contracts.resolver` imports what users name.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def check_name(name: str, context: str = "") -> None:
 INSTALLED = " of "
 """What the digest of an installed plug-in begins with.
 
-The whole digest is " of my-losses 1.2", of the package my-losses. A cell keeps it after the version of the loss, as in
-"1 of my-losses 1.2".
+The whole digest is " of my-losses 1.2", of the package my-losses. A cell keeps it after the version
+of the loss, as in "1 of my-losses 1.2".
 """
 REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
 """All registries of this process, in which `milbench.contracts.resolver` reloads plug-ins whose files were edited.
@@ -95,7 +96,8 @@ class RegistryEntry(Generic[T]):
 
     def is_current(self) -> bool:
         """Whether the files of its record are as they were; True as long as it has no record."""
-        # What a user has named was imported before this entry was made, and has its record from then.
+        # What a user has named was imported before this entry was made, and has its record from
+        # then.
         is_named_by_user = bool(self.source)
         # `vars` holds a cached property as soon as somebody has asked for it.
         has_record = is_named_by_user or "record" in vars(self)
@@ -114,9 +116,11 @@ class Registry(Generic[T]):
 
     Args:
         kind: what an entry is in messages, such as "loss".
-        plural: the same of several. `milbench.losses` is the group of entry points of installed packages.
+        plural: the same of several. `milbench.losses` is the group of entry points of installed
+            packages.
         built_in: the entries of milbench itself.
-        base: returns the base class. It is a function so that a registry can be made without importing torch.
+        base: returns the base class. It is a function so that a registry can be made without
+            importing torch.
     """
 
     takes_functions = True
@@ -145,7 +149,8 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> RegistryEntry[T]:
         """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
         if name not in self.entries:
-            # Who means a file of the working folder, such as my_loss.py, and mistypes its name gets it proposed.
+            # Who means a file of the working folder, such as my_loss.py, and mistypes its name gets
+            # it proposed.
             raise unknown(self.kind, name, self.entries, python_files())
         return self.entries[name]
 
@@ -190,8 +195,8 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
-        # In a process that computes a cell, `record_for` returns the record that came with the cell. This function has
-        # made its digest already, in the process that planned the cell.
+        # In a process that computes a cell, `record_for` returns the record that came with the
+        # cell. This function has made its digest already, in the process that planned the cell.
         return record
     digest = f"{INSTALLED}{origin}"
     package = normalised(point.dist.name) if point.dist else ""
@@ -254,7 +259,8 @@ def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
     entries = []
     for name in functions:
         load = partial(functions.__getitem__, name)
-        # Messages on a failed import name the module. These functions are imported already, so that any name will do.
+        # Messages on a failed import name the module. These functions are imported already, so that
+        # any name will do.
         entries.append(RegistryEntry(name, "milbench", load, module=__name__))
     return entries
 

@@ -28,8 +28,8 @@ _MODULE = r"[A-Za-z_]\w*(\.\w+)*(:\w+)?"
 def resolve(registry: Registry[Any], reference: str) -> str:
     """Return the name in a registry of what a user refers to: a name, a path in .py or a module, each also :MEMBER.
 
-    A file or a module is imported, once, and its only member of this kind, or that of the name, is added. Raises
-    UsageError where there is no such thing, or it cannot be imported.
+    A file or a module is imported, once, and its only member of this kind, or that of the name, is
+    added. Raises UsageError where there is no such thing, or it cannot be imported.
     """
     path, member = file_and_member(reference)
     if path:
@@ -45,8 +45,8 @@ def resolve(registry: Registry[Any], reference: str) -> str:
 def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = None) -> str:
     """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
 
-    One that was defined in a notebook or a script is copied to workers, with the `record` of what it
-    uses. Raises UsageError if it is of another kind, or depends on values of a function.
+    One that was defined in a notebook or a script is copied to workers, with the `record` of what
+    it uses. Raises UsageError if it is of another kind, or depends on values of a function.
     """
     if not _suits(registry, value):
         expected = f"a name, a path or a subclass of {registry.base().__name__}"
@@ -86,7 +86,8 @@ def local_object(registry: Registry[T], name: str) -> T | None:
 def reload_edited_plugins() -> None:
     """Read edited files again, and what imports them; forget those that are gone, or cannot be imported any more.
 
-    Called where a user begins something, and not by the workers of a launch: they go on with the code of the plan.
+    Called where a user begins something, and not by the workers of a launch: they go on with the
+    code of the plan.
     """
     edited: list[tuple[Registry[Any], RegistryEntry[Any]]] = []
     for registry in REGISTRIES:

@@ -9,28 +9,34 @@ from torch import Tensor
 class Scores:
     """The scores of a batch of bags.
 
-    `Loss.score` fills the fields from `classes` to `log_odds`, by the methods of the loss that are named below. An
-    evaluation adds the other fields, for which it needs labels or the network.
+    `Loss.score` fills the fields from `classes` to `log_odds`, by the methods of the loss that are
+    named below. An evaluation adds the other fields, for which it needs labels or the network.
 
     Args:
-        classes: from `Loss.scores`. (B, C), one score for each class. The class with the largest score is the
-            prediction for a bag of one instance. There is no prediction where all scores of a bag are -inf.
-        presence: from `Loss.presence`. (B, C), larger where the class is more likely to occur in the bag, comparable
-            between bags.
-        instances: from `Loss.posterior`. (B, C+1, *positions), the probability that a position shows each class,
-            background last. It says of which class the instance at a position is, hence the name.
-        evidence: from `Loss.evidence`. (B, C, *positions), larger where a position speaks more strongly for a class,
-            comparable between the positions of one bag within one class. None becomes `instances` without background.
-        log_odds: the presence once more, of a loss with `presence_is_log_odds`; None for any other loss.
-        log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the true label set of each bag; None: not
+        classes: from `Loss.scores`. (B, C), one score for each class. The class with the largest
+            score is the prediction for a bag of one instance. There is no prediction where all
+            scores of a bag are -inf.
+        presence: from `Loss.presence`. (B, C), larger where the class is more likely to occur in
+            the bag, comparable between bags.
+        instances: from `Loss.posterior`. (B, C+1, *positions), the probability that a position
+            shows each class, background last. It says of which class the instance at a position is,
+            hence the name.
+        evidence: from `Loss.evidence`. (B, C, *positions), larger where a position speaks more
+            strongly for a class, comparable between the positions of one bag within one class. None
+            becomes `instances` without background.
+        log_odds: the presence once more, of a loss with `presence_is_log_odds`; None for any other
+            loss.
+        log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the true label set of
+            each bag; None: not known.
+        even_odds_log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the label set
+            that is predicted at even odds: all classes whose presence is 0 or more. The metric
+            `set_ece` compares it with how often this set is right. Where presence is no log odds,
+            the cut at 0 only selects a set: its probability is the loss's all the same. None: not
             known.
-        even_odds_log_prob: from `Loss.label_log_prob`. (B,), the log-probability of the label set that is predicted at
-            even odds: all classes whose presence is 0 or more. The metric `set_ece` compares it with how often this set
-            is right. Where presence is no log odds, the cut at 0 only selects a set: its probability is the loss's all
-            the same. None: not known.
-        mask: from `Network.mask_of`. (B, *positions) bool, True at positions that show an instance; None: all do.
-        centres: from `Network.centres_in`. y of every row and x of every column of positions; None: not known, and the
-            hit rate is left out.
+        mask: from `Network.mask_of`. (B, *positions) bool, True at positions that show an instance;
+            None: all do.
+        centres: from `Network.centres_in`. y of every row and x of every column of positions; None:
+            not known, and the hit rate is left out.
     """
 
     classes: Tensor

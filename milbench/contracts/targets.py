@@ -19,16 +19,18 @@ A quarter is the middle half of the box in both directions.
 def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
     """Return the target of B bags: what the loss learns from in training besides the label sets.
 
-    The logits (B, C+1, *positions) are those of these bags by the network, which says where its positions are. The
-    target depends on the loss's `supervision`; it is None for a loss without `target_loss`.
+    The logits (B, C+1, *positions) are those of these bags by the network, which says where its
+    positions are. The target depends on the loss's `supervision`; it is None for a loss without
+    `target_loss`.
 
     - count: (B, C) int64, how many instances of each class a bag has.
-    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M. The caller
-      must have checked that the task has them in order, see `milbench.contracts.task.Task.instances_are_ordered`.
+    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer
+      than M. The caller must have checked that the task has them in order, see
+      `milbench.contracts.task.Task.instances_are_ordered`.
     - position: (B, *positions) int64, the class that each position shows, C for background.
 
-    Raises UsageError where the truth of the bags does not hold the target, or the network does not say where its
-    positions are.
+    Raises UsageError where the truth of the bags does not hold the target, or the network does not
+    say where its positions are.
     """
     supervision = loss.supervision
     if not loss.takes_target:
@@ -49,7 +51,8 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
-    # The logits of sequences are (B, C+1, K), without a dimension of rows, while their classes here are (B, 1, K).
+    # The logits of sequences are (B, C+1, K), without a dimension of rows, while their classes here
+    # are (B, 1, K).
     return classes.view(len(bags), *logits.shape[2:])
 
 
@@ -66,8 +69,9 @@ def _position_classes(
 ) -> Tensor:
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
-    A box so small that no position is near enough is shown by its nearest position. Of two such boxes with the same
-    nearest position only one is shown. A box without area is shown nowhere: augmentation has cut its instance away.
+    A box so small that no position is near enough is shown by its nearest position. Of two such
+    boxes with the same nearest position only one is shown. A box without area is shown nowhere:
+    augmentation has cut its instance away.
     """
     rows, columns = all_to_device([centre.to(boxes.dtype) for centre in centres], boxes.device)
     # All values are (B, M, h, w), or 1 in place of a dimension: bags, boxes, rows and columns.

@@ -100,8 +100,8 @@ class Task(ABC):
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.
 
-        It is one line, never empty, also for bags that are generated. Raises UsageError where a file is missing or
-        damaged; the message names it.
+        It is one line, never empty, also for bags that are generated. Raises UsageError where a
+        file is missing or damaged; the message names it.
         """
 
     def folds(self, data_dir: Path | None) -> Folds | None:  # noqa: ARG002
@@ -114,8 +114,9 @@ class Task(ABC):
     def overlap(self, data_dir: Path | None) -> float:
         """Return the number of test bags divided by that of training bags, where each seed splits the same bags anew.
 
-        Intervals are widened by it, since seeds then share training bags (C. Nadeau and Y. Bengio, "Inference for the
-        Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
+        Intervals are widened by it, since seeds then share training bags (C. Nadeau and Y. Bengio,
+        "Inference for the Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there
+        is nothing to correct.
         """
         folds = self.folds(data_dir)
         if folds is None:
@@ -154,9 +155,10 @@ class Task(ABC):
     ) -> Iterator[NamedBags]:
         """Yield bags of the user's that have no labels, batch by batch, on the CPU.
 
-        The paths are tables of the task's form, in which labels are not needed, files with a bag each, or folders of
-        such; the format is that of the bags that the network was trained on. Raises UsageError where the task reads no
-        tables, or cannot use a file; the message names it.
+        The paths are tables of the task's form, in which labels are not needed, files with a bag
+        each, or folders of such; the format is that of the bags that the network was trained on.
+        Raises UsageError where the task reads no tables, or cannot use a file; the message names
+        it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 

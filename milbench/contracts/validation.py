@@ -22,8 +22,9 @@ _WORDS = {
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """Return an instance of a pydantic model, its values converted to the types of the fields.
 
-    Raises UsageError where a value is unknown, missing or out of range. The message begins with `owner`, such as "loss
-    exact", and names one value. An unknown name comes first and a missing one last: it may be there, but misspelt.
+    Raises UsageError where a value is unknown, missing or out of range. The message begins with
+    `owner`, such as "loss exact", and names one value. An unknown name comes first and a missing
+    one last: it may be there, but misspelt.
     """
     from pydantic import ValidationError
 

@@ -14,8 +14,8 @@ from milbench.errors import UsageError
 def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: str) -> Bagged:
     """Return the rows of a table in bags, each of which is a file.
 
-    Raises UsageError for a file in two rows, unless rows are events or boxes. Where the table has columns for these,
-    the message names the option that reads them.
+    Raises UsageError for a file in two rows, unless rows are events or boxes. Where the table has
+    columns for these, the message names the option that reads them.
     """
     column = getattr(options, options.file_parameter)
     if options.rows_are_marks:

@@ -1,13 +1,15 @@
 """Caches of arrays that take long to make: a folder each, written atomically and memory-mapped.
 
-A cache keeps a record: arrays, and data that JSON can hold, by names. Each array is a file NAME.npy; everything else is
-in cache.json, with the size and the SHA-256 of every array and a digest of itself. A cache may be removed at any time.
-It is used only where it is whole, and else made anew. Nothing is unpickled.
+A cache keeps a record: arrays, and data that JSON can hold, by names. Each array is a file
+NAME.npy; everything else is in cache.json, with the size and the SHA-256 of every array and a
+digest of itself. A cache may be removed at any time. It is used only where it is whole, and else
+made anew. Nothing is unpickled.
 
-To read a large cache in every cell would take long, so the digest of an array is remembered until the file changes (see
-`milbench._utils.digests`). Whoever writes to a file changes its times, even by writing zeros or flipping one bit, and
-the array is read again. A disk that silently returns other bits than were written is found only when the array is read
-in full, at the first use on a machine and by each user.
+To read a large cache in every cell would take long, so the digest of an array is remembered until
+the file changes (see `milbench._utils.digests`). Whoever writes to a file changes its times, even
+by writing zeros or flipping one bit, and the array is read again. A disk that silently returns
+other bits than were written is found only when the array is read in full, at the first use on a
+machine and by each user.
 """
 
 import hashlib
@@ -42,9 +44,9 @@ Mode = Literal["r", "c"]
 def cached_arrays(place: Path, folder: Path, write: Write, mode: Mode = "r") -> Fields:
     """Return the record in the cache `place`, its arrays mapped.
 
-    Where there is none, or a file of `folder` that it was made from has changed, `write` makes a new one. It puts
-    arrays that memory does not hold into the new folder itself, as NAME.npy. One process writes, and others wait; an
-    error leaves nothing.
+    Where there is none, or a file of `folder` that it was made from has changed, `write` makes a
+    new one. It puts arrays that memory does not hold into the new folder itself, as NAME.npy. One
+    process writes, and others wait; an error leaves nothing.
     """
     record = _find_record(place, folder, mode)
     if record is not None:
@@ -63,7 +65,8 @@ def cached_arrays(place: Path, folder: Path, write: Write, mode: Mode = "r") -> 
         elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
         raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
     finally:
-        # Where the first cache of a folder failed, the folder is empty. `rmdir` leaves others alone.
+        # Where the first cache of a folder failed, the folder is empty. `rmdir` leaves others
+        # alone.
         with suppress(OSError):
             place.parent.rmdir()
     return record
@@ -114,8 +117,8 @@ def _map_written(place: Path, description: dict[str, Any], mode: Mode) -> Fields
 
 def _find_record(place: Path, folder: Path, mode: Mode) -> Fields | None:
     """Return the record; None if there is none, it is not whole, or the files of `folder` have changed."""
-    # Files of a damaged cache may hold anything. An array that is shorter than its header claims is a ValueError, an
-    # empty one an EOFError.
+    # Files of a damaged cache may hold anything. An array that is shorter than its header claims is
+    # a ValueError, an empty one an EOFError.
     try:
         description = json.loads(read_file(place / DESCRIPTION, most=MOST_DESCRIPTION))
         if description.pop("digest") != _digest(description):
@@ -164,9 +167,11 @@ def _file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
 def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Write the header of a .npy file, to which arrays are then appended in parts.
 
-    It has the same length for any number of rows, so that it can be written again when the number is known.
+    It has the same length for any number of rows, so that it can be written again when the number
+    is known.
     """
-    # Where the disk is full, appending raises an error, while writing to mapped memory would kill the process.
+    # Where the disk is full, appending raises an error, while writing to mapped memory would kill
+    # the process.
     np.lib.format.write_array_header_1_0(
         out, {"descr": dtype.str, "fortran_order": False, "shape": shape}
     )
@@ -175,8 +180,8 @@ def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
 def cache_place(path: Path, kind: str) -> Path:
     """Return the folder for caches of a kind of what is at `path`.
 
-    It is below MILBENCH_CACHE if that is set, else hidden beside `path`. Where that is read-only, it is below the
-    user's cache folder.
+    It is below MILBENCH_CACHE if that is set, else hidden beside `path`. Where that is read-only,
+    it is below the user's cache folder.
     """
     from platformdirs import user_cache_path
 

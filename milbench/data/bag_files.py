@@ -70,8 +70,8 @@ class BagFile:
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """The rows where bags start: the first row alone, since a file of a user holds one bag.
 
-    Only `milbench.data.bags_store` makes other ones: it cuts a large array of many bags into parts, each described by a
-    `BagFile` that holds several bags.
+    Only `milbench.data.bags_store` makes other ones: it cuts a large array of many bags into parts,
+    each described by a `BagFile` that holds several bags.
     """
     name: str = ""
     """How messages name it."""
@@ -106,7 +106,8 @@ def open_all(
 def open_features(path: Path, key: str = "") -> BagFile:
     """Return the features (K, D) in a file, without unpickling anything.
 
-    Each library has errors of its own for a file without features. `open_all` makes a UsageError of all of them.
+    Each library has errors of its own for a file without features. `open_all` makes a UsageError of
+    all of them.
 
     `key` names the array of features, see `_choose_array`.
     """
@@ -216,8 +217,8 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
     """
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
-    # Some models return a batch of one slide, (1, K, D). Its file cannot stay mapped: a bag is later mapped from
-    # the file anew, and would have three dimensions.
+    # Some models return a batch of one slide, (1, K, D). Its file cannot stay mapped: a bag is
+    # later mapped from the file anew, and would have three dimensions.
     is_batch_of_one = len(file.shape) == 3 and file.shape[0] == 1
     if is_batch_of_one:
         read = file.read
@@ -283,7 +284,8 @@ def _npy_type(path: Path) -> np.dtype[Any]:
 
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
-    # The header of an array is read when the array is taken from the file: the lock is held until the caller is done.
+    # The header of an array is read when the array is taken from the file: the lock is held until
+    # the caller is done.
     with _PARSER, np.load(path, allow_pickle=False) as file:
         yield file
 
@@ -312,7 +314,8 @@ def _torch(path: Path) -> Iterator[Arrays]:
         raise ValueError(
             "it holds more than tensors, or is damaged; only tensors are read (weights_only)"
         ) from None
-    # Dictionaries may hold others: a tensor is named by all keys that lead to it, with "/" in between.
+    # Dictionaries may hold others: a tensor is named by all keys that lead to it, with "/" in
+    # between.
     tensors: dict[str, Any] = {}
     values = [("", content)]
     while values:
@@ -350,8 +353,9 @@ def _choose_array(key: str, names: list[str]) -> str:
         raise ValueError(f"no {key!r}{hint(key, names)}")
     candidates = [name for name in names if _may_be_features(name)]
     groups = _groups_of(candidates)
-    # The file holds several bags, such as slide1/feats and slide2/feats. This is checked before the name FEATURES
-    # is looked for: an array `features` beside slide1/features, in no group of the file, is the array of one more bag.
+    # The file holds several bags, such as slide1/feats and slide2/feats. This is checked before the
+    # name FEATURES is looked for: an array `features` beside slide1/features, in no group of the
+    # file, is the array of one more bag.
     if len(groups) > 1:
         raise ValueError(
             f"it holds {len(candidates)} arrays in {len(groups)} groups ({abbreviate(groups, 3)}); "
@@ -377,7 +381,8 @@ def _may_be_features(name: str) -> bool:
 def _groups_of(names: list[str]) -> list[str]:
     """Return the groups of a file that holds a bag in each of several groups; none for any other file.
 
-    Arrays named slide1/feats and slide2/feats have the groups slide1 and slide2: one array a group, all of one name.
+    Arrays named slide1/feats and slide2/feats have the groups slide1 and slide2: one array a group,
+    all of one name.
     """
     groups = []
     array_names = []

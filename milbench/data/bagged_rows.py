@@ -66,7 +66,8 @@ class Bagged:
     def values(self, name: str, usual: str) -> list[str] | None:
         """Return the value of a column for every bag.
 
-        None where the column is not there, unless its name was given: then it is an error that it is missing.
+        None where the column is not there, unless its name was given: then it is an error that it
+        is missing.
         """
         if name == usual and name not in self.table.frame:
             return None
@@ -122,8 +123,8 @@ class Bagged:
     def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
         """Return the columns that may say which bags belong together, with the number of every bag's value.
 
-        These are columns whose values several bags share, while no bag has two. A column of numbers counts only where
-        it is named like an id or a group: other numbers are measured.
+        These are columns whose values several bags share, while no bag has two. A column of numbers
+        counts only where it is named like an id or a group: other numbers are measured.
         """
         shared = {}
         for name in names:

@@ -1,7 +1,8 @@
 """The instances of bags, mapped from one packed array or from a file a bag, with their moments and digests.
 
-Each table is scanned once, in blocks that fit into a processor's cache. Instances are packed in the dtype they came in,
-unless each bag is a .npy file. Processes map the same pages, so that ten cells at once hold them once.
+Each table is scanned once, in blocks that fit into a processor's cache. Instances are packed in the
+dtype they came in, unless each bag is a .npy file. Processes map the same pages, so that ten cells
+at once hold them once.
 """
 
 import hashlib
@@ -86,8 +87,8 @@ class BagStore:
     def ends(self) -> NDArray[np.float32]:
         """Return (4, D), smallest, second, second largest and largest value of each feature.
 
-        Equal values count once. A feature with a single value has inf as the second smallest, and -inf as the second
-        largest.
+        Equal values count once. A feature with a single value has inf as the second smallest, and
+        -inf as the second largest.
         """
         lows = np.full((2, self.width), np.inf, np.float32)
         negated_highs = np.full((2, self.width), np.inf, np.float32)

@@ -177,7 +177,8 @@ class Dataset:
     def _fetch_part(self, part: Part, root: Path, folder: Path) -> None:
         """Download a part into a scratch folder, and move it with what came with it below `root`."""
         self.download(folder, part.path)
-        # An archive may bring other parts, too. The wanted one is checked even where it did not come.
+        # An archive may bring other parts, too. The wanted one is checked even where it did not
+        # come.
         brought = [one for one in self.parts if one is part or (folder / one.path).exists()]
         fetched = [one for one in brought if not one.is_complete(root)]
         for one in fetched:
@@ -257,8 +258,8 @@ def fetch(name: str, root: Path) -> DatasetStatus:
         root.mkdir(parents=True, exist_ok=True)
         dataset.fetch(root)
     except (OSError, RuntimeError, EOFError) as error:
-        # RuntimeError comes from torchvision where every mirror fails, EOFError from an archive that is cut off.
-        # A proxy may have a password, and libraries quote its address.
+        # RuntimeError comes from torchvision where every mirror fails, EOFError from an archive
+        # that is cut off. A proxy may have a password, and libraries quote its address.
         reason = hide_in(str(error))
         raise UsageError(f"cannot fetch {name} into {root}: {reason}") from error
     return dataset.status(root)
@@ -295,8 +296,9 @@ def check_dataset(
 ) -> str:
     """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
 
-    With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a damaged file is an
-    error; it is not replaced, as it may be the user's own. `instead` is the end of a message where files are missing.
+    With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a
+    damaged file is an error; it is not replaced, as it may be the user's own. `instead` is the end
+    of a message where files are missing.
     """
     root = data_dir(given)
     dataset = DATASETS[name]

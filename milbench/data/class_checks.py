@@ -174,10 +174,12 @@ def _joined_by(separator: str, names: Sequence[str]) -> list[str]:
         if separator in name:
             stripped = [part.strip() for part in name.split(separator)]
             parts[name] = [part for part in stripped if part]
-    # A mark that names may have, such as a slash, stands between classes where all parts are classes by themselves.
+    # A mark that names may have, such as a slash, stands between classes where all parts are
+    # classes by themselves.
     if separator not in _RARE_MARKS:
         return [name for name, several in parts.items() if _are_several(several, set(names))]
-    # For a comma it is enough that one part is a class, or that each is one or is a part of several names.
+    # For a comma it is enough that one part is a class, or that each is one or is a part of several
+    # names.
     counts = Counter(part for several in parts.values() for part in set(several))
     repeated = {part for part, count in counts.items() if count > 1}
     classes = repeated.union(names)

@@ -59,8 +59,8 @@ class Crops:
 def crop_enlargement(variant: CropVariant, digits: int) -> float:
     """Return the side of the crop relative to the longer side of the union of the boxes.
 
-    By `paper` 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count as 6), at
-    test time too; by `tight` the same for all.
+    By `paper` 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and
+    more count as 6), at test time too; by `tight` the same for all.
     """
     if variant == "tight":
         return TIGHT
@@ -72,9 +72,9 @@ def window(
 ) -> Window:
     """Return the part of a picture that a crop shows: a square around all boxes, clipped, but never empty.
 
-    The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` boxes are
-    clipped to the picture first, and a box from its first pixel to its last one counts as one pixel shorter: its
-    extent is the difference of the numbers of these pixels.
+    The square is centred on the union of the boxes and rounded to whole pixels. By the protocol
+    `paper` boxes are clipped to the picture first, and a box from its first pixel to its last one
+    counts as one pixel shorter: its extent is the difference of the numbers of these pixels.
     """
     if protocol == "paper":
         return _published_window(record, width, height, variant)

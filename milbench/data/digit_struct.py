@@ -1,8 +1,9 @@
 """Reader of `digitStruct.mat`, SVHN's list of pictures with one box a digit (Netzer et al. 2011).
 
-MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold an object reference for each picture: to the
-file name as UTF-16 code units, and to a group with the datasets label, left, top, width and height. Each of these is a
-column of references to one number for each digit, or that number itself where a picture has a single digit.
+MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold an object reference for
+each picture: to the file name as UTF-16 code units, and to a group with the datasets label, left,
+top, width and height. Each of these is a column of references to one number for each digit, or that
+number itself where a picture has a single digit.
 """
 
 import re

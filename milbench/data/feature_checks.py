@@ -159,7 +159,8 @@ def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
     matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
     count = int(matches.sum())
     others = len(matches) - count
-    # A single value of this kind may well be true, unless it is as large as codes for missing values are.
+    # A single value of this kind may well be true, unless it is as large as codes for missing
+    # values are.
     is_like_a_code = count > 1 or abs(value) >= _LEAST_CODE
     if others < _FEWEST_OTHERS or not is_like_a_code:
         return ""
@@ -171,7 +172,8 @@ def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
 def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
     """Yield a finding for features that may be written with the mark of decimals between thousands.
 
-    Read as they are, such numbers have three decimals and are below 1000: 5.050 may be five thousand.
+    Read as they are, such numbers have three decimals and are below 1000: 5.050 may be five
+    thousand.
     """
     if options.of_files or options.form.thousands or not is_text(bags.path):
         return

@@ -38,8 +38,9 @@ def table_of_folder(
 ) -> tuple[str, list[str]]:
     """Write a table of the files in a folder; return a sentence and the words of the command to run next.
 
-    The sentence says where labels are from. Where a CSV is among the files, they are in the column of it that `labels`
-    names; "": in the likeliest column. Otherwise the label of a file is the name of its folder.
+    The sentence says where labels are from. Where a CSV is among the files, they are in the column
+    of it that `labels` names; "": in the likeliest column. Otherwise the label of a file is the
+    name of its folder.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -60,14 +61,15 @@ def table_of_folder(
     paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in labelled_files]
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
-    # Only a CSV names a file twice, in the rows of its boxes or events. A folder has each file once.
+    # Only a CSV names a file twice, in the rows of its boxes or events. A folder has each file
+    # once.
     if len(set(paths)) < len(paths):
         frame, rows = _with_usual_columns(tables[0], frame, column)
         check += ["-p", f"task.rows={rows}"]
         source += f"; rows are {rows}"
     if column == "path":
-        # In a table of images or recordings each file is a bag, which needs no other name. A table of features names
-        # its bags.
+        # In a table of images or recordings each file is a bag, which needs no other name. A table
+        # of features names its bags.
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
         # The @ says that features are in the files that the column names, not in the column itself.
         check += ["-p", "task.features=@path"]
@@ -160,7 +162,8 @@ def _with_labels(
         table: for messages.
         frame: its columns without that of files.
         texts: the same columns as text.
-        labels: the column of labels; "": the one that is named like labels, else all columns of 0 and 1.
+        labels: the column of labels; "": the one that is named like labels, else all columns of 0
+            and 1.
     """
     label_column = labels or _likely_labels(list(texts))
     if label_column:
@@ -168,7 +171,8 @@ def _with_labels(
         table.column(label_column, "the labels")
         renamed = frame.rename(columns={label_column: "labels"})
         return renamed, f"the column {label_column!r}"
-    # A column with 0 alone, or 1 alone, is not taken for a class: it tells no bags apart, and could be anything.
+    # A column with 0 alone, or 1 alone, is not taken for a class: it tells no bags apart, and could
+    # be anything.
     indicators = [name for name, values in texts.items() if set(values) == {"0", "1"}]
     if len(indicators) < 2:
         raise UsageError(
@@ -185,8 +189,9 @@ def _with_labels(
 def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
     """Return a frame with one row for each event or box, its columns renamed, and the word for what rows are.
 
-    A table may name the columns of an event start and end, or onset and offset. The first of these names, start and
-    end, are the usual ones, which tasks read. Raises UsageError where a frame has no such columns.
+    A table may name the columns of an event start and end, or onset and offset. The first of these
+    names, start and end, are the usual ones, which tasks read. Raises UsageError where a frame has
+    no such columns.
 
     Args:
         table: for messages.

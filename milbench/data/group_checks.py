@@ -41,8 +41,8 @@ def check_groups(
 def columns_to_group_by(bags: OwnBags, options: TableOptions) -> dict[str, NDArray[np.int64]]:
     """Return columns by which bags should perhaps be grouped, with the number of each bag's value.
 
-    These are columns whose values stand in bags to train on and in bags to test on, and by which bags can be split as
-    asked: a column such as the sex of a patient has too few values.
+    These are columns whose values stand in bags to train on and in bags to test on, and by which
+    bags can be split as asked: a column such as the sex of a patient has too few values.
     """
     if not bags.shared_columns:
         return {}
@@ -62,7 +62,8 @@ def columns_to_group_by(bags: OwnBags, options: TableOptions) -> dict[str, NDArr
 def _can_be_split_by(bags: OwnBags, options: TableOptions, values: NDArray[np.int64]) -> bool:
     """Try to split bags by a column; return whether parts are about as large as asked for and share their classes.
 
-    Where most classes to test on are missing from training, the column probably repeats the labels in other words.
+    Where most classes to test on are missing from training, the column probably repeats the labels
+    in other words.
     """
     # A bag without a value is a group of its own.
     groups = [f"v{value}" if value != MISSING else f"bag {bag}" for bag, value in enumerate(values)]

@@ -125,7 +125,8 @@ def _read_batch(path: Path) -> tuple[Tensor, Tensor]:
         batch = _ArraysOnly(file, encoding="latin1").load()
         pixels = batch["data"]
         labels = batch["labels"]
-        # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
+        # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the
+        # same lists.
         is_array = isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size
         if not is_array or pixels.dtype != np.uint8:
             raise ValueError("its data are no bytes")

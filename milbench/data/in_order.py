@@ -77,13 +77,14 @@ def prefetched(batches: Iterable[T]) -> Iterator[T]:
     An error in making a batch is raised where the batch would come.
     """
     source = iter(batches)
-    # This object, which is no batch, marks the end of the batches. Without it, `next` would raise StopIteration, and
-    # `_ahead` would raise it again at `result()`. `_ahead` is a generator, in which Python turns a StopIteration into a
-    # RuntimeError.
+    # This object, which is no batch, marks the end of the batches. Without it, `next` would raise
+    # StopIteration, and `_ahead` would raise it again at `result()`. `_ahead` is a generator, in
+    # which Python turns a StopIteration into a RuntimeError.
     end = object()
     make_batch = partial(next, source, end)
-    # The jobs never end: each makes one more batch. `takewhile` asks for no result after the first that is `end`. When
-    # `takewhile` is dropped, the generator of `_ahead` is closed, and the thread ends with it.
+    # The jobs never end: each makes one more batch. `takewhile` asks for no result after the first
+    # that is `end`. When `takewhile` is dropped, the generator of `_ahead` is closed, and the
+    # thread ends with it.
     made: Iterator[Any] = _ahead(repeat(make_batch), threads=1)
     return takewhile(lambda batch: batch is not end, made)
 

@@ -1,7 +1,8 @@
 """The classes in one field of a column of labels: separated by a mark, or a list.
 
-A list is a list of a Parquet file, JSON, or a literal of Python (a list, a tuple or a set). Its items are classes as
-they stand: a name may have any character in it. What is no list is an error, and nothing is cut out of it.
+A list is a list of a Parquet file, JSON, or a literal of Python (a list, a tuple or a set). Its
+items are classes as they stand: a name may have any character in it. What is no list is an error,
+and nothing is cut out of it.
 """
 
 import ast

@@ -23,8 +23,8 @@ _PRINTED = re.compile(r"\[[-+.eE\d\s]*\d[-+.eE\d\s]*\]")
 def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     """Return a table in which a column of lists of numbers is the columns `name[0]`, `name[1]` and so on.
 
-    Columns of names and labels are left as they are. Raises UsageError, which names the row, where two lists have other
-    lengths.
+    Columns of names and labels are left as they are. Raises UsageError, which names the row, where
+    two lists have other lengths.
     """
     # In other tables this column holds paths; here a user may call the column of lists so.
     kept = {*TEXT_COLUMNS, *options.texts} - {"features"}
@@ -67,7 +67,8 @@ def _is_named(name: str, parts: Sequence[str]) -> bool:
 def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None:
     """Raise UsageError where a column begins with an array as numpy prints it.
 
-    Such a column is often an embedding: if it were left out, other columns would be trained on without a word.
+    Such a column is often an embedding: if it were left out, other columns would be trained on
+    without a word.
     """
     row, value = _first_filled(table.frame[name])
     if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):

@@ -43,7 +43,8 @@ def _record(bags: OwnBags) -> Fields:
     record = {**vars(bags.store), **vars(bags)}
     record["digest"] = _digest(bags)
     record["files"] = [str(file) for file in bags.store.files]
-    # The path may be another one when the cache is read, and the packed instances are a file of the cache.
+    # The path may be another one when the cache is read, and the packed instances are a file of the
+    # cache.
     for name in ("path", "store", "packed"):
         del record[name]
     return record

@@ -15,9 +15,10 @@ LEAST_POWER = 1e-10
 class LogMel:
     """Log-mel frames of waveforms: triangular bands, evenly spaced in mel, of a short-time Fourier transform.
 
-    Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann window of `window`
-    samples. Outside the waveform there is silence. A time in seconds is thus the place seconds * sample_rate / hop in
-    frames. The F bands go from 0 Hz to half the sample rate. Raises UsageError where a band holds no frequency.
+    Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann
+    window of `window` samples. Outside the waveform there is silence. A time in seconds is thus the
+    place seconds * sample_rate / hop in frames. The F bands go from 0 Hz to half the sample rate.
+    Raises UsageError where a band holds no frequency.
     """
 
     sample_rate: int
@@ -48,7 +49,8 @@ class LogMel:
         top = 2595 * torch.log10(torch.tensor(1 + highest / 700, dtype=torch.float64))
         mels = torch.linspace(0, 1, self.bands + 2, dtype=torch.float64) * top
         corners = (700 * (10 ** (mels / 2595) - 1)).unsqueeze(1)
-        # The triangle of a band rises from the middle of the band before, and falls to that of the next one.
+        # The triangle of a band rises from the middle of the band before, and falls to that of the
+        # next one.
         low = corners[:-2]
         middle = corners[1:-1]
         high = corners[2:]
@@ -61,7 +63,8 @@ class LogMel:
         """Return the log-mel frames (B, F, T) of waveforms (B, S), T as `count` says."""
         samples = waveforms.shape[-1]
         frames = self.count(samples)
-        # Silence at both ends: the first samples are in the middle of the first window, the last in that of the last.
+        # Silence at both ends: the first samples are in the middle of the first window, the last in
+        # that of the last.
         before = (self.window - self.hop) // 2
         after = (frames - 1) * self.hop + self.window - before - samples
         padded = torch.nn.functional.pad(waveforms, (before, after))

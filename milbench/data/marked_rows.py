@@ -1,7 +1,8 @@
 """Tables with a row for each event or box: the rows of a file make its label set, and say where its classes are.
 
-A row has the file, one class, and the times of an event or the sides of a box. A file without any event or box has one
-row with an empty label. Columns are found by the parameters of the task, or else by known names; nothing is guessed.
+A row has the file, one class, and the times of an event or the sides of a box. A file without any
+event or box has one row with an empty label. Columns are found by the parameters of the task, or
+else by known names; nothing is guessed.
 """
 
 from collections.abc import Sequence

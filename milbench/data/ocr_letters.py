@@ -55,8 +55,9 @@ def read_all(root: Path, digest: str) -> Letters:  # noqa: ARG001
 def read(path: Path) -> Letters:
     """Return the letters of a file.
 
-    It has a row a letter, of numbers between tabs but for the letter: a running number, the letter, the number of the
-    next one of the word or -1, the number of the word, the place in it, the fold, and the pixels. Raises UsageError.
+    It has a row a letter, of numbers between tabs but for the letter: a running number, the letter,
+    the number of the next one of the word or -1, the number of the word, the place in it, the fold,
+    and the pixels. Raises UsageError.
     """
     import pandas as pd
 

@@ -36,8 +36,8 @@ class OwnBags:
     shared_columns: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Columns that may say which bags belong together, such as `patient`, with the number of each bag's value.
 
-    All rows of a bag have one value, and some bags have the same one. `{"patient": [0, 0, 1, -1]}`: the first two of
-    four bags are of one patient, and the last bag has an empty field.
+    All rows of a bag have one value, and some bags have the same one. `{"patient": [0, 0, 1, -1]}`:
+    the first two of four bags are of one patient, and the last bag has an empty field.
     """
     split_column: str = ""
     """The column that can be taken for a split, where none was named."""
@@ -48,7 +48,8 @@ class OwnBags:
     marks: list[list[Annotation]] | None = None
     """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts.
 
-    A mark of a user's bag is an `Annotation`. It is no mark of a report, which is a bound stated in advance.
+    A mark of a user's bag is an `Annotation`. It is no mark of a report, which is a bound stated in
+    advance.
     """
     bag_rows: NDArray[np.int64] | None = None
     """(B,), the first row of the table that names each bag."""

@@ -61,8 +61,9 @@ def pack_features(
 def _write_rows(rows_file: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
     """Write the features of the rows of a table to a file .npy; return their names, and the other columns.
 
-    The table is read in chunks of rows, and the first chunk decides what is a feature. Features that are named like
-    ids or groups are returned with the other columns, too: they may say which bags belong together.
+    The table is read in chunks of rows, and the first chunk decides what is a feature. Features
+    that are named like ids or groups are returned with the other columns, too: they may say which
+    bags belong together.
     """
     names: list[str] = []
     features_alone: list[str] = []

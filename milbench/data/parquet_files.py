@@ -1,7 +1,7 @@
 """Parquet files of tables: every value as its type says.
 
-An integer stays one where others of its column are missing, lists stay lists, and an index of pandas that has a name is
-a column. Bytes are text in UTF-8.
+An integer stays one where others of its column are missing, lists stay lists, and an index of
+pandas that has a name is a column. Bytes are text in UTF-8.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def read_parquet(path: Path, text_columns: Collection[str]) -> pd.DataFrame:
     """Return the rows of a file, of which some columns are kept as text."""
     pq = extras.load("pyarrow.parquet", "parquet", str(path))
     names = parquet_names(path)
-    # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is this file alone.
+    # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is
+    # this file alone.
     with pq.ParquetFile(path) as file:
         table = file.read().select(names)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
@@ -92,7 +93,8 @@ def _nullable_integer(kind: Any) -> Any:
 def _decoded(values: list[bytes | None]) -> pd.Series[Any]:
     """Return texts in UTF-8, or the bytes as they are where one is no text, such as a picture.
 
-    Nothing is wrong with a column of pictures that is not used. Whoever needs its text names the row.
+    Nothing is wrong with a column of pictures that is not used. Whoever needs its text names the
+    row.
     """
     try:
         texts = [None if value is None else value.decode("utf-8") for value in values]

@@ -25,8 +25,8 @@ LOUDNESS = 3.5
 def sample_table() -> pd.DataFrame:
     """Return the table: a row a sound, with the recording it is in, the birds of that recording and features.
 
-    A sound is that of a bird or background. Its features are normal, with a mean of its own for every bird and zero
-    for background. The table is the same wherever and whenever it is made.
+    A sound is that of a bird or background. Its features are normal, with a mean of its own for
+    every bird and zero for background. The table is the same wherever and whenever it is made.
     """
     import pandas as pd
 

@@ -36,7 +36,8 @@ def draw_recordings(
 ) -> DrawnRecordings:
     """Return random recordings of two seconds with `least` to `most` sounds, `snr_db` decibels above white noise.
 
-    Their number, classes, lengths and beginnings are uniform and independent, so sounds may overlap.
+    Their number, classes, lengths and beginnings are uniform and independent, so sounds may
+    overlap.
     """
     # The order of these draws decides what a seed gives.
     numbers = torch.randint(least, most + 1, (count, 1), generator=rng)
@@ -62,8 +63,8 @@ def _noisy(
     """Return noise (N, S) of variance 1 with these sounds in it."""
     amplitude = 10 ** (snr_db / 20)
     longest = round(LONGEST * SAMPLE_RATE)
-    # All sounds of a class are made with the same number of samples, silence behind the end of shorter ones. The
-    # silence of the last sound of a recording may reach beyond it.
+    # All sounds of a class are made with the same number of samples, silence behind the end of
+    # shorter ones. The silence of the last sound of a recording may reach beyond it.
     total = torch.zeros(len(classes), SAMPLES + longest)
     total[:, :SAMPLES] = torch.randn(len(classes), SAMPLES, generator=rng)
     for cls in range(len(CLASSES)):

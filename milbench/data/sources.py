@@ -1,7 +1,8 @@
 """How each data set is downloaded: into a scratch folder in the data directory, from which the catalogue moves it.
 
-SVHN's page (Y. Netzer et al., NIPS workshop, 2011, for non-commercial use) gives no checksums: the SHA-256 sums here
-are those that Hugging Face datasets (all three) and docTR (train and test) recorded independently.
+SVHN's page (Y. Netzer et al., NIPS workshop, 2011, for non-commercial use) gives no checksums: the
+SHA-256 sums here are those that Hugging Face datasets (all three) and docTR (train and test)
+recorded independently.
 """
 
 import shutil

@@ -290,7 +290,8 @@ def _number_bags(
     number_of = {bag: number for number, bag in enumerate(bags.bags)}
     named: dict[str, list[str]] = {}
     for part, names in parts.items():
-        # Where columns have different lengths, pandas writes names that are whole numbers with decimals.
+        # Where columns have different lengths, pandas writes names that are whole numbers with
+        # decimals.
         named[part] = [name if name in number_of else name.removesuffix(".0") for name in names]
     counts = Counter(name for names in named.values() for name in names)
     unknown = [name for name in counts if name not in number_of]
@@ -324,7 +325,8 @@ def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
 def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
     """Return the split of a seed where every item has its fold (N,), from 0 to `count` - 1.
 
-    Fold seed % `count` is tested on, the next, or the first after the last, is validated on, and others are trained on.
+    Fold seed % `count` is tested on, the next, or the first after the last, is validated on, and
+    others are trained on.
     """
     tested = seed % count
     validated = (seed + 1) % count
@@ -343,8 +345,8 @@ def _draw_part(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw a share of some bags by a seed; return the bags that are left, and those drawn. Groups stay together.
 
-    The bags are put into folds, and the share is some of these: so it is stratified by label set as folds are. Raises
-    UsageError where there are not two bags or groups.
+    The bags are put into folds, and the share is some of these: so it is stratified by label set as
+    folds are. Raises UsageError where there are not two bags or groups.
     """
     units = len({bags.groups[bag] for bag in numbers}) if bags.groups else len(numbers)
     if units < 2:

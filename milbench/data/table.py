@@ -153,8 +153,8 @@ class Table:
     def numbers(self, names: list[str], features: str | None = None) -> NDArray[np.float32]:
         """Return columns (N, D) as numbers. Raises UsageError where a field holds none.
 
-        The message names an option that reads the column, if one does; else one that leaves it out, where `features`
-        is the parameter that chose the columns.
+        The message names an option that reads the column, if one does; else one that leaves it out,
+        where `features` is the parameter that chose the columns.
         """
         frame = self.frame[names]
         changed = {}

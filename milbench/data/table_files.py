@@ -1,8 +1,8 @@
 """Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written.
 
-A text file has commas between its fields, or tabs if it ends in .tsv; `TableFormat` says where it is written otherwise.
-Its first line is the header. Nothing about a file is guessed. A message may name an option that reads the file, and
-then this option has been tried on the whole file.
+A text file has commas between its fields, or tabs if it ends in .tsv; `TableFormat` says where it
+is written otherwise. Its first line is the header. Nothing about a file is guessed. A message may
+name an option that reads the file, and then this option has been tried on the whole file.
 """
 
 import csv
@@ -38,8 +38,9 @@ _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spa
 _SPELLED = {"\t": "tab", " ": "space"}
 """How an option names a separator that would be hard to type."""
 
-# The csv module refuses a field of more than 131,072 characters. A header that is read by another separator than its
-# own is one such field, and so may be a list of boxes. A C long has 32 bits on some systems.
+# The csv module refuses a field of more than 131,072 characters. A header that is read by another
+# separator than its own is one such field, and so may be a list of boxes. A C long has 32 bits on
+# some systems.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -268,7 +269,8 @@ def _read_text(
     separator = form.separator_of(path)
     header = next(_rows(path, separator), [])
     _check_header(path, header)
-    # There may be very many columns: a type for each would take far longer than a converter for those of text.
+    # There may be very many columns: a type for each would take far longer than a converter for
+    # those of text.
     converters = {name: str for name in header if name.strip() in text_columns}
     rows_a_chunk = max(64, CHUNK // max(1, len(header)))
     reader = pd.read_csv(
@@ -288,13 +290,15 @@ def _read_text(
         frame = chunk.copy() if len(header) > WIDE else chunk
         numbers = pd.RangeIndex(row, row + len(frame))
         if not is_checked and _may_be_ragged(frame, numbers):
-            # To count the fields of all rows takes as long as to read the table: it is done once, where needed.
+            # To count the fields of all rows takes as long as to read the table: it is done once,
+            # where needed.
             _check_widths(path, header, form)
             is_checked = True
         frame.index = numbers
         row += len(frame)
         yield frame
-    # With more lines than rows and a header, some field goes over several lines, perhaps by a mistake.
+    # With more lines than rows and a header, some field goes over several lines, perhaps by a
+    # mistake.
     if _count_lines(path) > row + 1:
         # The types of the last chunk are those of all.
         is_number = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
@@ -322,8 +326,8 @@ def _chunks(
 def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
     """Return whether a row may have too many fields or too few.
 
-    Where there are too many, pandas makes the first ones an index; where there are too few, it leaves the last one
-    empty.
+    Where there are too many, pandas makes the first ones an index; where there are too few, it
+    leaves the last one empty.
     """
     last = frame.iloc[:, -1]
     has_empty = bool((last.isna() | (last == "")).any())
@@ -393,7 +397,8 @@ def _holds_rows(
 ) -> bool:
     """Return whether a field of a column has swallowed rows: its lines have numbers where rows would have them.
 
-    Its first line is then the end of a row, from this column on, and its last line the beginning of another row.
+    Its first line is then the end of a row, from this column on, and its last line the beginning of
+    another row.
     """
     separator = form.separator_of(path)
     lines = [line.rstrip("\r").split(separator) for line in text.split("\n")]

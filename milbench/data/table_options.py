@@ -51,31 +51,36 @@ _AFTER_READING = {
 class TableOptions:
     """The parameters of every task on a table. Raises UsageError where they contradict each other.
 
-    They are made once, from the parameters of a task, and given to all that reads the table, its files or its splits.
+    They are made once, from the parameters of a task, and given to all that reads the table, its
+    files or its splits.
 
     Args:
         table: path of the table, from the current folder or the folder of the data.
-        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
+        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of
+            columns with 0 and 1.
         classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        separator: what stands between the classes of a label set; "" for spaces, "list" for a list in JSON or Python.
-            Lists of a Parquet file are lists whatever it is.
-        field_separator: the character between the fields of a text file, or "tab" or "space"; "": a comma, in a file
-            .tsv a tab.
-        decimal: the mark before the decimals of numbers in a text file; "": a point, or a comma where points are
-            between thousands.
+        separator: what stands between the classes of a label set; "" for spaces, "list" for a list
+            in JSON or Python. Lists of a Parquet file are lists whatever it is.
+        field_separator: the character between the fields of a text file, or "tab" or "space"; "": a
+            comma, in a file .tsv a tab.
+        decimal: the mark before the decimals of numbers in a text file; "": a point, or a comma
+            where points are between thousands.
         thousands: the mark between the thousands of numbers in a text file, or "space"; "": none.
         nothing: labels that mean no class, with ";" between them, such as "Background;No Finding".
         group: the column of what bags share, such as a patient, who is then in one part of a split.
         split: the column of the part that a bag is in: train, validation (val, valid, dev) or test.
-        splits: the splits of others, one a seed, from the folder of the table: CSV files with the columns train, val
-            and test, "*" is the number of the fold; or a JSON file, "*" is the name of the table: repetitions, each a
-            list of folds, each a list of test bags or an object with a list for each part.
-        folds: the number of folds that bags are put into, stratified by label set; 0: a seed draws a split instead.
+        splits: the splits of others, one a seed, from the folder of the table: CSV files with the
+            columns train, val and test, "*" is the number of the fold; or a JSON file, "*" is the
+            name of the table: repetitions, each a list of folds, each a list of test bags or an
+            object with a list for each part.
+        folds: the number of folds that bags are put into, stratified by label set; 0: a seed draws
+            a split instead.
         repeats: how often the bags are put into folds.
-        test: the share of the bags to test on, where a seed draws the split; 0: all bags are trained on, whatever the
-            table says of a split: a network for use, of which no error is known.
-        validation: the share of all bags to validate on, taken from those to train on where the table or `splits` says
-            nothing of validation.
+        test: the share of the bags to test on, where a seed draws the split; 0: all bags are
+            trained on, whatever the table says of a split: a network for use, of which no error is
+            known.
+        validation: the share of all bags to validate on, taken from those to train on where the
+            table or `splits` says nothing of validation.
         batch_bags: the number of bags in a training batch, at most.
     """
 
@@ -107,7 +112,8 @@ class TableOptions:
             raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
 
     def _check_form(self) -> None:
-        # Types are checked for the parameters of a task, but not for the options of `milbench data`.
+        # Types are checked for the parameters of a task, but not for the options of `milbench
+        # data`.
         separator = self.form.separator
         is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
         if separator and not is_mark:
@@ -217,17 +223,21 @@ class FeatureOptions(TableOptions):
 
     Args:
         bag: the column of the names of bags.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers, or lists of
-            numbers of one length; "!when" leaves a column out. Or files, from the folder of the table: "@file", the
-            column `file` has their paths; "h5_files/*.h5", "*" is the bag's name.
+        features: the columns of features as a pattern or list; "": all other columns that hold
+            numbers, or lists of numbers of one length; "!when" leaves a column out. Or files, from
+            the folder of the table: "@file", the column `file` has their paths; "h5_files/*.h5",
+            "*" is the bag's name.
         key: of the features in files that hold several arrays; "": the only one, or `features`.
-        coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in files that have it.
-        batch_instances: the number of instances in a batch to train or evaluate on, at most, the padding of smaller
-            bags counted; a training batch has as many bags as fit at the size of the largest, and one at least.
-        instances: at most so many instances of a bag, drawn anew in every epoch, are trained on; 0: all. The label set
-            is that of the bag, whose classes need not all be in the sample. All instances are evaluated.
-        small_bags: bags with more classes than instances, which no labelling of instances explains: `refuse` the table,
-            or `leave-out` these bags, of training and of evaluation.
+        coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in
+            files that have it.
+        batch_instances: the number of instances in a batch to train or evaluate on, at most, the
+            padding of smaller bags counted; a training batch has as many bags as fit at the size of
+            the largest, and one at least.
+        instances: at most so many instances of a bag, drawn anew in every epoch, are trained on; 0:
+            all. The label set is that of the bag, whose classes need not all be in the sample. All
+            instances are evaluated.
+        small_bags: bags with more classes than instances, which no labelling of instances explains:
+            `refuse` the table, or `leave-out` these bags, of training and of evaluation.
     """
 
     kind: ClassVar[Kind] = "features"
@@ -261,16 +271,18 @@ class ImageOptions(TableOptions):
 
     Args:
         image: the column of the paths of images.
-        size: the side of the square that an image is fitted into, in pixels; what is left free has its mean colour.
+        size: the side of the square that an image is fitted into, in pixels; what is left free has
+            its mean colour.
         channels: 3 for colours, 1 for grey.
         flip: whether training images are mirrored at random, left and right swapped.
         crop: training images are shifted by up to so many pixels, at random.
-        rows: what a row is: one of `images`, each once; or one of `boxes`, of which those of an image make its label
-            set, and an image without boxes has one row with an empty label.
-        boxes: the numbers of a box: `pixels` (left, top, right, bottom), `relative` (the same as shares of width and
-            height, 0 to 1), `coco` (left, top, width, height in pixels) or `yolo` (centre x, centre y, width, height
-            as shares).
-        sides: where rows are boxes, the columns of these four numbers, such as "x0;y0;x1;y1"; "": those of known names.
+        rows: what a row is: one of `images`, each once; or one of `boxes`, of which those of an
+            image make its label set, and an image without boxes has one row with an empty label.
+        boxes: the numbers of a box: `pixels` (left, top, right, bottom), `relative` (the same as
+            shares of width and height, 0 to 1), `coco` (left, top, width, height in pixels) or
+            `yolo` (centre x, centre y, width, height as shares).
+        sides: where rows are boxes, the columns of these four numbers, such as "x0;y0;x1;y1"; "":
+            those of known names.
     """
 
     kind: ClassVar[Kind] = "images"
@@ -322,15 +334,17 @@ class SequenceOptions(TableOptions):
 
     Args:
         file: the column of the paths of files.
-        frames_per_second: how many frames of an array make a second, or about how many are made of one of a waveform.
+        frames_per_second: how many frames of an array make a second, or about how many are made of
+            one of a waveform.
         bands: log-mel bands, for waveforms.
         sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
-        batch_instances: the number of frames in a batch to train or evaluate on, at most, the padding of shorter
-            sequences counted; a batch has as many sequences as fit at the length of the longest, and one at least.
-        rows: what a row is: one of `files`, each once; or one of `events`, of which those of a file make its label
-            set, and a file without events has one row with an empty label.
-        times: where rows are events, the columns of start and end in seconds, such as "from;to"; "": those of known
-            names.
+        batch_instances: the number of frames in a batch to train or evaluate on, at most, the
+            padding of shorter sequences counted; a batch has as many sequences as fit at the length
+            of the longest, and one at least.
+        rows: what a row is: one of `files`, each once; or one of `events`, of which those of a file
+            make its label set, and a file without events has one row with an empty label.
+        times: where rows are events, the columns of start and end in seconds, such as "from;to";
+            "": those of known names.
     """
 
     kind: ClassVar[Kind] = "sequences"

@@ -62,8 +62,8 @@ def _pattern(form: TableFormat) -> str:
 def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
     """Return whether a column of text is one of numbers, perhaps with mistakes: most fields are, or all filled ones.
 
-    What some language writes for a number counts, too: a column that another option would read is then refused, and not
-    left out of the features without a word.
+    What some language writes for a number counts, too: a column that another option would read is
+    then refused, and not left out of the features without a word.
     """
     is_number = as_numbers(values, form).notna()
     if is_number.mean() > 0.5:
@@ -78,7 +78,8 @@ def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
 def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
     """Return the end of a message with the options that read a column as numbers, "" for none.
 
-    They have been tried: by them all fields of the column are numbers, and other columns of numbers stay as they are.
+    They have been tried: by them all fields of the column are numbers, and other columns of numbers
+    stay as they are.
     """
     texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
     neighbours = [name for name in others if name != column]
@@ -136,7 +137,8 @@ def _keeps_others(
 ) -> bool:
     """Return whether other columns that hold numbers by a form hold the same ones by a candidate.
 
-    A column whose fields all match the regular expression `free` may change: it is written like the column in question.
+    A column whose fields all match the regular expression `free` may change: it is written like the
+    column in question.
     """
     if not is_text(path):
         # Other columns are numbers by their type.
@@ -160,8 +162,9 @@ def _keeps_others(
 def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
     """Return how a column writes five thousand as 5.050, and the option that reads it so; "" where it does not.
 
-    A column is written so where exactly three digits follow the mark of decimals in every field that has one, and other
-    fields have no mark: whoever writes 5.050 for a fraction writes 553.000, too. The option has been tried.
+    A column is written so where exactly three digits follow the mark of decimals in every field
+    that has one, and other fields have no mark: whoever writes 5.050 for a fraction writes 553.000,
+    too. The option has been tried.
     """
     mark = form.decimal
     texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
@@ -182,7 +185,8 @@ def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequenc
     example = texts[is_marked].iloc[0]
     number = as_numbers(pd.Series([example]), candidate).iloc[0]
     flag = f"-p task.thousands={mark}"
-    # By default a comma is decimal where points are between thousands. A point has to be named where a comma was given.
+    # By default a comma is decimal where points are between thousands. A point has to be named
+    # where a comma was given.
     if mark == "," and form.decimal == ",":
         flag = f"-p task.decimal=. {flag}"
     return (

@@ -101,15 +101,15 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     The default schedule lowers the learning rate up to the last of all `epochs`, which early
     stopping may not reach: recipe={"schedule": "constant"} suits it better. The default recipe
-    scales the gradient of every batch to length 1, so that the weight of a bag is compared only with
-    those of the same batch: with larger batches, or recipe={"gradient_norm": "none"}, it is compared
-    with more.
+    scales the gradient of every batch to length 1, so that the weight of a bag is compared only
+    with those of the same batch: with larger batches, or recipe={"gradient_norm": "none"}, it is
+    compared with more.
 
     After `fit`, `classes_` are the C classes, `network_` and `loss_` the trained network and loss,
-    and `threshold_` is the one that is used. `loss_curve_` has the weighted mean loss of the bags in
-    each epoch, `best_loss_` is the smallest of these, and `n_iter_` the number of epochs of the last
-    fit. With early stopping `validation_scores_` has the share of right label sets after each epoch,
-    `best_validation_score_` is the largest, and `best_loss_` is None.
+    and `threshold_` is the one that is used. `loss_curve_` has the weighted mean loss of the bags
+    in each epoch, `best_loss_` is the smallest of these, and `n_iter_` the number of epochs of the
+    last fit. With early stopping `validation_scores_` has the share of right label sets after each
+    epoch, `best_validation_score_` is the largest, and `best_loss_` is None.
 
     Examples:
         >>> import numpy as np
@@ -281,8 +281,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
         """Return the probability, by the loss, that each instance of each bag is of each class.
 
-        That is (K_i, C) for a bag, or (K_i,) where y has two values. Raises UsageError where the network has another
-        number of positions than there are instances.
+        That is (K_i, C) for a bag, or (K_i,) where y has two values. Raises UsageError where the
+        network has another number of positions than there are instances.
         """
         bags = self._instance_probs(X)
         if self._form.is_binary:

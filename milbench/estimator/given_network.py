@@ -41,7 +41,8 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
         raise UsageError(
             f"network must be a name, a file, a class or a function, got {type(given).__name__}"
         )
-    # The network needs an encoder of the task. Only a registered network gets one, so the class is registered first.
+    # The network needs an encoder of the task. Only a registered network gets one, so the class is
+    # registered first.
     if takes_encoder(given):
         return _known_network(add_object(networks(), given), bag_format, loss, seed)
     network = given(bag_format.inputs, bag_format.num_classes, seed)
@@ -55,7 +56,7 @@ def _known_network(name: str, bag_format: BagFormat, loss: Loss, seed: int) -> N
     # In a notebook the file may have changed since the last fit.
     reload_edited_plugins()
     task = described_task()
-    # Which networks suit depends on the head of the loss: "default" is the first one that the task has for this head,
-    # and both functions refuse a network for another head.
+    # Which networks suit depends on the head of the loss: "default" is the first one that the task
+    # has for this head, and both functions refuse a network for another head.
     known_name = network_name(task, name, loss.head)
     return make_network(task, bag_format, known_name, {}, seed, loss.head)

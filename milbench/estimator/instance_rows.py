@@ -15,7 +15,8 @@ def read_rows(X: Any) -> tuple[Any, list[int] | None]:
     The instances are a data frame where bags are. The sizes are None where X is a matrix: each of
     its rows is a bag of one instance. Raises UsageError where bags do not suit each other.
     """
-    # What can only be converted to an array, as scikit-learn allows, does not show its shape before.
+    # What can only be converted to an array, as scikit-learn allows, does not show its shape
+    # before.
     if hasattr(X, "__array__") and not hasattr(X, "shape"):
         X = np.asarray(X)
     if _is_sequence_of_bags(X):

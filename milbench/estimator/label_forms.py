@@ -203,8 +203,9 @@ def _check_zeros_and_ones(y: Any) -> None:
 def _check_single_labels(labels: NDArray[Any]) -> None:
     """Raise UsageError where a label of (B,) seems to be several in one string.
 
-    In a column of a table a string with a semicolon is a label set, and elsewhere it may be the name
-    of a class. Which of the two is meant cannot be known here, but it can in a list of classes.
+    In a column of a table a string with a semicolon is a label set, and elsewhere it may be the
+    name of a class. Which of the two is meant cannot be known here, but it can in a list of
+    classes.
     """
     for number, label in enumerate(labels):
         if isinstance(label, str) and SEPARATOR in label:

@@ -105,7 +105,8 @@ class Patience:
     def look_at(self, value: float) -> bool:
         """Count an epoch, and return whether its value is the best so far; larger is better.
 
-        As in scikit-learn, a value that is the best one by less than `tol` is kept, and is no improvement.
+        As in scikit-learn, a value that is the best one by less than `tol` is kept, and is no
+        improvement.
         """
         if value < self.best + self._tol:
             self.without_improvement += 1

@@ -79,8 +79,9 @@ def _class_weights_of_bags(
 def _balanced(labels: Bools, counts: Floats) -> Floats:
     """Return (B,), the product over the classes of a weight that balances each of them.
 
-    By this weight the bags with the class have the same total as those without it: the weight is N / (2 n), where N is
-    the total of all counts, and n that of the bags on the same side. Where one side is empty, the weight is 1.
+    By this weight the bags with the class have the same total as those without it: the weight is N
+    / (2 n), where N is the total of all counts, and n that of the bags on the same side. Where one
+    side is empty, the weight is 1.
 
     Args:
         labels: the label sets (B, C).
@@ -90,8 +91,8 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
     for has_class in labels.T:
         sides = (has_class, ~has_class)
         totals = [counts[side].sum() for side in sides]
-        # Of a class in all bags or in none, one side is empty. The other has the whole total, n = N, and with one side
-        # the weight is N / (1 n) = 1.
+        # Of a class in all bags or in none, one side is empty. The other has the whole total, n =
+        # N, and with one side the weight is N / (1 n) = 1.
         number_of_sides = len([total for total in totals if total > 0])
         for side, total in zip(sides, totals, strict=True):
             if total > 0:

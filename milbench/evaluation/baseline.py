@@ -1,8 +1,9 @@
 """A simple baseline for bags of feature vectors: pooled features, and the extra trees of scikit-learn.
 
-A bag becomes one row: the mean, the largest and the smallest value of each feature over its instances. One forest
-learns all classes at once. It is trained on the same bags and label sets as a loss, and its threshold is chosen by the
-same rule. A loss that does not beat it has not shown that it needs the instances.
+A bag becomes one row: the mean, the largest and the smallest value of each feature over its
+instances. One forest learns all classes at once. It is trained on the same bags and label sets as a
+loss, and its threshold is chosen by the same rule. A loss that does not beat it has not shown that
+it needs the instances.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,8 @@ def class_probabilities(trees: Any, features: Floats) -> NDArray[np.float64]:
         answers_by_class = [answers_by_class]
     columns = []
     for votes, answers in zip(votes_by_class, answers_by_class, strict=True):
-        # Answers are "absent" and "present", or one of them where all training bags have the class, or none has it.
+        # Answers are "absent" and "present", or one of them where all training bags have the class,
+        # or none has it.
         is_present = np.asarray(answers, bool)
         columns.append(votes[:, is_present].sum(axis=1))
     return np.stack(columns, axis=1)
@@ -69,9 +71,9 @@ def baseline_metrics(
 
     Args:
         training: pooled features (N, F) and label sets (N, C) of the training bags.
-        evaluated: pooled features and label sets of the bags of each split. Those of "validation", or else of
-            "calibration", choose the threshold. Where calibration bags are training bags, it stays at even odds, since
-            trees know those by heart.
+        evaluated: pooled features and label sets of the bags of each split. Those of "validation",
+            or else of "calibration", choose the threshold. Where calibration bags are training
+            bags, it stays at even odds, since trees know those by heart.
         seed: of the trees.
     """
     trees = fit_trees(*training, seed)

@@ -1,16 +1,17 @@
 """What each test bag adds to a metric that is no mean over bags: macro F1, average precision and AUROC.
 
-To a ranking a bag adds what the metric loses without it. With m of n bags and m(-b) without bag b, the value of b is
+To a ranking a bag adds what the metric loses without it. With m of n bags and m(-b) without bag b,
+the value of b is
 
     m + (n - 1) (m' - m(-b)),    m': the mean of all m(-b)
 
-These values have the metric as their mean, and the variance of their mean is the jackknife's of the metric (B. Efron
-and C. Stein, "The jackknife estimate of variance", Annals of Statistics 9, 1981, pp. 586-596). So they can stand for
-the outcomes of a metric that is a mean.
+These values have the metric as their mean, and the variance of their mean is the jackknife's of the
+metric (B. Efron and C. Stein, "The jackknife estimate of variance", Annals of Statistics 9, 1981,
+pp. 586-596). So they can stand for the outcomes of a metric that is a mean.
 
-The derivative of the metric by the weight of a bag would be simpler. For a ranking it gives the same values where every
-class is in many bags, but only a third of the variance where a class is in one or two. For F1 it has no such fault, and
-is used: no bag has to be left out.
+The derivative of the metric by the weight of a bag would be simpler. For a ranking it gives the
+same values where every class is in many bags, but only a third of the variance where a class is in
+one or two. For F1 it has no such fault, and is used: no bag has to be left out.
 """
 
 from collections.abc import Callable
@@ -26,9 +27,11 @@ Scores = NDArray[np.floating]
 def macro_f1_by_bag(predicted: Bools, labels: Bools) -> Floats | None:
     """Return what each of n bags adds to macro F1, (n,); None where no class occurs.
 
-    F1 is a ratio of two means over bags, 2 TP and 2 TP + FP + FN, and to first order moves as they do.
+    F1 is a ratio of two means over bags, 2 TP and 2 TP + FP + FN, and to first order moves as they
+    do.
 
-    `predicted` and `labels` are label sets (n, C). The mean is over the classes that occur, as in the metric.
+    `predicted` and `labels` are label sets (n, C). The mean is over the classes that occur, as in
+    the metric.
     """
     occurs = labels.any(axis=0)
     if not occurs.any():
@@ -89,8 +92,9 @@ def _values(whole: float, without: Floats) -> Floats:
 def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats]:
     """Return the average precision of a class, and that without each bag.
 
-    It is the mean over the bags with the class of the precision at their score: the share of bags with the class among
-    all that score at least as much. Without a bag, both numbers fall by one at its own score and below.
+    It is the mean over the bags with the class of the precision at their score: the share of bags
+    with the class among all that score at least as much. Without a bag, both numbers fall by one at
+    its own score and below.
     """
     # Ranks from the largest score down; bags with equal scores have one, and count together.
     # Below, arrays have a value for each rank until `[rank]` gives each bag that of its own.
@@ -104,7 +108,8 @@ def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats
     precision = present_above / all_above
     whole = float((present * precision).sum() / positives)
 
-    # Sums of precision over the bags with the class. Without a bag, those that score more keep their precision.
+    # Sums of precision over the bags with the class. Without a bag, those that score more keep
+    # their precision.
     before = np.cumsum(present * precision) - present * precision
     others = np.maximum(all_above - 1, 1)
     # Without a bag that lacks the class: the bags at its rank and below.
@@ -129,8 +134,8 @@ def _average_precision(scores: Scores, is_present: Bools) -> tuple[float, Floats
 def _auroc(scores: Scores, is_present: Bools) -> tuple[float, Floats]:
     """Return the area below the ROC curve of a class, and that without each bag.
 
-    It is the share of pairs, of a bag with the class and one without, in which the first scores higher; equal scores
-    count as half. A bag is left out with all its pairs.
+    It is the share of pairs, of a bag with the class and one without, in which the first scores
+    higher; equal scores count as half. A bag is left out with all its pairs.
     """
     rank = np.unique(scores, return_inverse=True)[1]
     present = np.bincount(rank, weights=is_present)

@@ -24,7 +24,8 @@ Scored = tuple[Bags, Scores]
 Hook = Callable[[str, Scores, Bags, float], None]
 """Keeps what it needs of the maps of a batch before they are freed.
 
-It is called with the split (or "calibration"), the scores and the bags of the batch, and the threshold on presence
+It is called with the split (or "calibration"), the scores and the bags of the batch, and the
+threshold on presence
 scores that makes the loss's own label sets."""
 MOST_BAGS = 1000
 """So many label sets show which one is the most common, where bags are made anew or read from files."""
@@ -40,16 +41,18 @@ def evaluate_bags(
 ) -> Evaluation:
     """Return the predictions for the bags of every split, and their metrics; a metric that is undefined is left out.
 
-    Every loss is judged by its own label sets: the classes whose presence score is at or above a threshold, which is
-    chosen before the test bags are seen.
+    Every loss is judged by its own label sets: the classes whose presence score is at or above a
+    threshold, which is chosen before the test bags are seen.
 
     Args:
         score: from a batch of bags to their scores.
         splits: the bags of each split.
-        calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
+        calibration: bags to choose the threshold on, which may be training bags; None: those of the
+            validation split.
         hook: called once with every batch of bags, its scores and the threshold.
         limit: how many bags of each kind are used, the first ones; None: all.
-        training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None: there is none.
+        training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None:
+            there is none.
 
     Raises:
         FloatingPointError: a score of a bag is NaN; the message names the bag.
@@ -76,7 +79,8 @@ def evaluate_bags(
             if hook is not None:
                 scored = _hooked(scored, hook, name, threshold)
             found[name] = predictions_of(scored, name)
-        # Either all bags of a split have one instance, or bags of one instance stand beside the others.
+        # Either all bags of a split have one instance, or bags of one instance stand beside the
+        # others.
         if split.is_single_instance:
             found[name] = replace(found[name], is_single_instance=True)
         elif split.single_instance:
@@ -102,7 +106,8 @@ def _hooked_to_choose(
     scored: Iterable[Scored], hook: Hook, choosing: str
 ) -> tuple[SplitPredictions, float]:
     """Return the predictions for the bags that choose the threshold, and the threshold; show the batches to a hook."""
-    # The hook needs the threshold, and the threshold needs all of these bags: their maps wait until then.
+    # The hook needs the threshold, and the threshold needs all of these bags: their maps wait until
+    # then.
     retained = list(scored)
     predictions = predictions_of(retained, choosing)
     threshold = chosen_thresholds(Predictions({choosing: predictions})).by_sets
@@ -137,8 +142,8 @@ def about_training(labels: Tensor | None) -> TrainingLabels | None:
 def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
     """Return the predictions for bags, batch by batch: images of different batches may differ in size.
 
-    Raises UsageError where some batches have instance truth and others none, and FloatingPointError where a score
-    is NaN.
+    Raises UsageError where some batches have instance truth and others none, and FloatingPointError
+    where a score is NaN.
     """
     parts: list[dict[str, Tensor]] = []
     instances: list[Tensor] = []

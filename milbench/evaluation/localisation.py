@@ -19,8 +19,9 @@ MARGINS = tuple(2.0 * n for n in range(13))
 def boxes_of(components: Components, centres: tuple[Tensor, Tensor]) -> Tensor:
     """Return the boxes (N, 4) float64 of components, (left, top, right, bottom) in pixels, right and bottom exclusive.
 
-    `centres` are y of every row and x of every column of positions in pixels, evenly spaced. A box holds the pixels
-    that are nearer to the positions of its component than to any other position of the grid.
+    `centres` are y of every row and x of every column of positions in pixels, evenly spaced. A box
+    holds the pixels that are nearer to the positions of its component than to any other position of
+    the grid.
     """
     ys = centres[0].double()
     xs = centres[1].double()
@@ -50,8 +51,9 @@ def with_margin(boxes: Tensor, margin: tuple[float, float]) -> Tensor:
 def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[float, float]:
     """Return the margin (across, down), of MARGINS each, that gives these detections the largest mean IoU.
 
-    A network that is trained on label sets finds a few positions in the middle of an instance; its map does not show
-    how much larger the instance is. Of equally good margins the smallest is returned.
+    A network that is trained on label sets finds a few positions in the middle of an instance; its
+    map does not show how much larger the instance is. Of equally good margins the smallest is
+    returned.
     """
     if not len(components):
         return 0.0, 0.0
@@ -66,7 +68,8 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Return the intersection over union of boxes (..., 4) pair by pair, 0 where both are empty.
 
-    `torchvision.ops.box_iou` computes it for all pairs of two lists, of which there would be millions here.
+    `torchvision.ops.box_iou` computes it for all pairs of two lists, of which there would be
+    millions here.
     """
     low, high = boxes.split(2, dim=-1)
     other_low, other_high = others.split(2, dim=-1)
@@ -110,8 +113,9 @@ def best_ious(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
 def right_detections(components: Components, boxes: Tensor, truth: Truth) -> NDArray[np.bool_]:
     """Return (N,), which components are right as detections.
 
-    Those of a class are taken by falling mass. One is right if the instance of its class that it overlaps
-    most has an IoU of OVERLAP at least, and no detection before it has matched that instance.
+    Those of a class are taken by falling mass. One is right if the instance of its class that it
+    overlaps most has an IoU of OVERLAP at least, and no detection before it has matched that
+    instance.
     """
     # A last column of zeros: where classes agree nowhere in the image, no instance is overlapped.
     padded = torch.nn.functional.pad(overlaps(components, boxes, truth), (0, 1))

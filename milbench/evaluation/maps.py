@@ -25,8 +25,8 @@ def class_hits(
 ) -> Tensor:
     """Return (B, C) bool, whether the strongest evidence for each class is on one of its instances.
 
-    The evidence is (B, C, *positions). Where the truth is boxes, `centres` are y of every row and x of
-    every column of positions in pixels.
+    The evidence is (B, C, *positions). Where the truth is boxes, `centres` are y of every row and x
+    of every column of positions in pixels.
     """
     strongest = evidence.flatten(2).argmax(dim=2)
     classes = torch.arange(strongest.shape[1])

@@ -51,8 +51,9 @@ class Thresholds(NamedTuple):
 def chosen_thresholds(predictions: Predictions) -> Thresholds:
     """Return the thresholds, which are chosen before the test bags are seen.
 
-    Validation bags choose, or training bags where there are none. A network may separate training bags by
-    a wide gap, in which every threshold is as good: there the one nearest to even odds is taken.
+    Validation bags choose, or training bags where there are none. A network may separate training
+    bags by a wide gap, in which every threshold is as good: there the one nearest to even odds is
+    taken.
     """
     return Thresholds(
         by_sets=_threshold_by(predictions, "sets"), by_labels=_threshold_by(predictions, "labels")
@@ -195,7 +196,8 @@ def macro_f1(bags: SplitPredictions, threshold: float) -> float:
 def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
     """Return average precision and area under the ROC curve of presence scores (n, C), NaN where undefined.
 
-    They are means over the classes that some bags have and some not. Of the scores ranks alone matter.
+    They are means over the classes that some bags have and some not. Of the scores ranks alone
+    matter.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -219,9 +221,10 @@ def no_skill_errors(
 ) -> dict[str, float]:
     """Return the errors of the best constant answers, by the names of the metrics.
 
-    The label set is the most common one of the training bags, the classes by themselves are those of more
-    than half of these bags, and the class of an instance is the most common. The class that most instances
-    have, for the posterior error, is that of these bags, since training bags do not tell.
+    The label set is the most common one of the training bags, the classes by themselves are those
+    of more than half of these bags, and the class of an instance is the most common. The class that
+    most instances have, for the posterior error, is that of these bags, since training bags do not
+    tell.
     """
     misjudged = bags.labels != training.most_common_set
     common_classes = training.class_shares > 0.5
@@ -257,8 +260,8 @@ def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> di
 def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     """Return a row for each class: in how many test bags it is present, is predicted, and both.
 
-    For at most CONFUSION_LIMIT classes the row goes on: in how many bags this class is missed and class j is
-    wrongly predicted, for each j.
+    For at most CONFUSION_LIMIT classes the row goes on: in how many bags this class is missed and
+    class j is wrongly predicted, for each j.
     """
     bags = predictions["test"]
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
@@ -284,7 +287,8 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
         bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
-        # Forecasts that single precision cannot tell from 1 are made equal, so that they share a bin.
+        # Forecasts that single precision cannot tell from 1 are made equal, so that they share a
+        # bin.
         log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_LOG_PROB)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
     return bins
@@ -293,9 +297,9 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
 def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
     """Return forecasts in bins of equal mass, by rank; equal ones are all in the bin of the first of them.
 
-    Otherwise the order of the bags would decide which of equal forecasts are counted together. Source of
-    the expected calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht, "Obtaining Well Calibrated
-    Probabilities Using Bayesian Binning", AAAI 2015.
+    Otherwise the order of the bags would decide which of equal forecasts are counted together.
+    Source of the expected calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht,
+    "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
     """
     # The rank of a forecast is how many are smaller, so that equal ones have the same.
     ranks = np.searchsorted(np.sort(probabilities), probabilities)
@@ -346,12 +350,12 @@ def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
 def box_average_precision(reading: Reading) -> float:
     """Return the average precision of detections, the mean over the classes that have instances; NaN of none.
 
-    As in PASCAL VOC from 2010 on the detections of a class are sorted by falling mass, and the average
-    precision is the area under precision over recall, where the precision at a recall is the largest at
-    this recall or any higher one.
+    As in PASCAL VOC from 2010 on the detections of a class are sorted by falling mass, and the
+    average precision is the area under precision over recall, where the precision at a recall is
+    the largest at this recall or any higher one.
 
-    Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111,
-    2015.
+    Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective",
+    IJCV 111, 2015.
     """
     areas = []
     classes = np.unique(reading.true[reading.true >= 0])

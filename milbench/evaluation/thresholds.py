@@ -35,22 +35,26 @@ def choose_threshold(
 ) -> float:
     """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
 
-    The candidates are the gaps between the distinct scores of these bags, and what lies beyond them, each named by
-    the score at its upper end. With few bags the candidate with the fewest errors is often a lucky one, far from where
-    the next bags would put it. So the number of right answers is averaged over neighbouring candidates, and once more,
-    before the largest is taken. The average reaches as far as the best candidate moves between bootstrap samples of the
-    bags; with many bags that is hardly at all. docs/statistics.md has simulations of what it costs and saves.
+    The candidates are the gaps between the distinct scores of these bags, and what lies beyond
+    them, each named by the score at its upper end. With few bags the candidate with the fewest
+    errors is often a lucky one, far from where the next bags would put it. So the number of right
+    answers is averaged over neighbouring candidates, and once more, before the largest is taken.
+    The average reaches as far as the best candidate moves between bootstrap samples of the bags;
+    with many bags that is hardly at all. docs/statistics.md has simulations of what it costs and
+    saves.
 
-    Of several candidates that are equally good the middle one is taken, and of a gap its middle. Without
-    `near` only ranks matter: a monotone change of the scores changes no decision on these bags.
+    Of several candidates that are equally good the middle one is taken, and of a gap its middle.
+    Without `near` only ranks matter: a monotone change of the scores changes no decision on these
+    bags.
 
     Args:
         presence: (n, C), the scores; a class with a score of -inf is never detected.
         labels: (n, C), the true label sets.
-        by: `sets`: a bag is right where its whole label set is. `labels`: pairs of a bag and a class.
+        by: `sets`: a bag is right where its whole label set is. `labels`: pairs of a bag and a
+            class.
         near: to be set for bags that were trained on. A network may separate them by a wide gap, in
-            which every threshold is as good. The threshold is then `near` if it lies in the best gap,
-            else the middle of the best gap that is nearest to it.
+            which every threshold is as good. The threshold is then `near` if it lies in the best
+            gap, else the middle of the best gap that is nearest to it.
         weights: (n,), above 0: how much the right answers of each bag count; None: all alike.
 
     Returns:
@@ -65,7 +69,8 @@ def choose_threshold(
     """
     scores = presence.astype(np.float64)
     candidates = np.append(np.unique(scores[np.isfinite(scores)]), math.inf)
-    # Where no bag has a class, or all have every class, every threshold beyond the scores is as good.
+    # Where no bag has a class, or all have every class, every threshold beyond the scores is as
+    # good.
     if not labels.any():
         return _above_all(candidates)
     if labels.all():
@@ -88,8 +93,8 @@ def choose_threshold(
 class _Steps:
     """How the number of right answers changes as the threshold rises over the candidates.
 
-    Entry i says: from candidate `at[i]` on, bag `bag[i]` adds `sign[i]`, 1 or -1. A bag that a bootstrap
-    sample holds twice counts twice.
+    Entry i says: from candidate `at[i]` on, bag `bag[i]` adds `sign[i]`, 1 or -1. A bag that a
+    bootstrap sample holds twice counts twice.
     """
 
     at: NDArray[np.intp]
@@ -176,7 +181,8 @@ def _middle(numbers: NDArray[np.intp]) -> int:
 def _in_gap(candidates: Floats, number: int) -> float:
     """Return the middle of the gap between a candidate and the one below it.
 
-    All thresholds in the gap make the same decisions on these bags, and scores of other bags may lie in it.
+    All thresholds in the gap make the same decisions on these bags, and scores of other bags may
+    lie in it.
     """
     high = float(candidates[number])
     if math.isinf(high):

@@ -102,8 +102,8 @@ class Cell:
     def to_record(self) -> dict[str, Any]:
         """Return the cell as files hold it.
 
-        These are the names of the stored format. Ids hash them but for those in `NOT_HASHED`, so none may ever be
-        renamed, and a further one would change the id of every cell.
+        These are the names of the stored format. Ids hash them but for those in `NOT_HASHED`, so
+        none may ever be renamed, and a further one would change the id of every cell.
         """
         loss = self.loss
         task = self.task

@@ -24,8 +24,8 @@ to_json = json.JSONEncoder(sort_keys=True).encode
 class Choice:
     """One loss, task or network with its parameters.
 
-    The parameters are complete but for those that were `added` to its class later and have their neutral value; see
-    `milbench.contracts.parameters.without_neutral`.
+    The parameters are complete but for those that were `added` to its class later and have their
+    neutral value; see `milbench.contracts.parameters.without_neutral`.
     """
 
     kind: ClassVar[str]

@@ -16,8 +16,8 @@ from milbench.experiment.spec import MOST_DRAWS, Dimension, Range, Search, Setti
 MOST_RANGES = 64
 """How many ranges a search may have.
 
-Points always have this many coordinates, of which a search uses the first ones. So a further range changes none of the
-values that the others have.
+Points always have this many coordinates, of which a search uses the first ones. So a further range
+changes none of the values that the others have.
 """
 
 
@@ -32,8 +32,9 @@ class Space:
 def space_of(search: Search, task: str, loss: str) -> Space:
     """Return the space of a loss on a task: settings of the recipe first, then parameters of the loss.
 
-    The order matters: the first range gets the first coordinate of a point, and so on. Losses that search the same
-    ranges of the recipe therefore try the same values, whatever ranges they have of their own.
+    The order matters: the first range gets the first coordinate of a point, and so on. Losses that
+    search the same ranges of the recipe therefore try the same values, whatever ranges they have of
+    their own.
     """
     dimensions: dict[str, Dimension] = {}
     for name, dimension in for_task(search.recipe, task).items():
@@ -65,8 +66,8 @@ def count_draws(search: Search, space: Space) -> int:
 def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
     """Return the draws of an arm.
 
-    Draws are numbered point by point. A search with more points therefore begins with the same draws. Raises
-    UsageError where there are too many.
+    Draws are numbered point by point. A search with more points therefore begins with the same
+    draws. Raises UsageError where there are too many.
     """
     count = count_draws(search, space)
     if count > MOST_DRAWS:
@@ -91,8 +92,9 @@ def draws_of(search: Search, space: Space, arm: Arm) -> list[Draw]:
 def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settings]:
     """Return the first `count` points of a scrambled Sobol sequence.
 
-    They fill the ranges evenly, and a larger count only adds points. The seed scrambles the sequence. Values are
-    rounded to four digits, so two points may be equal. Raises UsageError where there are too many ranges.
+    They fill the ranges evenly, and a larger count only adds points. The seed scrambles the
+    sequence. Values are rounded to four digits, so two points may be equal. Raises UsageError where
+    there are too many ranges.
     """
     # scipy takes a while to import.
     from scipy.stats import qmc

@@ -1,6 +1,7 @@
 """From a spec to choices: each loss, task, network and recipe that it names, with every combination of parameters.
 
-A parameter given as a list is an axis: there is a choice for each of its values, and for all combinations of axes.
+A parameter given as a list is an axis: there is a choice for each of its values, and for all
+combinations of axes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def chosen_losses(spec: Spec) -> list[LossChoice]:
 def chosen_tasks(spec: Spec) -> list[TaskChoice]:
     """Return each task of a spec with each combination of its parameters, then those that only its marks need.
 
-    No data are read for it: `TaskChoice.data` is still empty. Raises UsageError where a task is wrong.
+    No data are read for it: `TaskChoice.data` is still empty. Raises UsageError where a task is
+    wrong.
     """
     choices: list[TaskChoice] = []
     for name in _names(tasks(), spec.tasks):
@@ -71,8 +73,8 @@ def chosen_tasks(spec: Spec) -> list[TaskChoice]:
         choices += marked
     by_key: dict[str, TaskChoice] = {}
     for choice in choices:
-        # A mark, a bound stated in advance, may ask for a task that is compared on anyway. Of two equal tasks the
-        # first stays: that of the spec, which may have a short name.
+        # A mark, a bound stated in advance, may ask for a task that is compared on anyway. Of two
+        # equal tasks the first stays: that of the spec, which may have a short name.
         by_key.setdefault(choice.key, choice)
     return list(by_key.values())
 
@@ -181,8 +183,8 @@ def chosen_networks(
 ) -> list[NetworkChoice]:
     """Return every network of a spec for a loss on a task, with each combination of its parameters.
 
-    The classes are those of all tasks of the comparison, whose networks may have the same names. Raises UsageError
-    where one is wrong, or does not suit.
+    The classes are those of all tasks of the comparison, whose networks may have the same names.
+    Raises UsageError where one is wrong, or does not suit.
     """
     from milbench.networks.known_networks import network_maker, network_name, network_source
 
@@ -244,7 +246,8 @@ def chosen_recipes(spec: Spec, task: Task) -> list[Recipe]:
 def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
     """Return a recipe with changes. Raises UsageError where one is unknown or wrong.
 
-    The text "none" stands for None. Another optimiser comes with defaults of its own, which the changes replace.
+    The text "none" stands for None. Another optimiser comes with defaults of its own, which the
+    changes replace.
     """
     from milbench.optimizers.known_optimizers import OPTIMIZER_DEFAULTS, check_recipe, optimizers
 

@@ -128,8 +128,8 @@ def spec_and_launch(
 ) -> tuple[Spec, Launch]:
     """Return the spec that a command asks for, and how it is launched.
 
-    The reference is that of a spec: a file, a built-in name, or a comparison of the store. None: the flags say it all.
-    Raises UsageError where one of them is wrong.
+    The reference is that of a spec: a file, a built-in name, or a comparison of the store. None:
+    the flags say it all. Raises UsageError where one of them is wrong.
     """
     reload_edited_plugins()
     source = _source(flags, reference, preset, store)
@@ -153,7 +153,8 @@ def spec_and_launch(
 def _in_order(assignments: Sequence[str]) -> list[str]:
     """Return assignments in the order in which they are applied.
 
-    Those that choose networks come first, since they decide which parameters of networks there are to set.
+    Those that choose networks come first, since they decide which parameters of networks there are
+    to set.
     """
     choosing = [assignment for assignment in assignments if _chooses_networks(assignment)]
     others = [assignment for assignment in assignments if not _chooses_networks(assignment)]
@@ -201,8 +202,8 @@ def _origin(source: Source, flags: Flags) -> str:
 def _valid_notes(values: Settings, flags: Flags) -> list[str]:
     """Return the notes of a spec that flags leave true, and a note of what the flags changed.
 
-    A note may state any setting of the training. So none stays where flags change one, or the networks. Where they
-    change the seeds alone, the notes stay that do not speak of seeds.
+    A note may state any setting of the training. So none stays where flags change one, or the
+    networks. Where they change the seeds alone, the notes stay that do not speak of seeds.
     """
     notes: list[str] = values.get("notes", [])
     changes = []
@@ -241,10 +242,11 @@ def _described(flag: str, value: Any) -> str:
 def apply_assignment(values: Settings, assignment: str) -> None:
     """Change the values of a spec by one assignment of the command line (`-p`).
 
-    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss that has
-    such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks likewise), run.KEY=VALUE, tune.KEY=VALUE, or
-    KEY=VALUE for another field of the spec. Commas between values make an axis. Raises UsageError for any other form,
-    and where no chosen loss or task has such a parameter.
+    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every
+    chosen loss that has such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks
+    likewise), run.KEY=VALUE, tune.KEY=VALUE, or KEY=VALUE for another field of the spec. Commas
+    between values make an axis. Raises UsageError for any other form, and where no chosen loss or
+    task has such a parameter.
     """
     key, equals, text = assignment.partition("=")
     table, *names = key.strip().split(".")
@@ -344,7 +346,8 @@ def _set_parameter(values: Settings, setting: _Setting) -> None:
 def _value(texts: Sequence[str], annotation: Any) -> Any:
     """Return a value of a type, or a list of several, which is an axis."""
     values = [parsed(text, annotation) for text in texts]
-    # A list in a spec is an axis. A single value that is a list itself therefore stands in another list.
+    # A list in a spec is an axis. A single value that is a list itself therefore stands in another
+    # list.
     if len(values) > 1 or isinstance(values[0], list):
         return values
     return values[0]
@@ -361,7 +364,8 @@ def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
     if setting.owner is not None:
         if setting.owner not in types:
             raise unknown(f"{kind} of this run (-p {setting.assignment}):", setting.owner, types)
-        # Where it has no such parameter, the plan is refused later, with the names of those that it has.
+        # Where it has no such parameter, the plan is refused later, with the names of those that it
+        # has.
         return {setting.owner: types[setting.owner].get(parameter, Any)}
     matches = {owner: own[parameter] for owner, own in types.items() if parameter in own}
     if not matches:

@@ -80,8 +80,9 @@ def make_plan(
 ) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
-    The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises UsageError where
-    one of them is wrong, or losses of different supervision are compared without `spec.supervision`.
+    The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises
+    UsageError where one of them is wrong, or losses of different supervision are compared without
+    `spec.supervision`.
     """
     losses = chosen_losses(spec)
     choices = chosen_tasks(spec)

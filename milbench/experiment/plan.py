@@ -214,8 +214,9 @@ class Plan:
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one.
 
-        Cells of a variant are left out where this plan has the variant by other code or data, and so are those of a
-        search that this plan repeats. Raises UsageError where only one of the two plans has a search.
+        Cells of a variant are left out where this plan has the variant by other code or data, and
+        so are those of a search that this plan repeats. Raises UsageError where only one of the two
+        plans has a search.
         """
         if (self.search is None) != (earlier.search is None):
             raise UsageError(

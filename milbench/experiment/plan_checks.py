@@ -90,7 +90,8 @@ def check_published(published: Iterable[Published]) -> None:
 def _names_in_protocol(value: Published) -> list[str]:
     """Return the names that the protocol of a published value may have.
 
-    The value of a method that milbench lacks stands beside all losses, so that only parameters of the task count.
+    The value of a method that milbench lacks stands beside all losses, so that only parameters of
+    the task count.
     """
     parameters = constructor_parameters(tasks().get(resolve(tasks(), value.task)))
     names = [f"task.{key}" for key in parameters]
@@ -152,7 +153,8 @@ def _variants_of_tasks(spec: Spec, cells: Sequence[Cell]) -> list[list[str]]:
     """Return the names of what is compared on each task."""
     variants: dict[str, dict[str, None]] = {}
     for label in labels(cells).values():
-        # Searched settings are no part of a variant: what is compared has those that the search has chosen.
+        # Searched settings are no part of a variant: what is compared has those that the search has
+        # chosen.
         compared = label._replace(recipe="") if spec.tune else label
         variants.setdefault(label.task, {})[compared.variant] = None
     return [list(names) for names in variants.values()]

@@ -94,7 +94,8 @@ def plan_to_json(plan: Plan) -> str:
         "precision": plan.precision,
         "neutral": plan.neutral,
     }
-    # The digest is that of what will be read: JSON turns some values into others, such as tuples into lists.
+    # The digest is that of what will be read: JSON turns some values into others, such as tuples
+    # into lists.
     written = json.loads(json.dumps(content))
     return json.dumps(content | {"digest": _digest(written)})
 

@@ -37,7 +37,8 @@ class Bound(NamedTuple):
 class Mark:
     """A test: a task with certain parameters, and the values of its test metrics that pass.
 
-    An axis of the task that `params` does not name keeps its values: the mark then holds for all of them.
+    An axis of the task that `params` does not name keeps its values: the mark then holds for all of
+    them.
     """
 
     name: Annotated[str, Field(min_length=1)]

@@ -1,7 +1,7 @@
 """The stages of a comparison: those of its search for settings, then the comparison itself.
 
-What follows a stage depends on all of its cells. A launch therefore asks for the first stage, runs it, and asks for the
-next one with the values that the cells have.
+What follows a stage depends on all of its cells. A launch therefore asks for the first stage, runs
+it, and asks for the next one with the values that the cells have.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """Plans of comparisons with a search for settings: the draws of each loss on each task, the finalists, the comparison.
 
-Users write a search as the table [tune] of a spec. It has one stage or two. Where `Search.finalists` is set, all draws
-are trained with the first seed of the search, and the best ones of each arm with the other seeds too. Then the losses
-are compared on fresh seeds, each with the settings of its best draw.
+Users write a search as the table [tune] of a spec. It has one stage or two. Where
+`Search.finalists` is set, all draws are trained with the first seed of the search, and the best
+ones of each arm with the other seeds too. Then the losses are compared on fresh seeds, each with
+the settings of its best draw.
 """
 
 import math
@@ -58,14 +59,16 @@ def search_plan(
 ) -> Plan:
     """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
 
-    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one that is also an axis (a
-    list of values that the comparison tries), or a seed that the comparison uses too.
+    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one
+    that is also an axis (a list of values that the comparison tries), or a seed that the comparison
+    uses too.
     """
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
     _check_axes(changed, search)
     base = make_plan(changed, launch, device, precision)
-    # A line for each task that is not tested. Its networks are trained on all bags, which leaves none for validation.
+    # A line for each task that is not tested. Its networks are trained on all bags, which leaves
+    # none for validation.
     untested = base.for_use
     if untested:
         raise UsageError(
@@ -86,7 +89,8 @@ def search_plan(
             drawn_cell = _changed_cell(any_cell, draw.settings)
             for seed in first_seeds:
                 cell = replace(drawn_cell, seed=seed)
-                # Two draws of a narrow range may have equal settings when rounded: the cell belongs to the first one.
+                # Two draws of a narrow range may have equal settings when rounded: the cell belongs
+                # to the first one.
                 if cell.id not in draw_of_cell:
                     cells.append(cell)
                     draw_of_cell[cell.id] = draw
@@ -97,8 +101,9 @@ def search_plan(
 def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     """Return the plan of a search with its second stage: the best draws of each arm with the other seeds too.
 
-    `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal draws those of lower
-    numbers are finalists. A draw that failed is no finalist. Raises UsageError where no draw on a task has the metric.
+    `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal
+    draws those of lower numbers are finalists. A draw that failed is no finalist. Raises UsageError
+    where no draw on a task has the metric.
     """
     search = _search_of(spec)
     record = _record_of(first_stage)
@@ -126,10 +131,11 @@ def comparison_plan(
 
     The plan has the cells of the draws too.
 
-    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells. Where the search has
-    finalists, the best finalist is chosen by the mean over all its seeds. Where every finalist failed with a further
-    seed, the first seed alone decides, see `_winner`. Of equal draws the one of the lowest number is chosen; a draw
-    that failed is the worst. Raises UsageError where no draw on a task has the metric.
+    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells.
+    Where the search has finalists, the best finalist is chosen by the mean over all its seeds.
+    Where every finalist failed with a further seed, the first seed alone decides, see `_winner`. Of
+    equal draws the one of the lowest number is chosen; a draw that failed is the worst. Raises
+    UsageError where no draw on a task has the metric.
     """
     record = _record_of(last_stage)
     _check_metric(last_stage, record.metric, values)
@@ -146,8 +152,8 @@ def comparison_plan(
             cells.append(with_chosen_settings)
             # The label does not name the chosen settings: a report shows them elsewhere.
             labels[with_chosen_settings.id] = base.labels[cell.id]
-    # `Plan.labels` takes these labels from the record: it would else make labels of the new cells, which name the
-    # chosen settings.
+    # `Plan.labels` takes these labels from the record: it would else make labels of the new cells,
+    # which name the chosen settings.
     search = replace(record, chosen=chosen, compared=labels)
     return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
@@ -201,16 +207,17 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
 def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     """Return the cells of every loss and network on every task.
 
-    An arm keeps its name when a later launch adds a network; otherwise the draws of before would belong to no arm.
-    Labels do not: they leave out the only network of a task, and name it once there are two. So an arm names a network
-    that was asked for by name, even if the label leaves it out.
+    An arm keeps its name when a later launch adds a network; otherwise the draws of before would
+    belong to no arm. Labels do not: they leave out the only network of a task, and name it once
+    there are two. So an arm names a network that was asked for by name, even if the label leaves it
+    out.
     """
     arms: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         network = label.network
-        # The default network needs no such name. Beside others too its label leaves it out, unless one of them is the
-        # same network with other parameters.
+        # The default network needs no such name. Beside others too its label leaves it out, unless
+        # one of them is the same network with other parameters.
         if not network and not cell.network.is_default:
             network = cell.network.name
         arms.setdefault(Arm(label.task, label.loss, network), []).append(cell)
@@ -245,8 +252,9 @@ def _winner(trained: list[TrainedDraw], values: Values) -> Draw:
     """
     ranked = _best(_finalists(trained), values)
     if not ranked:
-        # Every finalist failed with a further seed. The best of all draws by the first seed alone is chosen, which may
-        # be such a finalist: the loss still takes part, and its cells in the comparison show whether it fails again.
+        # Every finalist failed with a further seed. The best of all draws by the first seed alone
+        # is chosen, which may be such a finalist: the loss still takes part, and its cells in the
+        # comparison show whether it fails again.
         ranked = _best_with_one_seed(trained, values)
     if not ranked:
         # Every draw failed with the first seed too. They are equally bad: the first one is chosen.

@@ -17,12 +17,13 @@ def augment(
 ) -> tuple[Tensor, Tensor]:
     """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
 
-    A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
-    independent and uniform on 50..70. Boxes are moved with the pixels and clipped.
+    A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to
+    two sizes that are independent and uniform on 50..70. Boxes are moved with the pixels and
+    clipped.
 
-    The two protocols differ in the old pixel that new pixel i of n takes its value from: by `paper`, as in the
-    programs of X.-L. Li, arXiv:1811.12346, it is number floor(i (60 - 1) / (n - 1)), by `ours` the one at the centre
-    of the new pixel. Both draw the same numbers, on the CPU.
+    The two protocols differ in the old pixel that new pixel i of n takes its value from: by
+    `paper`, as in the programs of X.-L. Li, arXiv:1811.12346, it is number floor(i (60 - 1) / (n -
+    1)), by `ours` the one at the centre of the new pixel. Both draw the same numbers, on the CPU.
     """
     _, num_channels, old_height, old_width = images.shape
     smallest, largest = SIZES
@@ -44,7 +45,8 @@ def augment(
     moved = (boxes - corner).clamp(0, CROP)
     if protocol == "ours":
         return changed, moved * (size / CROP)
-    # Old pixel x is shown from new pixel x (n - 1) / (60 - 1) on, and the last one by the last new pixel alone.
+    # Old pixel x is shown from new pixel x (n - 1) / (60 - 1) on, and the last one by the last new
+    # pixel alone.
     return changed, torch.minimum(moved * ((size - 1) / (CROP - 1)), size)
 
 
@@ -59,7 +61,8 @@ def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
     """Return images (B, N, H, W), mirrored with probability 1/2, and shifted by up to `crop` pixels of repeated edges.
 
-    Torchvision's classes would draw from the global generator, so its functions are given what `rng` draws.
+    Torchvision's classes would draw from the global generator, so its functions are given what
+    `rng` draws.
     """
     from torchvision.transforms.v2 import functional as F
 

@@ -47,19 +47,21 @@ def bag_posterior(
 ) -> BagPosterior:
     """Return the posterior of bags whose label set L is drawn before the classes z of their n instances.
 
-    pi_n(L) is how probable L is in a bag of n instances, and q_n(L) how probable it would be if the instances were
-    independent. Given L, the classes are those of independent instances with the label set L. Each x_k depends on z_k,
-    and perhaps on whether class 0 is in L. So
+    pi_n(L) is how probable L is in a bag of n instances, and q_n(L) how probable it would be if the
+    instances were independent. Given L, the classes are those of independent instances with the
+    label set L. Each x_k depends on z_k, and perhaps on whether class 0 is in L. So
 
         p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
         P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
 
-    `milbench.likelihood` computes the sum, which is the likelihood of L times prod_k p(x_k), and P(z_k = c | x, L).
+    `milbench.likelihood` computes the sum, which is the likelihood of L times prod_k p(x_k), and
+    P(z_k = c | x, L).
 
     Args:
         log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
         mask: (B, K) bool, True where there is an instance.
-        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, L is that of z.
+        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, L
+            is that of z.
         log_joint_with_0: `log_joint` in bags whose label set contains class 0; None: the same.
     """
     log_probs, log_sets = _independent_posterior(log_joint, mask)
@@ -89,7 +91,8 @@ def optimal_errors(
 ) -> dict[str, float]:
     """Return the errors of the optimal decisions on the bags of a split with truth by position, by metric.
 
-    `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1, d).
+    `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1,
+    d).
     """
     is_wrong_set = []
     count_wrong = 0
@@ -125,10 +128,10 @@ def instancewise_scores(
 ) -> ScoreFunction:
     """Return scores by the posterior of single instances, as if the instances of a bag were independent.
 
-    Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the group of class c; a
-    class in a group with the background is always present. `log_posterior` makes (B, C+1, K) float64 of instances
-    (B, K, d). `groups` has, for each of the C+1 channels, background last, the first channel that label sets cannot
-    tell from it.
+    Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the
+    group of class c; a class in a group with the background is always present. `log_posterior`
+    makes (B, C+1, K) float64 of instances (B, K, d). `groups` has, for each of the C+1 channels,
+    background last, the first channel that label sets cannot tell from it.
     """
     group = torch.tensor(groups)
     is_same_group = (group.unsqueeze(0) == group.unsqueeze(1)).double()
@@ -142,7 +145,8 @@ def instancewise_scores(
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
-        # log(1 - a) - log(a), where expm1 keeps the digits of classes that are nearly certain to be absent.
+        # log(1 - a) - log(a), where expm1 keeps the digits of classes that are nearly certain to be
+        # absent.
         log_odds = torch.log(-torch.expm1(log_absent)) - log_absent
         presence = log_odds.masked_fill(is_always_present, ALWAYS_PRESENT)
         return Scores(probs[:, :-1].sum(dim=2), presence, probs)

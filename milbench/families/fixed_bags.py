@@ -138,7 +138,8 @@ class EvaluatedBags(Problem):
     def gallery(self) -> Bags:
         """Return test bags that differ, or training bags where there are none."""
         batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        # Without test bags there are no validation bags either, so that there are bags for calibration.
+        # Without test bags there are no validation bags either, so that there are bags for
+        # calibration.
         assert batches is not None  # noqa: S101
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))
@@ -176,8 +177,8 @@ class FixedBags(EvaluatedBags):
 
         Args:
             task: whose bags they are; it has a `format`.
-            parts: the bags of `train`, and of `validation` and `test` where there are any. Without `validation`,
-                thresholds are chosen on training bags.
+            parts: the bags of `train`, and of `validation` and `test` where there are any. Without
+                `validation`, thresholds are chosen on training bags.
             seed: the seed that they were split by.
             batch_bags: the number of bags of a training batch.
             limit: the most bags of each split to evaluate on; None: all.
@@ -247,7 +248,8 @@ def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
 def differing(labels: Tensor, count: int) -> Tensor:
     """Return numbers of bags that differ, (count,) or fewer, from their label sets (N, C) bool.
 
-    The bag with most classes comes first, then always one with most classes that are not among those chosen.
+    The bag with most classes comes first, then always one with most classes that are not among
+    those chosen.
     """
     has_class = labels.bool().cpu().numpy()
     is_covered = np.zeros(has_class.shape[1], dtype=bool)

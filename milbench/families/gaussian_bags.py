@@ -92,7 +92,8 @@ class GaussianBags:
     def means(self) -> Tensor:
         """(M, d), of the C classes, the background, and its context if there is any.
 
-        Class c is at separation/sqrt(2) on axis c, the background at 0, and the context where class C would be.
+        Class c is at separation/sqrt(2) on axis c, the background at 0, and the context where class
+        C would be.
         """
         off_centre = self.num_classes + 1 if self.has_context else self.num_classes
         axes = torch.eye(off_centre, self.dimension)
@@ -255,12 +256,14 @@ def noisy_labels(
 ) -> Tensor:
     """Remove each present class with probability `dropped`, add each absent one with probability `added`.
 
-    No bag gets more labels than it has instances, `sizes` (B,): chance decides for which wrong ones there is room.
+    No bag gets more labels than it has instances, `sizes` (B,): chance decides for which wrong ones
+    there is room.
     """
     uniform = torch.rand(labels.shape, generator=rng)
     retained = labels & (uniform >= dropped)
     wrong = ~labels & (uniform < added)
     room = sizes - retained.sum(dim=1)
-    # The wrong labels of a bag in the order of their draws, from 0; sorted twice, numbers become ranks.
+    # The wrong labels of a bag in the order of their draws, from 0; sorted twice, numbers become
+    # ranks.
     rank = uniform.masked_fill(~wrong, torch.inf).argsort(dim=1).argsort(dim=1)
     return retained | (wrong & (rank < room.unsqueeze(1)))

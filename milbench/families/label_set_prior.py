@@ -75,16 +75,18 @@ class LabelSetRule:
 class LabelSetPrior:
     """The prior pi_n(L) of the label set of a bag with n instances, beside that of independent instances, q_n(L).
 
-    A rule has one prior pi(L) for all sizes. Restricted to sets of at most n classes and normalised, it is pi_n; for
-    `independent`, pi_n is q_n. Then the empty set gets its `empty_share`, and the others are scaled to the rest.
+    A rule has one prior pi(L) for all sizes. Restricted to sets of at most n classes and
+    normalised, it is pi_n; for `independent`, pi_n is q_n. Then the empty set gets its
+    `empty_share`, and the others are scaled to the rest.
 
-    In `together`, `mostly-together`, `exclusive` and `constant` classes occur as often as among independent instances
-    in a bag of the mean size, the two classes of `together` as often as their mean, and class 0 of `constant` always;
-    pairs, and the other classes of `constant`, are independent.
+    In `together`, `mostly-together`, `exclusive` and `constant` classes occur as often as among
+    independent instances in a bag of the mean size, the two classes of `together` as often as their
+    mean, and class 0 of `constant` always; pairs, and the other classes of `constant`, are
+    independent.
 
-    `rates` (C+1,) float64 are the probabilities that an independent instance is of each class, background last;
-    `presence` (C,) float64 is how often each class is to occur; `largest`, N, is the size of the largest bag. All
-    attributes are (N+1, 2^C) float64, row n for bags of n.
+    `rates` (C+1,) float64 are the probabilities that an independent instance is of each class,
+    background last; `presence` (C,) float64 is how often each class is to occur; `largest`, N, is
+    the size of the largest bag. All attributes are (N+1, 2^C) float64, row n for bags of n.
     """
 
     def __init__(self, rule: LabelSetRule, rates: Tensor, presence: Tensor, largest: int) -> None:
@@ -107,8 +109,9 @@ class LabelSetPrior:
     def draw(self, sizes: Tensor, uniform: Tensor) -> Tensor:
         """Return classes (B, K), C beyond the size of a bag, from `sizes` (B,) and draws (B, 1+K) from [0, 1).
 
-        The first draw is for the label set, the others for one position after the other. Where m instances, with the
-        label set S, are still to be drawn, the next one, by rates r and probabilities q of independent ones,
+        The first draw is for the label set, the others for one position after the other. Where m
+        instances, with the label set S, are still to be drawn, the next one, by rates r and
+        probabilities q of independent ones,
 
         - is background with a probability proportional to r_background q_{m-1}(S),
         - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
@@ -116,7 +119,8 @@ class LabelSetPrior:
         """
         classes = torch.arange(len(self._rates) - 1)
         background = torch.tensor([len(classes)])
-        # Outcomes: background, then each class of which another one follows, then each class for the last time.
+        # Outcomes: background, then each class of which another one follows, then each class for
+        # the last time.
         class_of_outcome = torch.cat([background, classes, classes])
         # With the last instance of class c, the set of what is still to be drawn loses bit c.
         bit_of_outcome = torch.cat([torch.zeros(1 + len(classes), dtype=torch.int64), 2**classes])
@@ -155,9 +159,10 @@ class LabelSetPrior:
 def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     """Return log q_n(L): (N+1, 2^C), the log-probability that n independent instances have the label set L.
 
-    The closed form, the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, loses all digits where q
-    is small. Here instances join the bag one by one, and positive terms are added: the next one shows background or a
-    class that is in L already, or the last class of L. The rates r (C+1,) have the background last.
+    The closed form, the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, loses
+    all digits where q is small. Here instances join the bag one by one, and positive terms are
+    added: the next one shows background or a class that is in L already, or the last class of L.
+    The rates r (C+1,) have the background last.
     """
     sets = membership(len(rates) - 1)
     numbers = torch.arange(len(sets)).unsqueeze(1)

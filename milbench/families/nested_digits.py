@@ -40,7 +40,8 @@ def nest_digits(
     places = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2)
     patches = drawn.scaled()
     canvases = patches.new_zeros(len(index), height * width)
-    # One digit of every bag at a time: no pixel is written twice in a step, so a sum has the same order on any device.
+    # One digit of every bag at a time: no pixel is written twice in a step, so a sum has the same
+    # order on any device.
     for m in range(index.shape[1]):
         canvases.scatter_add_(1, places[:, m].flatten(1), patches[:, m].flatten(1))
     instances = canvases.clamp_(max=1).view(-1, 1, height, width)
@@ -72,8 +73,8 @@ def single_digits(digits: LabelledImages) -> Bags:
 class NestedDigits(ImageTask):
     """Base class of tasks whose bag is a canvas with a few digits at random places, and its label set their classes.
 
-    A subclass adds the digits, the canvas sizes and the networks, which are evaluated on fixed canvases and on single
-    digits; `extended-digits` describes the parameters.
+    A subclass adds the digits, the canvas sizes and the networks, which are evaluated on fixed
+    canvases and on single digits; `extended-digits` describes the parameters.
     """
 
     side_range: tuple[int, int]
@@ -186,8 +187,8 @@ class NestedDigitsProblem(EvaluatedBags):
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the canvases of an epoch, which hold every training digit once before any again.
 
-        Where the task has no `bags_per_epoch`, they hold each once, except for the few, others in each epoch, that
-        fill no bag.
+        Where the task has no `bags_per_epoch`, they hold each once, except for the few, others in
+        each epoch, that fill no bag.
         """
         bags = self.bags_per_epoch
         order = draw_in_rounds(len(self.digits), bags * self.digits_per_bag, rng)

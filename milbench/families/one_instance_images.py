@@ -27,13 +27,14 @@ CALIBRATION_IMAGES = 5000
 class OneInstanceImages(ImageTask):
     """Base class of tasks with one class in each image; a subclass adds the images and the networks.
 
-    It measures what set supervision costs: a loss is told which class occurs, but not that it occurs once. Losses with
-    the head "class", such as cross-entropy, assume that, and train `classifiers`, networks with less padding, one
-    position and no background. There is no hit rate, as every position depends on the one instance. The last
-    `validation` training images are kept for validation; with `any_data` the files may hold other images.
+    It measures what set supervision costs: a loss is told which class occurs, but not that it
+    occurs once. Losses with the head "class", such as cross-entropy, assume that, and train
+    `classifiers`, networks with less padding, one position and no background. There is no hit rate,
+    as every position depends on the one instance. The last `validation` training images are kept
+    for validation; with `any_data` the files may hold other images.
 
-    A subclass sets `side` and `batch_bags`, and `format` where it is not grey digits. By default its
-    images are those of the data set of its name.
+    A subclass sets `side` and `batch_bags`, and `format` where it is not grey digits. By default
+    its images are those of the data set of its name.
     """
 
     instances_are_ordered = True

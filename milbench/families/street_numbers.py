@@ -43,8 +43,8 @@ def number_bags(
 ) -> Bags:
     """Return crops with boxes as bags (N, 3, h, w) in [0, 1), augmented by draws from `rng` if it is given.
 
-    The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
-    Bags have the numbers of their crops, where these are numbered.
+    The label set stays that of the whole number where augmentation cuts a digit away, as in the
+    paper. Bags have the numbers of their crops, where these are numbered.
     """
     pixels = images.scaled()
     boxes = images.boxes
@@ -233,11 +233,12 @@ class StreetNumbersProblem(EvaluatedBags):
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the batches of an epoch.
 
-        Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
-        each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
-        order of its own, drawn again whenever the pool is used up. By the protocol `paper` a batch is a block of
-        neighbours anywhere in the order of its pool, which is drawn once a cell: in an epoch some crops come several
-        times and others not at all.
+        Without extra, the training crops come in random order. With extra, every batch comes from
+        one of three pools, each with probability 1/3: train, the extra crops of even index, and
+        those of odd index. Every pool has a random order of its own, drawn again whenever the pool
+        is used up. By the protocol `paper` a batch is a block of neighbours anywhere in the order
+        of its pool, which is drawn once a cell: in an epoch some crops come several times and
+        others not at all.
         """
         chance = rng if self.augmentation else None
         drawn = self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng)

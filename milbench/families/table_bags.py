@@ -31,8 +31,8 @@ def by_size(
 ) -> list[NDArray[np.int64]]:
     """Return batches of bags of about equal size, so that few instances are masked.
 
-    A batch has at most `most_bags` bags and `most_instances` instances, masked ones counted; a larger bag is a batch by
-    itself.
+    A batch has at most `most_bags` bags and `most_instances` instances, masked ones counted; a
+    larger bag is a batch by itself.
 
     Examples:
         >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
@@ -94,7 +94,8 @@ class TableBags(Task):
         It has the name of the table, its counts and a digest. Raises UsageError for unusable bags.
         """
         bags = self.own_bags(data_dir)
-        # A quick check does not read all instances again. What it leaves out are warnings, which stop no training.
+        # A quick check does not read all instances again. What it leaves out are warnings, which
+        # stop no training.
         faults = fatal(check_bags(bags, self.options, quick=True))
         if faults:
             raise UsageError(f"{bags.path}: {faults[0]}")
@@ -122,8 +123,8 @@ class TableBags(Task):
         return Folds(count, repeats)
 
     def overlap(self, data_dir: Path | None) -> float:
-        # Test bags for each training bag: the ratio that Nadeau and Bengio's correction for overlapping training sets
-        # needs, see `Task.overlap`.
+        # Test bags for each training bag: the ratio that Nadeau and Bengio's correction for
+        # overlapping training sets needs, see `Task.overlap`.
         return mean_overlap(self.own_bags(data_dir), self.options)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
@@ -134,7 +135,8 @@ class TableBags(Task):
         return [f"{bags.path.name}: {warning.what}: {warning.detail}" for warning in warnings]
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
-        # `memory` is what `TableFormat.memory` returned when the network was trained; it is stored with the network.
+        # `memory` is what `TableFormat.memory` returned when the network was trained; it is stored
+        # with the network.
         return TableFormat(int(memory["inputs"]), class_names_in(memory))
 
     def split(self, bags: OwnBags, seed: int) -> BagSplit:

@@ -36,8 +36,8 @@ STRENGTH = 0.9
 def draw(predictions: BagPredictions, bag: int) -> Figure | None:
     """Draw the probability of each class of the predicted label set, or of the likeliest class where it is empty.
 
-    Each class has a scale of its own, from the smallest to the largest probability in the bag; that of a sequence
-    begins at 0. None where the bags have no places.
+    Each class has a scale of its own, from the smallest to the largest probability in the bag; that
+    of a sequence begins at 0. None where the bags have no places.
     """
     names = predictions.class_names
     classes = predictions.label_set(bag)

@@ -52,9 +52,9 @@ class BagPredictions:
 def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> BagPredictions:
     """Return the predictions of several networks for one batch of bags, averaged over the networks.
 
-    Probabilities and evidence are averaged. A class is in the label set if its presence score is on average at or
-    above the threshold of each network. Where a network has no threshold, the label set is the most probable one by
-    the averaged map.
+    Probabilities and evidence are averaged. A class is in the label set if its presence score is on
+    average at or above the threshold of each network. Where a network has no threshold, the label
+    set is the most probable one by the averaged map.
 
     Args:
         models: the networks.
@@ -106,10 +106,10 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
     The columns after the name of the bag:
 
     - `labels`: the classes of the label set, with ";" between them.
-    - `probability`, `log_probability`: of this label set by the map; lower bounds where the exact sum would be too
-      long.
-    - `positions`: JSON, with an entry for each class of the label set: the position with the strongest evidence for it,
-      and the probability of the class there.
+    - `probability`, `log_probability`: of this label set by the map; lower bounds where the exact
+      sum would be too long.
+    - `positions`: JSON, with an entry for each class of the label set: the position with the
+      strongest evidence for it, and the probability of the class there.
     - `presence CLASS`: the probability by the map that the class occurs in the bag.
     """
     names = predictions.class_names
@@ -135,7 +135,8 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
 def position_table(predictions: BagPredictions) -> pd.DataFrame:
     """Return a table with a row for each position of each bag.
 
-    A row has the name of the bag, where the position is, and the probabilities of all classes and of background there.
+    A row has the name of the bag, where the position is, and the probabilities of all classes and
+    of background there.
     """
     is_position = predictions.mask.flatten(1)
     batch = predictions.batch

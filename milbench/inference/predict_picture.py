@@ -72,8 +72,8 @@ class Prediction:
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
     """Return the prediction of a trained network for one picture (N, H, W), in its pixels.
 
-    Without a `decoder` the string is read by the one that the cell has chosen, else by components. Raises UsageError
-    where the network has no map of positions.
+    Without a `decoder` the string is read by the one that the cell has chosen, else by components.
+    Raises UsageError where the network has no map of positions.
     """
     reader = model.reader
     learnt = None if reader is None else reader.learnt
@@ -172,9 +172,9 @@ def size_at(model: Trained, size: Size, scale: float) -> Size:
 def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions: Tensor) -> Tensor:
     """Return (H, W) float64, how much a detection depends on each pixel of an image, in nats per unit of its values.
 
-    That is the sum over the channels of |d log p / d I|, where p is the probability by the loss that all of
-    `positions` show the class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of
-    X.-L. Li, arXiv:1811.12346, Section 5.5.
+    That is the sum over the channels of |d log p / d I|, where p is the probability by the loss
+    that all of `positions` show the class: log p is the sum over them of log p_{c,k}. With one
+    position it is the quantity of X.-L. Li, arXiv:1811.12346, Section 5.5.
 
     Args:
         network: the network.
@@ -188,7 +188,8 @@ def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions
         # In float64, as the log of a probability near 1 has next to no gradient in float32.
         logits = network(leaf.unsqueeze(0)).cpu().double()
         probs = score(loss, logits, check_values=True).instances[0, cls]
-        # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
+        # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean
+        # anything.
         log_p = probs.clamp(min=torch.finfo(torch.float64).tiny).log()
         (gradient,) = torch.autograd.grad(log_p[positions].sum(), leaf)
     return gradient.abs().sum(dim=0).cpu().double()
@@ -333,7 +334,8 @@ def _read(
 ) -> tuple[String, Components | None]:
     """Return the string that a decoder reads in one picture, and the components that it is read from.
 
-    The components are None where the decoder uses none. `learnt` is None where the cell has learnt no decoder.
+    The components are None where the decoder uses none. `learnt` is None where the cell has learnt
+    no decoder.
     """
     if decoder == "columns":
         return _read_columns(predictions.probs), None

@@ -30,8 +30,8 @@ class SavedModel:
     ) -> pd.DataFrame:
         """Return a row for each bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
 
-        The instances (B, *bag_shape) are as the task's bags have them, all of one size. MLflow passes `params`, which
-        are ignored.
+        The instances (B, *bag_shape) are as the task's bags have them, all of one size. MLflow
+        passes `params`, which are ignored.
         """
         no_labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
         bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), no_labels)

@@ -72,10 +72,12 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     Args:
         folder: that of the cell or the model.
         device: where the network is needed.
-        cell: what the folder holds, where its plug-ins are elsewhere than the folder says; None: as the folder says.
+        cell: what the folder holds, where its plug-ins are elsewhere than the folder says; None: as
+            the folder says.
 
     Raises:
-        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or changed.
+        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or
+            changed.
     """
     cell = cell or folder.cell()
     subject = f"cell {folder.id} ({cell})"
@@ -109,7 +111,8 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
 def _load_weights(path: Path, network: Network, loss: Loss, subject: str) -> None:
     """Load the weights of a network and its loss from a file.
 
-    Raises UsageError, in whose message `subject` names the cell, where they cannot be read or do not fit.
+    Raises UsageError, in whose message `subject` names the cell, where they cannot be read or do
+    not fit.
     """
     model = torch.nn.ModuleDict({"network": network, "loss": loss})
     try:
@@ -144,7 +147,8 @@ def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
 def _reader(path: Path) -> Reader | None:
     """Return the reader of a cell from its file.
 
-    None where there is no such file, or a task has written one of its own kind, which is not read here.
+    None where there is no such file, or a task has written one of its own kind, which is not read
+    here.
     """
     if not path.exists():
         return None

@@ -98,8 +98,9 @@ def largest_size(labels: Tensor, max_labels: int | None, limit: int | None = Non
 
     Args:
         labels: (B, C) bool.
-        max_labels: an upper bound that the caller knows. It saves a synchronisation with an accelerator, on which no
-            label set is then compared with it: larger ones get the value NaN.
+        max_labels: an upper bound that the caller knows. It saves a synchronisation with an
+            accelerator, on which no label set is then compared with it: larger ones get the value
+            NaN.
         limit: the largest |L| that can be summed exactly, None: any.
 
     Raises:

@@ -33,8 +33,9 @@ def bag_log_prob_bounds(
 ) -> Bounds:
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
-    P are the probabilities at the K positions of a bag, and L is its label set. Let alpha be the probability that
-    nothing but L and background occurs. All further probabilities are those given that it is so:
+    P are the probabilities at the K positions of a bag, and L is its label set. Let alpha be the
+    probability that nothing but L and background occurs. All further probabilities are those given
+    that it is so:
 
         R                   that all classes of L occur, Prb(L | P) / alpha
         V                   the `exact_labels` least certain classes of L, summed exactly; U: all others of L
@@ -45,11 +46,13 @@ def bag_log_prob_bounds(
 
         R_V - sum_{u in U} R_{V, u absent}  <=  R  <=  R_V prod_{u in U} (1 - A_u).
 
-    The right side holds because occurrences are negatively associated. The left side may not be positive where classes
-    are rare. So the lower bound is the larger one of the left side and of prod_l Prb(l occurs in S_l), which is <= R.
+    The right side holds because occurrences are negatively associated. The left side may not be
+    positive where classes are rare. So the lower bound is the larger one of the left side and of
+    prod_l Prb(l occurs in S_l), which is <= R.
 
-    Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of `bag_log_prob`. In this
-    call each bag stands for n - exact_labels + 1 bags with exact_labels classes.
+    Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of
+    `bag_log_prob`. In this call each bag stands for n - exact_labels + 1 bags with exact_labels
+    classes.
 
     Args:
         log_probs: (B, C+1, *positions).
@@ -60,8 +63,8 @@ def bag_log_prob_bounds(
         max_labels: as in `bag_log_prob`.
 
     Returns:
-        `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf where |L| exceeds the
-        number of positions that can show a class of L.
+        `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf
+        where |L| exceeds the number of positions that can show a class of L.
 
     Raises:
         UsageError: `exact_labels` is out of range, or bad input as in `bag_log_prob`.
@@ -74,8 +77,8 @@ def bag_log_prob_bounds(
         >>> lower.exp(), upper.exp()  # 1/3 * 1/3 at one position each, and (1 - 4/9)^2
         (tensor([0.1111]), tensor([0.3086]))
 
-    Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha; K. Joag-Dev and F. Proschan, Annals of Statistics 11, 1983, for
-    negative association; see docs/likelihood.md.
+    Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha; K. Joag-Dev and F. Proschan, Annals of
+    Statistics 11, 1983, for negative association; see docs/likelihood.md.
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
     argument_checks.check_labels(log_probs, labels, validate)
@@ -85,12 +88,14 @@ def bag_log_prob_bounds(
     if len(labels) == 0:
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
-    # The room for classes in every bag. A bag with fewer classes leaves slots unused. On the CPU, `largest_size` reads
-    # the labels, and raises UsageError for a bag with more than `max_labels` classes. On a GPU it reads them only where
-    # `max_labels` is not given. A bag with more classes than that is found nowhere else, and `_bounds` returns NaN.
+    # The room for classes in every bag. A bag with fewer classes leaves slots unused. On the CPU,
+    # `largest_size` reads the labels, and raises UsageError for a bag with more than `max_labels`
+    # classes. On a GPU it reads them only where `max_labels` is not given. A bag with more classes
+    # than that is found nowhere else, and `_bounds` returns NaN.
     slots = argument_checks.largest_size(labels, max_labels)
-    # To group bags by |L|, values are read once more, for every size. On a GPU each reading waits for the device, and a
-    # trace has no values: there all bags are computed together, in the same number of slots.
+    # To group bags by |L|, values are read once more, for every size. On a GPU each reading waits
+    # for the device, and a trace has no values: there all bags are computed together, in the same
+    # number of slots.
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
@@ -127,14 +132,15 @@ def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
     """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    # A column holds, at one position, the probabilities of the classes of L and of background. The second result, where
-    # the columns are in `log_probs`, serves those who write posteriors back to these columns.
+    # A column holds, at one position, the probabilities of the classes of L and of background. The
+    # second result, where the columns are in `log_probs`, serves those who write posteriors back to
+    # these columns.
     selected, _ = columns.required_columns(log_probs, mask, labels, slots)
     bags = _Bags.from_columns(selected)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)
-    # `required_columns` has made the shares of unused slots and of masked positions impossible. The condition is
-    # written so that a NaN counts as possible, and is returned.
+    # `required_columns` has made the shares of unused slots and of masked positions impossible. The
+    # condition is written so that a NaN counts as possible, and is returned.
     may_show = ~(bags.share <= columns.IMPOSSIBLE)
     able_positions = may_show.any(dim=1).sum(dim=-1)
     is_impossible = bags.size > able_positions
@@ -205,13 +211,13 @@ def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     is_unused = ~bags.used.gather(1, others)
     all_present = log_all.exp()
     some_absent = log_without.exp().masked_fill(is_unused, 0.0).sum(dim=1)
-    # A difference of nearly equal sums may be all rounding error. The error of both sums is taken off. It is no part of
-    # the function, and so it has no gradient.
+    # A difference of nearly equal sums may be all rounding error. The error of both sums is taken
+    # off. It is no part of the function, and so it has no gradient.
     relative_error = torch.finfo(bags.share.dtype).eps * _rounding_steps(bags.share.shape[-1])
     least = all_present - some_absent - relative_error * (all_present + some_absent).detach()
     is_positive = least > 0
-    # In the second `where`, autograd multiplies the gradient of log by 0 in bags that take FLOOR. For log of 0 that is
-    # infinity * 0, a NaN: the first `where` replaces such values by 1.
+    # In the second `where`, autograd multiplies the gradient of log by 0 in bags that take FLOOR.
+    # For log of 0 that is infinity * 0, a NaN: the first `where` replaces such values by 1.
     log_least = torch.where(is_positive, least, 1.0).log()
     lower = torch.where(is_positive, log_least, FLOOR)
     # Where no class is left out, the sum is exact.
@@ -225,8 +231,8 @@ def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
 def _exact_sums(bags: _Bags, exact: Tensor, others: Tensor) -> Tensor:
     """Return (B, 1 + m): log R_V, then log R_{V, u absent} for each of the m classes u in U.
 
-    V are the classes in the slots `exact` (B, e), U those in the slots `others` (B, m). A class of U that may occur
-    counts as background here; the absent class does not.
+    V are the classes in the slots `exact` (B, e), U those in the slots `others` (B, m). A class of
+    U that may occur counts as background here; the absent class does not.
     """
     num_others = others.shape[1]
     # Row 0 leaves out none of the others, row i + 1 the i-th.
@@ -264,8 +270,8 @@ def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
 def _owners_of_positions(bags: _Bags) -> Tensor:
     """Return (B, K), the slot of the class that each position is assigned to.
 
-    Each class, rare classes first, gets the best position that is still free. All other positions go to the class whose
-    share there is the largest in proportion to its probability to occur.
+    Each class, rare classes first, gets the best position that is still free. All other positions
+    go to the class whose share there is the largest in proportion to its probability to occur.
     """
     positions = bags.share.shape[-1]
     relative_share = bags.share - bags.present.unsqueeze(-1)
@@ -273,8 +279,8 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
     is_free = torch.ones_like(owner, dtype=torch.bool)
     position = torch.arange(positions, device=owner.device)
     rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)
-    # With more classes than positions, the last classes find none free, and take position 0. That does no harm: the
-    # likelihood is then 0, and `_bounds` returns -inf for both bounds.
+    # With more classes than positions, the last classes find none free, and take position 0. That
+    # does no harm: the likelihood is then 0, and `_bounds` returns -inf for both bounds.
     for slot in rare_first.split(1, dim=1):
         shares = bags.shares_of(slot).squeeze(1).masked_fill(~is_free, -torch.inf)
         is_best = position == shares.argmax(dim=1, keepdim=True)
@@ -296,8 +302,9 @@ def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Ten
 def _rounding_steps(positions: int) -> int:
     """Return the relative error of a sum of probabilities, each a product over positions, in units of eps.
 
-    The numbers have a wide margin instead of a derivation: a few roundings are allowed at each position, and many for
-    all steps whose number does not grow with the positions. The bounds are certified as far as this margin suffices.
+    The numbers have a wide margin instead of a derivation: a few roundings are allowed at each
+    position, and many for all steps whose number does not grow with the positions. The bounds are
+    certified as far as this margin suffices.
     """
     return 4 * positions + 256
 

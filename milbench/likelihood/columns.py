@@ -1,12 +1,13 @@
 """The probabilities of each bag's required classes and of the background, renormalised at every position.
 
-Only the required classes (those of the label set L) and the background enter the likelihood. With x_k the sum of their
-probabilities at position k, Prb(L) = prod_k x_k * R, where R is the probability, after division by x_k, that all of L
-occurs: a well-scaled number whatever the probabilities of the other classes are.
+Only the required classes (those of the label set L) and the background enter the likelihood. With
+x_k the sum of their probabilities at position k, Prb(L) = prod_k x_k * R, where R is the
+probability, after division by x_k, that all of L occurs: a well-scaled number whatever the
+probabilities of the other classes are.
 
-The log-probabilities of a bag are a table with a line for each position and a column for each of its C+1 channels, the
-classes and then the background. As label sets differ in size, each bag has n slots for the columns of its required
-classes, where n is the largest size |L|.
+The log-probabilities of a bag are a table with a line for each position and a column for each of
+its C+1 channels, the classes and then the background. As label sets differ in size, each bag has n
+slots for the columns of its required classes, where n is the largest size |L|.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def result_dtype(log_probs: Tensor) -> torch.dtype:
 def renormalised_halves(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     """Return half-precision log-probabilities as float32 that sum to 1; others as they are.
 
-    Rounding to bfloat16 moves the probability of an almost certain background by up to 0.4 %, at every position.
+    Rounding to bfloat16 moves the probability of an almost certain background by up to 0.4 %, at
+    every position.
     """
     if log_probs.dtype not in (torch.float16, torch.bfloat16):
         return log_probs
@@ -104,8 +106,8 @@ def required_columns(
 
     indices = _indices_of_columns(labels, bags, slots)
     positions = math.prod(log_probs.shape[2:])
-    # Not reshape(..., -1), which cannot tell the number of positions of an empty batch. One row is one channel of one
-    # bag at all positions, (B*(C+1), K).
+    # Not reshape(..., -1), which cannot tell the number of positions of an empty batch. One row is
+    # one channel of one bag at all positions, (B*(C+1), K).
     every_channel = log_probs.reshape(log_probs.shape[0] * log_probs.shape[1], positions)
     chosen = every_channel.index_select(0, indices.flatten()).unflatten(0, indices.shape)
     chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)  # (n+1, G, K)

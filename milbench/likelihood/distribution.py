@@ -23,10 +23,12 @@ def label_set_distribution(
 ) -> Tensor:
     """Return the log-likelihood of every label set, log Prb(L | P); not differentiable.
 
-    Each is as accurate as `bag_log_prob`: the sums are of positive terms, and their last states are the label sets. (A
-    Moebius transform of 2^C products would subtract, and leave no digit of a probability below 1e-16.)
+    Each is as accurate as `bag_log_prob`: the sums are of positive terms, and their last states are
+    the label sets. (A Moebius transform of 2^C products would subtract, and leave no digit of a
+    probability below 1e-16.)
 
-    Time: O(K C 2^C) for each bag; small bags are computed side by side. Memory: 8 bytes * (2^C B + 12 * GROUP).
+    Time: O(K C 2^C) for each bag; small bags are computed side by side. Memory: 8 bytes * (2^C B +
+    12 * GROUP).
 
     Arguments and errors are those of `bag_log_prob`, with C at most DISTRIBUTION_LIMIT.
 
@@ -64,15 +66,18 @@ def best_label_set(
 ) -> tuple[Tensor, Tensor]:
     """Return the most probable label set of every bag.
 
-    For at most LISTED_CLASSES classes all sets are compared. For more classes, the search starts from those that are
-    more likely present than not (at most EXACT_LABEL_LIMIT), and adds, removes or swaps one class while that helps: its
-    result may not be the best of all sets. Arguments and errors are those of `bag_log_prob`.
+    For at most LISTED_CLASSES classes all sets are compared. For more classes, the search starts
+    from those that are more likely present than not (at most EXACT_LABEL_LIMIT), and adds, removes
+    or swaps one class while that helps: its result may not be the best of all sets. Arguments and
+    errors are those of `bag_log_prob`.
 
     Returns:
-        The label sets (B, C) bool, and their log-probabilities (B,) in nats, as accurate as those of `bag_log_prob`.
+        The label sets (B, C) bool, and their log-probabilities (B,) in nats, as accurate as those
+        of `bag_log_prob`.
 
     Examples:
-        Two positions and two classes. The first position is probably of class 0, the second probably background.
+        Two positions and two classes. The first position is probably of class 0, the second
+        probably background.
 
         >>> import torch
         >>> probs = torch.tensor([[[0.7, 0.2], [0.1, 0.1], [0.2, 0.7]]])  # (bags, classes and background, positions)

@@ -1,7 +1,8 @@
 """The exact log-probability of a label set and the posterior of every position.
 
-The value and its gradient come from one pass: on the CPU by the alternating series where its error is certified
-(`series`), elsewhere by sums of positive terms (`levels`), which also give second derivatives.
+The value and its gradient come from one pass: on the CPU by the alternating series where its error
+is certified (`series`), elsewhere by sums of positive terms (`levels`), which also give second
+derivatives.
 """
 
 from typing import Any, NamedTuple
@@ -26,27 +27,30 @@ def bag_log_prob(
 ) -> Tensor:
     """Return the exact log-likelihood of every bag's label set, log Prb(L | P); twice differentiable.
 
-    Prb(L | P) is the probability that the positions together emit every class of L at least once, and otherwise
-    background alone.
+    Prb(L | P) is the probability that the positions together emit every class of L at least once,
+    and otherwise background alone.
 
     Args:
-        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
-            background last; -inf rules a class out.
+        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum
+            to 1 over dim 1, background last; -inf rules a class out.
         labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: whether values are checked as well as shapes, which makes a GPU wait; never inside torch.compile,
-            torch.func and CUDA graph capture.
-        max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest |L|, and compiled
-            code does no work for more classes. Where no error can be raised, a larger label set gives NaN.
+        validate: whether values are checked as well as shapes, which makes a GPU wait; never inside
+            torch.compile, torch.func and CUDA graph capture.
+        max_labels: an upper bound of |L|. With it an accelerator does not wait to find the largest
+            |L|, and compiled code does no work for more classes. Where no error can be raised, a
+            larger label set gives NaN.
 
     Returns:
-        (B,), in nats, in the type of `log_probs` (float32 for half precisions): -inf, with a gradient of zero, where L
-        cannot occur, as where |L| exceeds the number of positions. Sums are computed in float64. Half precisions are
-        normalised anew before: their rounding moves the sum of the probabilities of a position by up to 1 %.
+        (B,), in nats, in the type of `log_probs` (float32 for half precisions): -inf, with a
+        gradient of zero, where L cannot occur, as where |L| exceeds the number of positions. Sums
+        are computed in float64. Half precisions are normalised anew before: their rounding moves
+        the sum of the probabilities of a position by up to 1 %.
 
     Raises:
-        UsageError: a shape or type is wrong, labels are neither bool nor 0/1, probabilities do not sum to 1, or a
-            label set has more than EXACT_LABEL_LIMIT or `max_labels` classes. It is a ValueError.
+        UsageError: a shape or type is wrong, labels are neither bool nor 0/1, probabilities do not
+            sum to 1, or a label set has more than EXACT_LABEL_LIMIT or `max_labels` classes. It is
+            a ValueError.
 
     Examples:
         >>> import torch
@@ -54,10 +58,10 @@ def bag_log_prob(
         >>> bag_log_prob(log_probs, torch.tensor([[True]])).exp()  # three of four label maps contain the class
         tensor([0.7500])
 
-    Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where the series is
-    certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On a GPU
-    8 bytes * B K 2^n, about 12 times, and at most 12 GiB for its intermediate results. Second derivatives store about
-    20 n B K 2^n numbers.
+    Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where
+    the series is certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is
+    more) elsewhere. On a GPU 8 bytes * B K 2^n, about 12 times, and at most 12 GiB for its
+    intermediate results. Second derivatives store about 20 n B K 2^n numbers.
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
@@ -75,8 +79,9 @@ def bag_log_prob_from_logits(
 ) -> Tensor:
     """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
-    Logits are (B, C+1, *positions) floating point, finite, background last; all else is as in `bag_log_prob`. The
-    gradient by the logits, the posterior minus the softmax, is computed with the value.
+    Logits are (B, C+1, *positions) floating point, finite, background last; all else is as in
+    `bag_log_prob`. The gradient by the logits, the posterior minus the softmax, is computed with
+    the value.
 
     Examples:
         >>> import torch
@@ -98,12 +103,13 @@ def instance_posterior(
 ) -> Tensor:
     """Return the posterior: the probability of each class at each position, given the label set; differentiable.
 
-    It is the gradient of `bag_log_prob`: Prb(position k emits c | L, P) = d log Prb(L | P) / d log p_{c,k}. Arguments,
-    errors and memory are those of `bag_log_prob`.
+    It is the gradient of `bag_log_prob`: Prb(position k emits c | L, P) = d log Prb(L | P) / d log
+    p_{c,k}. Arguments, errors and memory are those of `bag_log_prob`.
 
     Returns:
-        (B, C+1, *positions), background last, summing to 1 over the classes of L and the background; zero for other
-        classes, at masked positions, and in bags whose label set cannot occur.
+        (B, C+1, *positions), background last, summing to 1 over the classes of L and the
+        background; zero for other classes, at masked positions, and in bags whose label set cannot
+        occur.
 
     Examples:
         >>> import torch
@@ -160,7 +166,8 @@ def _check_logits(
     argument_checks.check_labels(logits, labels, validate, name="logits")
     labels = labels.bool()
     if mask is not None:
-        # Masked positions may hold anything, also NaN, which a softmax would pass to their gradient.
+        # Masked positions may hold anything, also NaN, which a softmax would pass to their
+        # gradient.
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     slots = argument_checks.largest_size(labels, max_labels, EXACT_LABEL_LIMIT)
     values = logits.to(columns.result_dtype(logits))

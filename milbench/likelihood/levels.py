@@ -1,21 +1,23 @@
 """Sums of positive terms, by the order in which classes occur for the first time.
 
-f_k(S) is the probability that the first k positions emit exactly the classes S, apart from background. The last class
-of S to occur for the first time, l, does so at some position j, and no new class occurs after it:
+f_k(S) is the probability that the first k positions emit exactly the classes S, apart from
+background. The last class of S to occur for the first time, l, does so at some position j, and no
+new class occurs after it:
 
     f_k(S) = X_S(k) sum over j <= k, l in S of q_{l,j} f_{j-1}(S - l) / X_S(j),
 
-where X_S(k) is the product of x_{S,i} = q_background,i + sum over l in S of q_{l,i} over the positions i <= k. The sets
-of one size form a level, which one cumulative sum over positions computes from the level below: few operators, however
-many positions.
+where X_S(k) is the product of x_{S,i} = q_background,i + sum over l in S of q_{l,i} over the
+positions i <= k. The sets of one size form a level, which one cumulative sum over positions
+computes from the level below: few operators, however many positions.
 
-The states g_k(T) of the positions in reverse order belong to the positions after k. With b_k(S) the sum of g_k(T) over
-the sets T that hold all that S lacks, the posterior of class l at position k is q_{l,k} / R times the sum over S of
-f_{k-1}(S) b_k(S with l). Both directions run in one batch.
+The states g_k(T) of the positions in reverse order belong to the positions after k. With b_k(S) the
+sum of g_k(T) over the sets T that hold all that S lacks, the posterior of class l at position k is
+q_{l,k} / R times the sum over S of f_{k-1}(S) b_k(S with l). Both directions run in one batch.
 
-The sums are of probabilities (`Numbers`) or of their logarithms (`Logs`). States are at most 1, and every factor that
-is applied to them is, so that underflows change R by less than 1e-290: an R above SAFE_FROM_UNDERFLOW has all its
-digits. Logarithms are right for any R, without a look at it, and take five to ten times as long on a CPU.
+The sums are of probabilities (`Numbers`) or of their logarithms (`Logs`). States are at most 1, and
+every factor that is applied to them is, so that underflows change R by less than 1e-290: an R above
+SAFE_FROM_UNDERFLOW has all its digits. Logarithms are right for any R, without a look at it, and
+take five to ten times as long on a CPU.
 """
 
 import itertools
@@ -116,8 +118,9 @@ def solve_bags(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log Prb (B,) and the posterior (B, C+1, K), both differentiable, in the working type.
 
-    On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
-    call is traced, no operation looks at a value: `slots` is an upper bound of |L|, and larger label sets give NaN.
+    On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow.
+    Elsewhere, and where a call is traced, no operation looks at a value: `slots` is an upper bound
+    of |L|, and larger label sets give NaN.
     """
     reads_values = log_probs.device.type == "cpu" and not tracing()
     positions = math.prod(log_probs.shape[2:])
@@ -198,8 +201,8 @@ def solve(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log R (B,) and the posterior (n+1, B, K) of each required class and, last, of background.
 
-    log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is
-    less, and 8 bytes * B K 4^n / AT_ONCE.
+    log R is below IMPOSSIBLE where L cannot occur. Memory: 8 bytes * about 12 times B K 2^n, or
+    AT_ONCE where that is less, and 8 bytes * B K 4^n / AT_ONCE.
     """
     num_bags = len(parts.size)
     slots = len(parts.shares) - 1
@@ -274,7 +277,8 @@ def _states(
 ) -> tuple[Tensor, Tensor]:
     """Return f_{k-1}(S), the states before each position (2^n, B, T), and those after the last one (2^n, B).
 
-    `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is f_0(S).
+    `shares` (n+1, B, T) are those of each class and, last, of the background; `start` (2^n, B) is
+    f_0(S).
     """
     *required, allowed = shares.split(1)
     # x_S at each position, by the number of S: each class doubles the sets.
@@ -290,7 +294,8 @@ def _states(
         if size == 0:
             state = arithmetic.times(first, scale)
         else:
-            # f_{j-1}(S - l), which q_{l,j} makes a state in which l has just occurred for the first time.
+            # f_{j-1}(S - l), which q_{l,j} makes a state in which l has just occurred for the first
+            # time.
             below = states[-1][..., :-1].index_select(0, sets.without[size])
             by_member = arithmetic.times(shares.index_select(0, sets.members[size]), below)
             completed_here = arithmetic.total(by_member.unflatten(0, (-1, size)), 1)

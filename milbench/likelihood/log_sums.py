@@ -30,7 +30,8 @@ def total(values: Tensor, dim: int) -> Tensor:
     """Return the log of the sum of exp over a dimension."""
     if not _is_differentiated_by_operations(values):
         return torch.logsumexp(values, dim)
-    # The largest term is subtracted and added again. Its derivatives would cancel, so it is taken for a constant.
+    # The largest term is subtracted and added again. Its derivatives would cancel, so it is taken
+    # for a constant.
     largest = values.detach().amax(dim, keepdim=True)
     return (values - largest).exp().sum(dim).log() + largest.squeeze(dim)
 

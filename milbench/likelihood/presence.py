@@ -17,8 +17,9 @@ def presence_log_prob(
 ) -> Tensor:
     """Return the log-probability that each class occurs at one position at least: log(1 - prod_k (1 - p_{c,k})).
 
-    It is accurate for rare classes, and differentiable. Only the validation looks at values. Memory: about
-    eight float64 tensors of B (C+1) K numbers. Arguments and errors are those of `bag_log_prob`.
+    It is accurate for rare classes, and differentiable. Only the validation looks at values.
+    Memory: about eight float64 tensors of B (C+1) K numbers. Arguments and errors are those of
+    `bag_log_prob`.
 
     Returns:
         (B, C), in nats, whatever other classes occur; -inf for impossible ones.
@@ -29,7 +30,8 @@ def presence_log_prob(
         >>> presence_log_prob(log_probs)  # log(2) - 200, where the probability is 0 in this precision
         tensor([[-199.3069]])
 
-    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
+    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997
+    (noisy-OR).
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
     log_present = _log_present(_log_rate(log_probs, mask))
@@ -74,16 +76,19 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
 
     channel = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1)
     is_largest = channel == values.argmax(dim=1, keepdim=True)
-    # Rounded probabilities of two channels may both be a little above 1/2: only the largest is treated as likely.
+    # Rounded probabilities of two channels may both be a little above 1/2: only the largest is
+    # treated as likely.
     is_likely = is_largest & (values > math.log(0.5))
-    # For a likely channel the difference 1 - p loses digits. The sum of the other channels stands in for it.
+    # For a likely channel the difference 1 - p loses digits. The sum of the other channels stands
+    # in for it.
     others = torch.where(is_largest, torch.full_like(values, FLOOR), values)
     log_rest = torch.logsumexp(others, dim=1, keepdim=True)
-    # Only likely channels use this value, and their rest is below 1/2. The clamp keeps the value finite for the others,
-    # whose rest may be 1: the `where` below would turn an infinite derivative that it leaves out into NaN.
+    # Only likely channels use this value, and their rest is below 1/2. The clamp keeps the value
+    # finite for the others, whose rest may be 1: the `where` below would turn an infinite
+    # derivative that it leaves out into NaN.
     log_rate_by_rest = torch.log((-log_rest).clamp(min=torch.finfo(values.dtype).tiny))
-    # The formula for unlikely channels has an infinite derivative at p = 1. Likely channels get any value there, which
-    # the next `where` leaves out.
+    # The formula for unlikely channels has an infinite derivative at p = 1. Likely channels get any
+    # value there, which the next `where` leaves out.
     log_p = torch.where(is_likely, torch.full_like(values, -1.0), values)
     log_rate = torch.where(is_likely, log_rate_by_rest, _log_rate_of_unlikely(log_p))
     return torch.logsumexp(log_rate[:, :-1], dim=-1)
@@ -106,8 +111,8 @@ def _log_present(log_rate: Tensor) -> Tensor:
 def _restored(value: Tensor, log_probs: Tensor) -> Tensor:
     """Return log-probabilities or log-odds with infinities, in the type of results.
 
-    They are -inf where the value is about FLOOR, for an impossible class. They are +inf where log-odds are about
-    -FLOOR, for a certain class: the log-probability of its absence is FLOOR.
+    They are -inf where the value is about FLOOR, for an impossible class. They are +inf where
+    log-odds are about -FLOOR, for a certain class: the log-probability of its absence is FLOOR.
     """
     value = columns.floor_to_infinity(value)
     value = -columns.floor_to_infinity(-value)

@@ -1,13 +1,14 @@
 """The alternating series of Li's Proposition 1 on the CPU, with a bound of its rounding error.
 
-R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
-sums of probabilities. Every sum is of positive numbers and A_{} is exactly 1, so that the error of R is at most that of
-the rounding of a term times the sum of the other A_T: known once the sum is, small where the classes are likely to
-occur, and far too large where the background dominates. Bags without a certified error are left to `levels`.
+R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a
+product over positions of sums of probabilities. Every sum is of positive numbers and A_{} is
+exactly 1, so that the error of R is at most that of the rounding of a term times the sum of the
+other A_T: known once the sum is, small where the classes are likely to occur, and far too large
+where the background dominates. Bags without a certified error are left to `levels`.
 
-From logits, with s_k the probability of L and the background at position k and o_k that of the other classes, log
-Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax may have the type of the logits. The
-gradient by the logits is the posterior minus the softmax.
+From logits, with s_k the probability of L and the background at position k and o_k that of the
+other classes, log Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax
+may have the type of the logits. The gradient by the logits is the posterior minus the softmax.
 """
 
 from functools import cache
@@ -45,9 +46,10 @@ def solve(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log Prb (B,) in float64 and its gradient (B, C+1, K) in the type of the values; None without `gradient`.
 
-    Where no error is certified, as for impossible label sets, log Prb is NaN and the gradient means nothing. It is zero
-    at masked positions. The values (B, C+1, K) are on the CPU, background last: with `normalise` finite logits, float32
-    or float64, else log-probabilities. Peak memory: that of the values, and 8 bytes * 2.5 * GROUP.
+    Where no error is certified, as for impossible label sets, log Prb is NaN and the gradient means
+    nothing. It is zero at masked positions. The values (B, C+1, K) are on the CPU, background last:
+    with `normalise` finite logits, float32 or float64, else log-probabilities. Peak memory: that of
+    the values, and 8 bytes * 2.5 * GROUP.
     """
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
     if mask is not None:
@@ -100,7 +102,8 @@ def _solve_groups(
 def _is_sure(value: np.ndarray, error: np.ndarray, own: Tensor) -> np.ndarray:
     """Return (B,) bool, where values of log Prb (B,) with bounds of their errors (B,) are certified.
 
-    `own` (B, K) is the probability of L and the background, in the type in which probabilities were computed.
+    `own` (B, K) is the probability of L and the background, in the type in which probabilities were
+    computed.
     """
     tolerance, most = _TOLERANCE[own.dtype]
     size = np.maximum(np.abs(value), 1.0)
@@ -147,8 +150,9 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
 def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return log R (G,) and a bound of its error; with `gradient`, overwrite `share` by the posterior.
 
-    `share` (n + 1, G, K) are the probabilities of the required classes and, last, the background. `total` (G, K) is
-    their sum, up to rounding: R is a ratio of two products over positions, and any divisor cancels.
+    `share` (n + 1, G, K) are the probabilities of the required classes and, last, the background.
+    `total` (G, K) is their sum, up to rounding: R is a ratio of two products over positions, and
+    any divisor cancels.
     """
     channels, bags, positions = share.shape
     classes = channels - 1
@@ -181,8 +185,8 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
             slopes = torch.div(weights, remaining, out=remaining)
             by_channel = torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part)
             part.mul_(by_channel.div_(part_total))
-    # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
-    # each. The sum over sets and the division by it round some more.
+    # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied
+    # in one: half an eps each. The sum over sets and the division by it round some more.
     roundings = positions * (channels + 1) / 2 + channels + 15
     rounding = roundings * torch.finfo(torch.float64).eps
     return log_ratio, condition * rounding

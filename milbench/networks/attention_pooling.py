@@ -16,16 +16,18 @@ from milbench.networks.initialisation import initialise
 class AttentionPooling(BagNetwork):
     """From embedded instances (B, K, D) to one logit a bag and class, shown at the positions that attention chose.
 
-    The bag has one logit z_c for each class. It is returned in the shape of all networks, (B, C+1, *positions), as
+    The bag has one logit z_c for each class. It is returned in the shape of all networks, (B, C+1,
+    *positions), as
 
         z_{c,k} = z_c + log(a_{c,k} / max_j a_{c,j}),
 
-    with the attention a and a background of 0. Its maximum over positions is z_c: `one-vs-rest` trains these networks
-    by the binary cross-entropy of z_c, and its evidence ranks the positions of a bag by attention. The second term has
-    no gradient. Logits at masked positions are 0.
+    with the attention a and a background of 0. Its maximum over positions is z_c: `one-vs-rest`
+    trains these networks by the binary cross-entropy of z_c, and its evidence ranks the positions
+    of a bag by attention. The second term has no gradient. Logits at masked positions are 0.
     """
 
-    # In a softmax the classes of a position compete with its background, but here no logit of the background is learnt.
+    # In a softmax the classes of a position compete with its background, but here no logit of the
+    # background is learnt.
     loss_heads: ClassVar[tuple[Head, ...]] = ("sigmoid",)
     head: nn.Linear
     """A row u_c and a bias b_c for each class, and a last row for background, as in the heads of other networks.
@@ -71,11 +73,12 @@ class GatedAttention(AttentionPooling):
 
         a_{c,k} = softmax_k(w_c^T (tanh(V h_k) * sigmoid(U h_k))),    z_c = u_c^T sum_k a_{c,k} h_k + b_c.
 
-    The source has one class and one attention. Here every class has its own w_c on the same V and U, of `hidden` rows
-    (128 in the source): with a single attention, two classes of a bag would have to share its weights.
+    The source has one class and one attention. Here every class has its own w_c on the same V and
+    U, of `hidden` rows (128 in the source): with a single attention, two classes of a bag would
+    have to share its weights.
 
-    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-based Deep Multiple Instance Learning", ICML 2018,
-    arXiv:1802.04712, equation 9.
+    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-based Deep Multiple Instance
+    Learning", ICML 2018, arXiv:1802.04712, equation 9.
     """
 
     def __init__(self, inputs: int, num_classes: int, seed: int, hidden: int = 128) -> None:
@@ -101,14 +104,16 @@ class DSMIL(AttentionPooling):
         a_{c,k} = softmax_k(q_k^T q_{m_c} / sqrt(Q)),    q_k = tanh(A h_k),    v_k = B h_k,
         z_c = (s_{c,m_c} + u_c^T sum_k a_{c,k} v_k + b'_c) / 2.
 
-    As in the source every class has a critical instance m_c and an attention of its own; Q, `queries`, is 128. The
-    division by sqrt(Q) and the tanh are those of the authors' code. Two things differ from that code. It computes the
-    logit of a class from the pooled embeddings of all classes; here the logit comes from the pooled embedding of this
-    class alone. It trains each stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average of the
-    streams, which is the score of the source.
+    As in the source every class has a critical instance m_c and an attention of its own; Q,
+    `queries`, is 128. The division by sqrt(Q) and the tanh are those of the authors' code. Two
+    things differ from that code. It computes the logit of a class from the pooled embeddings of all
+    classes; here the logit comes from the pooled embedding of this class alone. It trains each
+    stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average of the streams,
+    which is the score of the source.
 
-    Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for Whole Slide Image
-    Classification with Self-supervised Contrastive Learning", CVPR 2021, arXiv:2011.08939.
+    Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for
+    Whole Slide Image Classification with Self-supervised Contrastive Learning", CVPR 2021,
+    arXiv:2011.08939.
     """
 
     def __init__(self, inputs: int, num_classes: int, seed: int, queries: int = 128) -> None:
@@ -141,13 +146,15 @@ class SetTransformer(AttentionPooling):
         e_k = W_0 h_k,    y = LN(e + W MultiHead(e, e)),    x = LN(y + W_2 relu(W_1 y)),
         a_{c,k} = softmax_k(s_c^T key(x_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(x_k) + b_c.
 
-    It is one set attention block and the pooling by multihead attention of the source, with a seed vector s_c for every
-    class and one head, so that each class has one attention. Positions are not encoded: the order of
-    the instances makes no difference. D is the `width`, a multiple of `heads`. The weights of `seeds` are the vectors
-    s_c. Time grows with the square of the number of instances.
+    It is one set attention block and the pooling by multihead attention of the source, with a seed
+    vector s_c for every class and one head, so that each class has one attention. Positions are not
+    encoded: the order of the instances makes no difference. D is the `width`, a multiple of
+    `heads`. The weights of `seeds` are the vectors s_c. Time grows with the square of the number of
+    instances.
 
-    Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
-    ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is All You Need", NIPS 2017.
+    Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant
+    Neural Networks", ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is
+    All You Need", NIPS 2017.
     """
 
     def __init__(
@@ -172,7 +179,8 @@ class SetTransformer(AttentionPooling):
 
     @property
     def self_attention(self) -> SelfAttention:
-        # The check of the first batch reads this size, to say what attention costs in time and memory.
+        # The check of the first batch reads this size, to say what attention costs in time and
+        # memory.
         return SelfAttention(layers=1, width=self.width, heads=self.heads)
 
     def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:

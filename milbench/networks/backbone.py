@@ -32,16 +32,18 @@ def backbones() -> tuple[str, ...]:
 class Backbone(Network):
     """A network of torchvision without pooling and classifier, from images (B, N, H, W) to logits (B, C+1, h, w).
 
-    A convolution of one pixel gives the logits, background last. Layers that would make the stride larger than `stride`
-    are left out, so that a bag has more positions. Grey images are shown in three equal channels; the mean and the
-    scale of ImageNet's pixels are part of the network. Nothing in it is random: stochastic depth and dropout are off.
+    A convolution of one pixel gives the logits, background last. Layers that would make the stride
+    larger than `stride` are left out, so that a bag has more positions. Grey images are shown in
+    three equal channels; the mean and the scale of ImageNet's pixels are part of the network.
+    Nothing in it is random: stochastic depth and dropout are off.
 
     Args:
         name: one of `backbones()`, such as "resnet18".
         inputs: N, 1 or 3, the channels of images in [0, 1].
         stride: at most so many pixels are between two positions.
-        weights: the path of a file with the state_dict of torchvision's network, from which training starts; what
-            belongs to layers that are left out is ignored. "": weights are drawn, as torchvision draws them.
+        weights: the path of a file with the state_dict of torchvision's network, from which
+            training starts; what belongs to layers that are left out is ignored. "": weights are
+            drawn, as torchvision draws them.
 
     Raises:
         UsageError: a tensor is missing from `weights` or has another shape, or no layer is left.
@@ -92,9 +94,10 @@ class Backbone(Network):
 def fetch_weights(name: str, root: Path) -> Path:
     """Download torchvision's default weights of a network, unless they are there, and return their file.
 
-    They were trained on ImageNet, whose terms allow research. They are kept in the folder `weights` of a data
-    directory. The file's name ends with the beginning of its SHA-256, which is checked after the download.
-    Raises UsageError where they cannot be downloaded or written, or the file that is there is damaged.
+    They were trained on ImageNet, whose terms allow research. They are kept in the folder `weights`
+    of a data directory. The file's name ends with the beginning of its SHA-256, which is checked
+    after the download. Raises UsageError where they cannot be downloaded or written, or the file
+    that is there is damaged.
     """
     if name not in backbones():
         raise unknown("network of torchvision", name, backbones())
@@ -146,7 +149,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
     """Return the stages before the pooling or a stride that is too large, by names in a state_dict; their geometry."""
-    # The stages of some families are children of the network itself, those of others of its `features`.
+    # The stages of some families are children of the network itself, those of others of its
+    # `features`.
     container = network
     prefix = ""
     features = getattr(network, "features", None)

@@ -16,9 +16,9 @@ class AllConvolutional(Network):
     Args:
         layers: the convolutions; the last one has C + 1 channels.
         inputs: N, the channels of an image.
-        batch_norm: whether the outputs of every layer but the last are normalised over the batch (S. Ioffe and
-            C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
-            ICML 2015); such a layer has no bias.
+        batch_norm: whether the outputs of every layer but the last are normalised over the batch
+            (S. Ioffe and C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by
+            Reducing Internal Covariate Shift", ICML 2015); such a layer has no bias.
     """
 
     head: nn.Conv2d

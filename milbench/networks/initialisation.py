@@ -14,9 +14,10 @@ SLOPE = 0.1
 def initialise(network: nn.Module, seed: int) -> None:
     """Draw the weights and biases of a network, in place, from normal / sqrt(fan_in), the paper's initialisation.
 
-    It draws those of linear layers, convolutions and gated recurrent units, and leaves any other layer as it is. Every
-    parameter has a generator of its own, seeded by `seed` and the name of the parameter: two networks have equal
-    weights wherever names and shapes agree, whatever the global state of torch.
+    It draws those of linear layers, convolutions and gated recurrent units, and leaves any other
+    layer as it is. Every parameter has a generator of its own, seeded by `seed` and the name of the
+    parameter: two networks have equal weights wherever names and shapes agree, whatever the global
+    state of torch.
     """
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):

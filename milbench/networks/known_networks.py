@@ -129,8 +129,8 @@ def make_network(
 ) -> Network:
     """Return a new network for bags of a task and losses with this head, on the CPU.
 
-    One that takes an encoder gets the task's first network. Raises UsageError where there is no such network, it does
-    not suit, or what its maker returns is no `Network`.
+    One that takes an encoder gets the task's first network. Raises UsageError where there is no
+    such network, it does not suit, or what its maker returns is no `Network`.
     """
     inputs = bag_format.inputs
     classes = bag_format.num_classes
@@ -138,7 +138,8 @@ def make_network(
     encoder_name = _encoder_name(task, name, maker)
     if encoder_name:
         make_encoder = network_maker(task, encoder_name)
-        # A cell does not say the parameters of the encoder: it stays what it was when they were added.
+        # A cell does not say the parameters of the encoder: it stays what it was when they were
+        # added.
         neutral = neutral_values(make_encoder)
         # A network has one output more than it has classes.
         encoder = make_encoder(inputs, HIDDEN - 1, seed, **neutral)
@@ -157,11 +158,12 @@ def make_network(
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
     """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
 
-    The name is that of a network that sees the whole bag, such as `context`, of torchvision or an installed package, or
-    of a file, `FILE.py` or `FILE.py:NAME`, or a module; those that belong to tasks are in their `networks`. Inputs are
-    N, the channels of images (B, N, H, W), or D, the features of instances (B, K, D) or frames (B, D, T), and
-    `num_classes` is C, the background not counted. A network that takes an encoder has none here, and works on sets
-    (B, K, D). Raises UsageError where there is no such network, or it cannot be imported or made.
+    The name is that of a network that sees the whole bag, such as `context`, of torchvision or an
+    installed package, or of a file, `FILE.py` or `FILE.py:NAME`, or a module; those that belong to
+    tasks are in their `networks`. Inputs are N, the channels of images (B, N, H, W), or D, the
+    features of instances (B, K, D) or frames (B, D, T), and `num_classes` is C, the background not
+    counted. A network that takes an encoder has none here, and works on sets (B, K, D). Raises
+    UsageError where there is no such network, or it cannot be imported or made.
 
     Examples:
         >>> import torch

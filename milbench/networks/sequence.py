@@ -1,7 +1,8 @@
 """Networks for sequences: from frames in time to logits by position, where a position is a block of frames.
 
-A batch of sequences is (B, F, T): F features in each of T frames. Where a sequence is shorter than T, its last frames
-are NaN: a network that does not leave them out is found at once, by logits that are not finite.
+A batch of sequences is (B, F, T): F features in each of T frames. Where a sequence is shorter than
+T, its last frames are NaN: a network that does not leave them out is found at once, by logits that
+are not finite.
 """
 
 import math
@@ -38,8 +39,9 @@ def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
 class SequenceNetwork(Network):
     """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), K = T / `stride` rounded up.
 
-    A position stands for a block of `stride` frames. The logits of a sequence do not depend on how long the others of
-    its batch are. Those of positions without a frame are finite and mean nothing.
+    A position stands for a block of `stride` frames. The logits of a sequence do not depend on how
+    long the others of its batch are. Those of positions without a frame are finite and mean
+    nothing.
     """
 
     def __init__(self, stride: int) -> None:
@@ -69,8 +71,8 @@ class SequenceNetwork(Network):
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y (1,) of the row of positions and x (K,) of the middles of their blocks, float64, in frames.
 
-        They are those of sequences of F = `height` features and T = `width` frames, on the scale of `Truth.boxes`. The
-        last block may not be full.
+        They are those of sequences of F = `height` features and T = `width` frames, on the scale of
+        `Truth.boxes`. The last block may not be full.
 
         Examples:
             >>> SequenceGRU(inputs=32, num_classes=2, seed=0, stride=4).position_centres(height=32, width=10)
@@ -88,9 +90,9 @@ class SequenceNetwork(Network):
 class SequenceConvolutional(SequenceNetwork):
     """Convolutions in time with leaky ReLUs between them.
 
-    One of 5 frames, one of 4 with stride 2 for each factor of 2 in the stride, then two of 3 positions: at a stride of
-    4 a position depends on 30 frames. What a layer gives where there is no frame is set to 0, like the padding at the
-    edges.
+    One of 5 frames, one of 4 with stride 2 for each factor of 2 in the stride, then two of 3
+    positions: at a stride of 4 a position depends on 30 frames. What a layer gives where there is
+    no frame is set to 0, like the padding at the edges.
 
     Args:
         stride: the frames of a position, a power of 2.
@@ -128,9 +130,10 @@ class SequenceConvolutional(SequenceNetwork):
 class SequenceGRU(SequenceNetwork):
     """Two gated recurrent units over blocks of `stride` frames, one forwards and one backwards in time.
 
-    The one that goes backwards begins with the last block of each sequence. K. Cho et al., "Learning Phrase
-    Representations using RNN Encoder-Decoder for Statistical Machine Translation", EMNLP 2014; blocks of frames as in
-    H. Sak et al., "Fast and Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech
+    The one that goes backwards begins with the last block of each sequence. K. Cho et al.,
+    "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation",
+    EMNLP 2014; blocks of frames as in H. Sak et al., "Fast and Accurate Recurrent Neural Network
+    Acoustic Models for Speech Recognition", Interspeech
     2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
 
     Args:
@@ -156,7 +159,8 @@ class SequenceGRU(SequenceNetwork):
         is_present = present[:, 0, :: self.stride]
         number = torch.arange(is_present.shape[1], device=present.device)
         last = is_present.sum(dim=1, keepdim=True) - 1
-        # Where each block stands in reverse order. Those after the end of a sequence stay where they are.
+        # Where each block stands in reverse order. Those after the end of a sequence stay where
+        # they are.
         reverse = torch.where(is_present, last - number, number).unsqueeze(2)
 
         ahead, _ = self.forwards(blocks)

@@ -34,7 +34,8 @@ class StandardiseFeatures(nn.Module):
 class StandardiseImages(nn.Module):
     """Images (B, N, H, W), each with mean 0 and standard deviation 1.
 
-    An image is divided by `LEAST_CONTRAST` at least, so that the noise of a flat one is not amplified.
+    An image is divided by `LEAST_CONTRAST` at least, so that the noise of a flat one is not
+    amplified.
     """
 
     def forward(self, images: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 class Muon(torch.optim.Optimizer):
     """Momentum whose matrix of every layer is approximately orthogonalised before the step.
 
-    torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out, fan_in) views of the same
-    memory, while parameters of one dimension go to AdamW. The steps of both have the same length (`match_rms_adamw`),
-    so that they share a learning rate.
+    torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out,
+    fan_in) views of the same memory, while parameters of one dimension go to AdamW. The steps of
+    both have the same length (`match_rms_adamw`), so that they share a learning rate.
 
-    K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common step length:
-    J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.
+    K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common
+    step length: J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.
     """
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:

@@ -16,24 +16,28 @@ TINY = torch.finfo(torch.float32).tiny
 class KroneckerPSGD(torch.optim.Optimizer):
     """Stochastic gradient descent, preconditioned by an estimate of the inverse of the absolute Hessian.
 
-    The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
-    product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
-    parameters together, and computes the exact Hessian-vector product h of the batch's loss along it. Then it moves L
-    and R against the relative gradient of a cost, E[h^T P h + v^T P^-1 v], where P is the preconditioner as a matrix.
-    The relative gradient by L is the derivative by D where L becomes L + D L; that by R is likewise.
+    The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner
+    is a Kronecker product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a
+    direction v ~ N(0, I) over all parameters together, and computes the exact Hessian-vector
+    product h of the batch's loss along it. Then it moves L and R against the relative gradient of a
+    cost, E[h^T P h + v^T P^-1 v], where P is the preconditioner as a matrix. The relative gradient
+    by L is the derivative by D where L becomes L + D L; that by R is likewise.
 
-    Of all matrices P, the one that minimises the cost has P E[h h^T] P = E[v v^T]. With a fixed Hessian it is
+    Of all matrices P, the one that minimises the cost has P E[h h^T] P = E[v v^T]. With a fixed
+    Hessian it is
     |Hessian|^-1, also where the Hessian is indefinite. Here P is restricted to Kronecker products.
 
-    The step of the factors is `factor_step`, normalised by the largest entry of the relative gradient. The factors
-    start at the identity.
-    `clip_rms` is the root mean square, over all parameters, to which a longer preconditioned gradient is shortened.
+    The step of the factors is `factor_step`, normalised by the largest entry of the relative
+    gradient. The factors start at the identity.
+    `clip_rms` is the root mean square, over all parameters, to which a longer preconditioned
+    gradient is shortened.
 
-    The directions depend on `seed` and the number of the step alone: two losses get the same ones, and a resumed run
-    continues with the next. Unlike with torch's optimisers, `backward(loss)` replaces `loss.backward()`.
+    The directions depend on `seed` and the number of the step alone: two losses get the same ones,
+    and a resumed run continues with the next. Unlike with torch's optimisers, `backward(loss)`
+    replaces `loss.backward()`.
 
-    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in X.-L. Li,
-    arXiv:1811.12346, 2018.
+    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
+    X.-L. Li, arXiv:1811.12346, 2018.
     """
 
     def __init__(
@@ -58,8 +62,9 @@ class KroneckerPSGD(torch.optim.Optimizer):
             rows, columns = _as_matrix(parameters).shape
             weight = parameters[0]
             state = self.state[weight]
-            # All layers count the same steps, but each has a counter of its own: a torch optimiser saves and loads only
-            # what is in the state of a parameter, so that a single counter in this object would be lost.
+            # All layers count the same steps, but each has a counter of its own: a torch optimiser
+            # saves and loads only what is in the state of a parameter, so that a single counter in
+            # this object would be lost.
             state["step"] = torch.zeros((), dtype=torch.int64)
             state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
@@ -156,15 +161,18 @@ def update_factors(
 ) -> tuple[Tensor, Tensor]:
     """Return the factors L and R of a layer after one step.
 
-    The `direction` V and the Hessian-vector `product` H along it are (rows, columns), as the weights of the layer.
+    The `direction` V and the Hessian-vector `product` H along it are (rows, columns), as the
+    weights of the layer.
     """
-    # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
+    # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T
+    # B.
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
     left = _moved_factor(left, (a @ a.T - b @ b.T).triu(), factor_step)
     right = _moved_factor(right, (a.T @ a - b.T @ b).triu(), factor_step)
-    # Only the product of the factors is determined: without this, one could overflow while the other one vanishes.
+    # Only the product of the factors is determined: without this, one could overflow while the
+    # other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
     return left / balance, right * balance
 

@@ -26,8 +26,8 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError.
 
     The message names the file and line. What belongs to the process stays as it is, also torch's
-    default device and type, which other losses rely on. What the plug-in prints is discarded, unless
-    this process computes a cell, whose output is kept.
+    default device and type, which other losses rely on. What the plug-in prints is discarded,
+    unless this process computes a cell, whose output is kept.
 
     Args:
         subject: how messages call the plug-in.
@@ -125,8 +125,9 @@ def forget_modules(files: Iterable[str]) -> None:
 def _folder_first(folder: Path) -> Iterator[None]:
     """Import from a folder first in a block, with its modules that are imported already.
 
-    Two folders may both have a helper.py. So a module from elsewhere is taken out for the block if the
-    folder has a file of its name. The folder stays on `sys.path`: a plug-in may import from there later.
+    Two folders may both have a helper.py. So a module from elsewhere is taken out for the block if
+    the folder has a file of its name. The folder stays on `sys.path`: a plug-in may import from
+    there later.
     """
     folder_modules = _modules_of_folders.setdefault(folder, {})
     names = _importable_names(folder)
@@ -157,7 +158,8 @@ def _importable_names(folder: Path) -> set[str]:
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of these top-level packages out of `sys.modules` and return them by name.
 
-    A package goes with all its modules, whatever their files: torch.ops, for example, has the __file__ _ops.py.
+    A package goes with all its modules, whatever their files: torch.ops, for example, has the
+    __file__ _ops.py.
     """
     modules = _modules_named(tops)
     for name in modules:
@@ -206,7 +208,8 @@ def _lies_in(folder: Path, module: ModuleType) -> bool:
 class _CurrentLoader(SourceFileLoader):
     """Compiles the file as it is now.
 
-    Python would take old bytecode where the file has the same size and was edited in the same second.
+    Python would take old bytecode where the file has the same size and was edited in the same
+    second.
     """
 
     def get_code(self, fullname: str) -> CodeType | None:

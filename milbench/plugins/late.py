@@ -1,7 +1,7 @@
 """What plug-ins import after their own import, such as inside a training step.
 
-No record of an import has it, so an edit of it does not make a new cell. The cell lists it instead, and plans and
-reports say so.
+No record of an import has it, so an edit of it does not make a new cell. The cell lists it instead,
+and plans and reports say so.
 """
 
 import sys
@@ -55,11 +55,12 @@ class LateImports:
     def found(self) -> dict[str, list[str]]:
         """Return what came in: "files" of the user's own, "packages", and "by" the kinds of the plug-ins.
 
-        It is {} where nothing came in. Packages that milbench requires are left out, and so are those
-        that another package imports.
+        It is {} where nothing came in. Packages that milbench requires are left out, and so are
+        those that another package imports.
         """
         if not self._records:
-            # Without plug-ins nothing can have come in, and looking through all modules takes a second.
+            # Without plug-ins nothing can have come in, and looking through all modules takes a
+            # second.
             return {}
         files: set[str] = set()
         packages: set[str] = set()

@@ -147,8 +147,8 @@ def _record(target: Target) -> ImportRecord:
 def _watch_imports() -> set[str]:
     """Return a set that gets the names of modules that the user's own code imports from now on.
 
-    It replaces functions of Python, which does no harm in a process that ends with the record. A finder
-    would miss modules that the process has imported before, since it is not asked for them.
+    It replaces functions of Python, which does no harm in a process that ends with the record. A
+    finder would miss modules that the process has imported before, since it is not asked for them.
     """
     imported: set[str] = set()
 

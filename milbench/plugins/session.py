@@ -158,7 +158,8 @@ class _Reader:
         """Describe the code of a function by what decides what it does, not by lines or names of files."""
         instructions = code.co_code.hex()
         handlers = code.co_exceptiontable.hex()
-        # Instructions refer to names and constants by their numbers, so the lists of both count too.
+        # Instructions refer to names and constants by their numbers, so the lists of both count
+        # too.
         names = [code.co_names, code.co_varnames, code.co_freevars]
         constants = [self.describe(constant) for constant in code.co_consts]
         return [instructions, *names, handlers, constants]

@@ -48,8 +48,9 @@ class TookTooLong(ProcessDied):
 class FreshProcesses(Executor):
     """An executor that computes each call in a fresh process, in which numerical libraries have `threads` threads.
 
-    All submitted calls run at the same time. A future raises what its function raised, or ProcessDied. Functions,
-    arguments and results are sent by cloudpickle, so a notebook or a script may define them.
+    All submitted calls run at the same time. A future raises what its function raised, or
+    ProcessDied. Functions, arguments and results are sent by cloudpickle, so a notebook or a script
+    may define them.
     """
 
     def __init__(self, threads: int = 1, *, can_fork: bool = CAN_FORK) -> None:
@@ -63,7 +64,8 @@ class FreshProcesses(Executor):
         content = cloudpickle.dumps((function, arguments))
         with self._lock:
             self._hosts = [host for host in self._hosts if not host.has_ended]
-            # One host forks a process for every call. Without forks each call needs a host of its own.
+            # One host forks a process for every call. Without forks each call needs a host of its
+            # own.
             if not self._hosts or not self._can_fork:
                 self._hosts.append(_HostProcess(self._threads, self._can_fork))
             return self._hosts[-1].call(content)
@@ -83,7 +85,8 @@ class _HostProcess:
         """Ticket of a call -> its future. Both the reader thread and callers remove entries; `pop` is atomic."""
         self._last_ticket = 0
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
-        # In messages "it" is the process of a call. With forks that is a child of the host, else the host itself.
+        # In messages "it" is the process of a call. With forks that is a child of the host, else
+        # the host itself.
         self._host_in_messages = "the process that started it" if can_fork else "it"
         self._connection, end_of_host = Pipe()
         environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
@@ -128,8 +131,9 @@ class _HostProcess:
     def close(self) -> None:
         """End the host, which then kills what it has forked."""
         atexit.unregister(self.close)
-        # Closing the connection would not wake the reader, which waits for an answer. Shutting it down does, and needs
-        # a socket. That closes its descriptor at the end, so it gets a copy, and the connection keeps its own.
+        # Closing the connection would not wake the reader, which waits for an answer. Shutting it
+        # down does, and needs a socket. That closes its descriptor at the end, so it gets a copy,
+        # and the connection keeps its own.
         with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
             ending.shutdown(socket.SHUT_RDWR)
         with uninterrupted():
@@ -196,7 +200,8 @@ def shared_processes(threads: int = 1) -> FreshProcesses:
 def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None = None) -> T:
     """Call a function in a fresh process and return its result, or raise what it raised.
 
-    Raises ProcessDied if the process ends without a result, TookTooLong if it has none after `limit` seconds.
+    Raises ProcessDied if the process ends without a result, TookTooLong if it has none after
+    `limit` seconds.
     """
     future: Future[T] = shared_processes().submit(_limited, limit, function, arguments)
     try:

@@ -2,14 +2,15 @@
 
     python -m milbench.processes host FD
 
-The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is computed by a fork
-of the host. That takes some hundredths of a second, while a new interpreter would spend seconds on importing PyTorch.
-The host itself runs nothing but imports. It touches no GPU, and lets neither Python nor PyTorch start threads, since a
-fork would lack them.
+The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is
+computed by a fork of the host. That takes some hundredths of a second, while a new interpreter
+would spend seconds on importing PyTorch. The host itself runs nothing but imports. It touches no
+GPU, and lets neither Python nor PyTorch start threads, since a fork would lack them.
 
 Three rules make sure that no process is left behind:
 
-- a forked process leads a process group, which is killed when the process has ended or reached its time limit;
+- a forked process leads a process group, which is killed when the process has ended or reached its
+  time limit;
 - the kernel kills a forked process when the host ends;
 - the host ends when the socket is closed, which happens when the launcher ends for whatever reason.
 """
@@ -74,8 +75,8 @@ class Surroundings:
     @classmethod
     def current(cls) -> Surroundings:
         """Return the surroundings of this process."""
-        # Folders that the launcher added for plug-ins are left out, since two of them may hold modules of one name. A
-        # call adds those of its own plug-ins.
+        # Folders that the launcher added for plug-ins are left out, since two of them may hold
+        # modules of one name. A call adds those of its own plug-ins.
         return cls(str(Path.cwd()), dict(os.environ), path_of_session())
 
     def restore(self) -> None:
@@ -153,7 +154,8 @@ class Host:
                     if ready is self.launcher:
                         self._fork(self.launcher.recv())
                     elif ready is self.ended:
-                        # The bytes say nothing more: `_reap` asks the kernel which children have ended.
+                        # The bytes say nothing more: `_reap` asks the kernel which children have
+                        # ended.
                         self.ended.recv(4096)
                 for forked in self.running.values():
                     self._receive(forked)
@@ -293,7 +295,8 @@ _ask_for_limit: Callable[[float], None] | None = None
 def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     """Compute a call in this process and return its pickled outcome, see `Answer`.
 
-    `announce_limit` calls `ask_for_limit`, which sees to it that the process is killed after some seconds.
+    `announce_limit` calls `ask_for_limit`, which sees to it that the process is killed after some
+    seconds.
     """
     global _ask_for_limit  # noqa: PLW0603 a process computes one call
     _ask_for_limit = ask_for_limit
@@ -308,7 +311,8 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     try:
         outcome: bytes = cloudpickle.dumps((has_returned, value))
         if not has_returned:
-            # Many classes of errors can be pickled and then not be unpickled. Better to fail here than in the launcher.
+            # Many classes of errors can be pickled and then not be unpickled. Better to fail here
+            # than in the launcher.
             cloudpickle.loads(outcome)
     except Exception as error:
         problem = RuntimeError(f"{_shown(value, has_returned)} cannot be sent: {error}")

@@ -2,8 +2,9 @@
 
     python -m milbench.processes once FD
 
-It is slower than a host that forks, since each call imports PyTorch. It leaves nothing behind either, as far as the
-system allows: the process leads a group, which it kills when it ends, at its time limit, or when the launcher ends.
+It is slower than a host that forks, since each call imports PyTorch. It leaves nothing behind
+either, as far as the system allows: the process leads a group, which it kills when it ends, at its
+time limit, or when the launcher ends.
 """
 
 import os

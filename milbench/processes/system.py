@@ -26,7 +26,8 @@ def adopt_orphans() -> None:
 def children() -> list[int]:
     """Return the process ids of the children of this process, which must have a single thread."""
     process = os.getpid()
-    # Linux lists children by the thread that has started them. The first thread has the id of its process.
+    # Linux lists children by the thread that has started them. The first thread has the id of its
+    # process.
     numbers = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [int(number) for number in numbers]
 

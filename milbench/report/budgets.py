@@ -1,9 +1,11 @@
 """Error against budget: what somebody may expect of each loss who tries 1, 2, 4, ... settings.
 
-Of every draw of a search only the training with the first seed counts. Finalists are trained with further seeds, which
-are left out here: one draw is one training, and a budget is a number of trainings.
+Of every draw of a search only the training with the first seed counts. Finalists are trained with
+further seeds, which are left out here: one draw is one training, and a budget is a number of
+trainings.
 
-`milbench.report.statistics.expected_choice` computes the expected values, and docs/statistics.md explains them.
+`milbench.report.statistics.expected_choice` computes the expected values, and docs/statistics.md
+explains them.
 """
 
 from __future__ import annotations
@@ -45,11 +47,13 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     Args:
         study: the results, with a search. It may still be running: draws that are over count.
         task: the task, as reports name it.
-        metric: the metric of test bags, without its split; "" for the one that losses are compared by.
+        metric: the metric of test bags, without its split; "" for the one that losses are compared
+            by.
 
     Returns:
-        A row for each loss and each budget of 1, 2, 4, ... draws, as far as it has draws: loss (its name in reports),
-        draws, expected, low and high, NaN where they are not known. No rows without a search.
+        A row for each loss and each budget of 1, 2, 4, ... draws, as far as it has draws: loss (its
+        name in reports), draws, expected, low and high, NaN where they are not known. No rows
+        without a search.
     """
     metric = metric or _primary(study, task)
     return curves(draws_of_losses(study, task, metric), scale_of(describe(metric)))
@@ -86,8 +90,9 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
 def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
     """Return a sentence where the order of losses depends on the budget; no sentence elsewhere.
 
-    It depends on the budget where one loss is the best with one draw, another loss is the best with the largest budget
-    that all losses have, and the bands of these two losses do not overlap at either budget.
+    It depends on the budget where one loss is the best with one draw, another loss is the best with
+    the largest budget that all losses have, and the bands of these two losses do not overlap at
+    either budget.
     """
     metric = metric or _primary(study, task)
     curve = budget_curves(study, task, metric)
@@ -141,8 +146,8 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
         failed = ~np.isfinite(validation)
         if not np.isfinite(test[~failed]).any():
             continue
-        # A failed draw is worse than any other. Whoever tries nothing but failed draws is left without a network, and
-        # can only give every bag the best constant answer.
+        # A failed draw is worse than any other. Whoever tries nothing but failed draws is left
+        # without a network, and can only give every bag the best constant answer.
         draws = DrawsOfLoss(
             loss,
             validation=np.where(failed, math.inf, validation),
@@ -155,21 +160,24 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
 
 def _no_skill(study: Study, metric: str, cells: Sequence[str]) -> float:
     """Return what the best constant answer has by a metric, the mean over cells of the search; NaN: not known."""
-    # The metric own_label_error is the label error with a threshold that was chosen by the label error, where that of
-    # label_error was chosen by the set error. A constant answer has no threshold, so both have one no-skill value.
+    # The metric own_label_error is the label error with a threshold that was chosen by the label
+    # error, where that of label_error was chosen by the set error. A constant answer has no
+    # threshold, so both have one no-skill value.
     without_threshold = metric.removeprefix("own_")
     column = f"test/{NO_SKILL}{without_threshold}"
     values = study.values_of_draws
     if column not in values:
         return math.nan
-    # A failed draw has no such value. The other draws of its seed have it: it depends on the bags, on no network.
+    # A failed draw has no such value. The other draws of its seed have it: it depends on the bags,
+    # on no network.
     return float(values[column].reindex(list(cells)).mean())
 
 
 def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, dict[str, Draw]]:
     """Return the name of each loss in reports -> its cells on a task with the first seed -> the draw of each cell.
 
-    A "loss" of this module is a variant: a loss with its settings and its network, which reports list by one name.
+    A "loss" of this module is a variant: a loss with its settings and its network, which reports
+    list by one name.
 
     Only cells that are over count: those that are done, and those that failed.
     """
@@ -190,7 +198,8 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
         if counting:
             arm = first_draw.arm
             label = labels.get(first_cell, Label(task=arm.task, loss=arm.loss, network=arm.network))
-            # The recipe in the label of a cell of a search is "draw" and a number, which is no part of a loss's name.
+            # The recipe in the label of a cell of a search is "draw" and a number, which is no part
+            # of a loss's name.
             of_all_draws = label._replace(recipe="")
             found[of_all_draws.variant] = counting
     return found
@@ -199,8 +208,8 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
 def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | None:
     """Return the first seed of a search, the one that all draws are trained with. None without any cell.
 
-    Results may lack some of its cells. It is therefore taken to be the seed that most draws have results of, of several
-    such seeds the smallest. Finalists alone have further seeds.
+    Results may lack some of its cells. It is therefore taken to be the seed that most draws have
+    results of, of several such seeds the smallest. Finalists alone have further seeds.
     """
     draws_of_seed: dict[int, set[int]] = {}
     for cell, draw in cells.items():
@@ -230,9 +239,10 @@ def _primary(study: Study, task: str) -> str:
 def _groups(draws: Sequence[Draw]) -> NDArray[np.int64]:
     """Return the number of the group of each draw, for bands that are computed by leaving out one group at a time.
 
-    A search takes points from the ranges of its settings, and tries each point with every value of its lists. Draws at
-    one point are not independent: they are a group. Each draw is a group of its own where plans do not name the points,
-    and where there is one point alone, since nothing would remain without it.
+    A search takes points from the ranges of its settings, and tries each point with every value of
+    its lists. Draws at one point are not independent: they are a group. Each draw is a group of its
+    own where plans do not name the points, and where there is one point alone, since nothing would
+    remain without it.
     """
     points = [draw.point for draw in draws if draw.point is not None]
     are_all_known = len(points) == len(draws)

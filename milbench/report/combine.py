@@ -17,8 +17,9 @@ _NAMES = ["task", "loss", "network", "recipe"]
 def combine(parts: Sequence[Results]) -> Results:
     """Return comparisons as one, without their searches and contrasts; metric, epoch and margin are the first's.
 
-    A cell of several counts once. A task with other parameters or data than that of its name in another comparison is
-    named after its own one, "birds (short)", and so is a loss whose parameters, network, recipe or code differ.
+    A cell of several counts once. A task with other parameters or data than that of its name in
+    another comparison is named after its own one, "birds (short)", and so is a loss whose
+    parameters, network, recipe or code differ.
     """
     plans = [part.plan for part in parts]
     cells: dict[str, Cell] = {}

@@ -26,7 +26,8 @@ two or three draws are a search of another kind: where half of the settings fail
 def values_of_draws(results: Results) -> pd.DataFrame:
     """Return the validation and test metrics of every trained draw at its last epoch.
 
-    A row is a cell of the search, a column a metric with its split, such as "test/set_error"; and seed.
+    A row is a cell of the search, a column a metric with its split, such as "test/set_error"; and
+    seed.
     """
     frame = results.frame[results.frame["draw"].notna()]
     names = frame["metric"].astype(str)

@@ -23,8 +23,9 @@ def select_epochs(
 ) -> pd.Series[int]:
     """Return the epoch that a rule chooses for each cell that has a finite value to choose by, by cell.
 
-    "validation" takes the epoch with the smallest validation set error, and "test" the one with the best test
-    value of the metric. Of equal values the latest epoch is taken, since learning rates fall towards the end.
+    "validation" takes the epoch with the smallest validation set error, and "test" the one with the
+    best test value of the metric. Of equal values the latest epoch is taken, since learning rates
+    fall towards the end.
 
     Args:
         history: with the columns cell, epoch, metric and value.

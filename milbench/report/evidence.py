@@ -1,7 +1,8 @@
 """What a report needs of a cell beside its metrics: outcomes by test bag, counts by class, and calibration.
 
-It is computed from the predictions of the cell. Cells of earlier versions and published reports have no predictions.
-They keep it in three files, which in a published report are for all its cells together.
+It is computed from the predictions of the cell. Cells of earlier versions and published reports
+have no predictions. They keep it in three files, which in a published report are for all its cells
+together.
 """
 
 import json

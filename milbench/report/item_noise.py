@@ -20,8 +20,8 @@ _EXCESS = "excess_"
 def item_noise(values: Values, task: str, metric: str) -> SamplingNoise | None:
     """Return what the draw of the test items adds to `Values.table`.
 
-    None where the outcomes behind a value are not known, and where test bags share so much that nothing is known of
-    how far they vary.
+    None where the outcomes behind a value are not known, and where test bags share so much that
+    nothing is known of how far they vary.
     """
     table = values.table(task, metric)
     name = metric.removeprefix(_EXCESS)
@@ -90,7 +90,8 @@ def _name_of_items(values: Values, task: str, outcomes: Outcomes, seed: int) -> 
 
 def _clusters(values: Values, cell: str, digest: str) -> Clusters | None:
     """Return which test bags of a cell share something; None where none do, or nobody kept it."""
-    # Cells that are tested on the same bags share an answer, so that the cell is no part of the key.
+    # Cells that are tested on the same bags share an answer, so that the cell is no part of the
+    # key.
     key = (_clusters, digest)
     if key not in values.answers:
         bag_items = values.evidence(cell).bag_items.get(digest)

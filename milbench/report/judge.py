@@ -100,7 +100,8 @@ def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
         # Without a line, the metric says nothing of learning.
         learning_metric = main_learning_metric(study, task)
     judged = _judged(study, task, metric)
-    # The leader is that by the metric of the comparison. Its value is one that can be compared with the line.
+    # The leader is that by the metric of the comparison. Its value is one that can be compared with
+    # the line.
     leader = _leader(judged)
     mean = float(study.summary(task, learning_metric)["mean"][leader.loss])
     by_others = [

@@ -1,6 +1,7 @@
 """Whether losses have learnt anything: whether they are better than what is known without any training.
 
-That is the line of no skill: the value of the best answer that is the same for every bag, or chance.
+That is the line of no skill: the value of the best answer that is the same for every bag, or
+chance.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def has_learnt_by(values: Values, task: str, metric: str) -> bool:
 def learnt_by_others(values: Values, task: str) -> dict[str, list[str]]:
     """Return the metrics of other uses by which losses are better than no skill, and which losses are.
 
-    With 95 % confidence for all these metrics together. With one seed or two nobody knows how much losses vary.
+    With 95 % confidence for all these metrics together. With one seed or two nobody knows how much
+    losses vary.
     """
     names = other_learning_metrics(values, task)
     # Bonferroni: the probability of an error is shared by the metrics.
@@ -111,8 +113,9 @@ def learnt_by_others(values: Values, task: str) -> dict[str, list[str]]:
 def better_than_no_skill(values: Values, task: str, metric: str, level: float) -> list[str]:
     """Return the losses that are better than the line of no skill beyond noise.
 
-    The line is judged as one more loss; with one seed or two a loss has to beat it with each. The mean of a loss also
-    has to beat it by more than another draw of the test items explains, where that is known.
+    The line is judged as one more loss; with one seed or two a loss has to beat it with each. The
+    mean of a loss also has to beat it by more than another draw of the test items explains, where
+    that is known.
     """
     gains = _gains(values, task, metric)
     seeds = int(gains.notna().any().sum())
@@ -148,7 +151,8 @@ def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -
         scale=scale_of(describe(metric)),
     )
     beats = pd.Series(False, gains.index)
-    # The line is the last of the rows that are judged. A loss beats it where it is worse by more than the width.
+    # The line is the last of the rows that are judged. A loss beats it where it is worse by more
+    # than the width.
     line_is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
     for number, row in enumerate(judged.rows[:-1]):
         beats.iloc[row] = bool(line_is_worse[number])
@@ -163,10 +167,12 @@ def _least_gain(values: Values, task: str, metric: str, level: float) -> pd.Seri
         return pd.Series(0.0, table.index)
     # The mean of a loss has the same weight for each of its seeds.
     weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
-    # Of each loss, the weighted sum of the covariances of its seeds s and t: the variance of its mean.
+    # Of each loss, the weighted sum of the covariances of its seeds s and t: the variance of its
+    # mean.
     variances = np.einsum("isit,is,it->i", noise.covariance, weights, weights)
-    # A loss may have hit on another constant answer, which suits the test items better than the one that training bags
-    # have shown. If the line is right on a fifth of the bags, about five different answers may be as good.
+    # A loss may have hit on another constant answer, which suits the test items better than the one
+    # that training bags have shown. If the line is right on a fifth of the bags, about five
+    # different answers may be as good.
     share_right = 1 - float(no_skill_line(values, task, metric).mean())
     equal_answers = 1 / max(share_right, 0.01)
     quantile = ndtri(1 - (1 - level) / len(table) / equal_answers)

@@ -79,11 +79,12 @@ def _lengths_on(study: Study, task: str) -> Lengths | None:
 def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
     """Return the cells of a task with the length of their training.
 
-    The columns are cell, seed, name (that of its recipe without the length), all_else (all that decides the result but
-    the length and the seed), epochs and steps (NaN: not known).
+    The columns are cell, seed, name (that of its recipe without the length), all_else (all that
+    decides the result but the length and the seed), epochs and steps (NaN: not known).
     """
     rows = []
-    # Networks and losses have names already. A recipe is named by what tells trainings of one loss apart.
+    # Networks and losses have names already. A recipe is named by what tells trainings of one loss
+    # apart.
     by_names = study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True)
     for _, cells_of_loss in by_names:
         without_length = {

@@ -35,8 +35,8 @@ def undone_line(study: Study) -> str:
 
 def limits(study: Study) -> list[str]:
     """Return the lines about what limits the conclusions of a report."""
-    # Plug-ins may import Python files or packages only while they are trained, after the plan was made. An edit
-    # of these does not make a new cell, and the notes say so.
+    # Plug-ins may import Python files or packages only while they are trained, after the plan was
+    # made. An edit of these does not make a new cell, and the notes say so.
     late_imports = study.results.imported_later
     lines = [*study.plan.notes, *late_import_notes(study.plan.cells, late_imports)]
     lines += shared_lines(study)
@@ -82,14 +82,17 @@ def shared_lines(study: Study) -> list[str]:
 def _shared(study: Study, task: str) -> str:
     """Return what the test bags of a task share, a key of SHARED.
 
-    "" if they share nothing, or if the intervals of the report do not cover another sample of test bags.
+    "" if they share nothing, or if the intervals of the report do not cover another sample of test
+    bags.
     """
     if study.noise(task) is None:
         return ""
     for cell in study.cells_of(task)["cell"]:
-        # Here `evidence` is not the score of a position: it is all that was kept of a cell beside its metrics.
+        # Here `evidence` is not the score of a position: it is all that was kept of a cell beside
+        # its metrics.
         kept = study.evidence(str(cell))
-        # All cells are tested on bags that are made alike, so the first cell with outcomes answers for all.
+        # All cells are tested on bags that are made alike, so the first cell with outcomes answers
+        # for all.
         if kept.outcomes:
             # A cell may have several sets of test bags: bags of one instance are another set.
             items_of_sets = list(kept.bag_items.values())
@@ -100,7 +103,8 @@ def _shared(study: Study, task: str) -> str:
 def _shared_by(items_of_sets: Sequence[BagItems]) -> str:
     """Return what bags share in the first set of test bags in which they share something.
 
-    "" if they share nothing in any set, and "unknown" if it was not kept what test bags are made of.
+    "" if they share nothing in any set, and "unknown" if it was not kept what test bags are made
+    of.
     """
     if not items_of_sets:
         return "unknown"
@@ -115,7 +119,8 @@ def small_search_lines(study: Study) -> list[str]:
 
     A report shows these lines on its first screen, and so they are not among those of `limits`.
     """
-    # The tasks by the budgets of their searches that were too small, such as (3, 5): three draws, and five.
+    # The tasks by the budgets of their searches that were too small, such as (3, 5): three draws,
+    # and five.
     tasks_by_budgets: dict[tuple[int, ...], list[str]] = {}
     for task in study.tasks:
         small_budgets = tuple(study.small_searches(task))
@@ -138,7 +143,8 @@ def small_search_lines(study: Study) -> list[str]:
 def search_line(study: Study, task: str) -> str:
     """Return what the search costs in certainty, "" if it costs nothing or the cost is not known.
 
-    That is the resolution with the choice of settings as a source of uncertainty, and the resolution without it.
+    That is the resolution with the choice of settings as a source of uncertainty, and the
+    resolution without it.
     """
     resolution_with_search = study.resolution(task)
     resolution_without = study.resolution_of_given_settings(task)

@@ -151,8 +151,8 @@ def _our_value(one: Replication) -> str:
 def outcome_lines(study: Study) -> list[str]:
     """Return what came out beside the published means, a line a loss, and what that says if nothing is comparable.
 
-    The best of several runs is left to the report: a mean is no match for it. There are no lines where there would be
-    more than fit at the end of a command.
+    The best of several runs is left to the report: a mean is no match for it. There are no lines
+    where there would be more than fit at the end of a command.
     """
     compared = []
     for task in study.tasks:
@@ -286,8 +286,9 @@ def _obstacles(study: Study, cells: Sequence[Cell], published: Published) -> lis
 def difference(values: ArrayLike, published: Published) -> Bounds:
     """Return the 95 % interval of the mean of our values, (n,) with two at least, minus that of published runs.
 
-    It is Welch's where mean, standard deviation and number of the published runs are known, and otherwise Student's, as
-    if these runs (one, where their number is unknown) had the standard deviation of ours.
+    It is Welch's where mean, standard deviation and number of the published runs are known, and
+    otherwise Student's, as if these runs (one, where their number is unknown) had the standard
+    deviation of ours.
     """
     ours = np.asarray(values, dtype=float)
     n = ours.size

@@ -67,8 +67,8 @@ def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
     """
     names = {variant: name_of(cell) for variant, cell in cells.items()}
     foreign = sorted(set(names.values()) - set(_LOOKS))
-    # First come, first served: a variant gets the look of its loss unless one before it has it. Only
-    # then do the others take the markers that are left.
+    # First come, first served: a variant gets the look of its loss unless one before it has it.
+    # Only then do the others take the markers that are left.
     found: dict[str, Look] = {}
     further: dict[str, Look] = {}
     for variant in sorted(cells):

@@ -37,8 +37,9 @@ _EQUIVALENCE_COLUMNS = ["first", "other", "row", "column", "difference", "half",
 def marks_frame(study: Study) -> pd.DataFrame:
     """Return a row for every mark and loss; empty without marks.
 
-    test (the name of the mark), task, metric, bound, at_most, variant, mean, half (half of Student's interval of the
-    mean), distance (of the mean from the bound, negative on the side that passes) and verdict (see `passing`).
+    test (the name of the mark), task, metric, bound, at_most, variant, mean, half (half of
+    Student's interval of the mean), distance (of the mean from the bound, negative on the side that
+    passes) and verdict (see `passing`).
     """
     rows = []
     for task in study.tasks:
@@ -95,8 +96,9 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
 def equivalence_frame(study: Study) -> pd.DataFrame:
     """Return the verdict on the first loss against each other one on each task, where tasks cross parameters.
 
-    first, other, row and column (see `_rows_and_columns`), difference, half (the half width of its 95 % interval) and
-    verdict. Empty without a margin, and where tasks are not one task with two varied parameters.
+    first, other, row and column (see `_rows_and_columns`), difference, half (the half width of its
+    95 % interval) and verdict. Empty without a margin, and where tasks are not one task with two
+    varied parameters.
     """
     first_task = study.tasks[0]
     margin = study.margin(first_task)
@@ -163,9 +165,9 @@ def _settings(params: Mapping[str, Any], keys: Sequence[str]) -> str:
 def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -> str:
     """Return what the difference of two losses says about the first.
 
-    They are equivalent where the 90 % interval lies within the margin: two one-sided tests at 5 % (D. J. Schuirmann,
-    Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680). Else the first is better or worse where the
-    95 % interval leaves out 0.
+    They are equivalent where the 90 % interval lies within the margin: two one-sided tests at 5 %
+    (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680). Else
+    the first is better or worse where the 95 % interval leaves out 0.
     """
     if pair.seeds < FEWEST_SEEDS or not math.isfinite(pair.variance):
         return "open"
@@ -208,8 +210,9 @@ def agreement(
 ) -> str:
     """Return what the interval of ours less a published value says.
 
-    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better, worse:
-    otherwise, three seeds at least, and it does not hold zero. open: everything else.
+    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or
+    not. better, worse: otherwise, three seeds at least, and it does not hold zero. open: everything
+    else.
     """
     low, high = interval
     if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:

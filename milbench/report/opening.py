@@ -56,8 +56,8 @@ def _marks(study: Study) -> Iterator[Picture]:
 
 
 def _equivalence(study: Study) -> list[Picture]:
-    # Margins are for the first loss of the comparison: each other loss is compared with it. The keys of `supervision`
-    # are the losses, in the order of the comparison.
+    # Margins are for the first loss of the comparison: each other loss is compared with it. The
+    # keys of `supervision` are the losses, in the order of the comparison.
     first = readable(next(iter(study.supervision)))
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
@@ -83,7 +83,8 @@ def _seeds(study: Study) -> list[Picture]:
     caption = overview.NO_VERDICT
     if study.may_be_best:
         caption = overview.CAPTION
-        # Only the figure of a single task has a column of how much a loss may be worse, which this sentence explains.
+        # Only the figure of a single task has a column of how much a loss may be worse, which this
+        # sentence explains.
         if len(study.tasks) == 1:
             caption += overview.WORSE
     if any(study.baseline(task).notna().any() for task in study.tasks):

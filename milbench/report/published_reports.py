@@ -39,9 +39,9 @@ _NUMBERS = (*_WHOLE_NUMBERS, "value")
 def save(results: Results, folder: Path) -> None:
     """Write what a page is made from, as small files, or raise a UsageError where the folder cannot be written.
 
-    They are the plan, and the frame with the column `final` of `Study.is_final`. Where cells have them, there are also
-    outcomes.npz (of the metrics that losses are judged by), test_items.npz (what test bags are made of) and
-    classes.json.
+    They are the plan, and the frame with the column `final` of `Study.is_final`. Where cells have
+    them, there are also outcomes.npz (of the metrics that losses are judged by), test_items.npz
+    (what test bags are made of) and classes.json.
     """
     study = Study(results)
     try:
@@ -49,7 +49,8 @@ def save(results: Results, folder: Path) -> None:
         _write_compressed(folder / PLAN, plan_to_json(results.plan))
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
-        # Results that were read from this folder have no other source for these files than the files themselves.
+        # Results that were read from this folder have no other source for these files than the
+        # files themselves.
         were_read_from_here = folder in results.folders.values()
         if not were_read_from_here:
             _save_outcomes(study, folder / OUTCOMES_FILE)

@@ -83,10 +83,11 @@ def render(
 ) -> Path:
     """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
 
-    Galleries and reliability diagrams that were drawn there earlier are shown where the results have none, as those
-    of a published report.
-    `tell` is given a line for each part that is begun, since a large report takes minutes. It raises a UsageError
-    where `out` cannot be written, and where a search has not ended and nothing is compared yet.
+    Galleries and reliability diagrams that were drawn there earlier are shown where the results
+    have none, as those of a published report.
+    `tell` is given a line for each part that is begun, since a large report takes minutes. It
+    raises a UsageError where `out` cannot be written, and where a search has not ended and nothing
+    is compared yet.
     """
     all_lengths = Study(results)
     if not all_lengths.tasks:
@@ -122,7 +123,8 @@ class _Page:
     def written_pictures(self) -> list[Picture]:
         """The pictures that are written beside the page: those of the first screen first.
 
-        Then come those that a published report cannot draw again. Without their files they would be lost.
+        Then come those that a published report cannot draw again. Without their files they would be
+        lost.
         """
         irreplaceable = []
         others = []
@@ -142,7 +144,8 @@ def _make_page(
 
     Args:
         all_lengths: the comparison.
-        earlier_pictures: the folder of the pictures of an earlier page, None where no galleries are wanted.
+        earlier_pictures: the folder of the pictures of an earlier page, None where no galleries are
+            wanted.
         tell: is given a line for each part that is begun.
     """
     tell(f"comparing losses on {counted(len(all_lengths.tasks), 'task')}")
@@ -233,7 +236,8 @@ def _shown_first(page: _Page) -> dict[str, Any]:
     study = page.longest
     changes = small_search_lines(study)
     if not page.lengths:
-        # Several lengths show whether training was long enough. With one length the last evaluations have to.
+        # Several lengths show whether training was long enough. With one length the last
+        # evaluations have to.
         changes += last_changes(study)
     return {
         "compared": _compared(study, page.lengths),

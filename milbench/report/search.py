@@ -65,7 +65,8 @@ class SearchedArm:
     def as_good(self) -> int:
         """How many other draws are worse than the chosen one by less than two standard deviations of a difference.
 
-        A mean of many seeds is known better than one of few, so that each difference has its own deviation.
+        A mean of many seeds is known better than one of few, so that each difference has its own
+        deviation.
         """
         worse_by = self.means.drop(self.chosen) - self.best
         # In units of the variance between seeds.
@@ -185,7 +186,8 @@ def _variant_of(arm: Arm, compared: Container[str]) -> str:
     """Return how an arm is named among the variants that are compared; its own name where it is not among them."""
     with_network = Label(*arm).variant
     without_network = Label(arm.task, arm.loss).variant
-    # The only network of a comparison goes unnamed, though the search may have been asked for it by name.
+    # The only network of a comparison goes unnamed, though the search may have been asked for it by
+    # name.
     if with_network not in compared and without_network in compared:
         return without_network
     return with_network

@@ -55,9 +55,10 @@ class Study(Values):
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
         """Return what is known of each variant by a metric, the best mean first, indexed by variant.
 
-        contender (bool), worse_by (see `Contenders`; NaN where the loss is excluded), mean, sd (n - 1), low and high
-        (the 95 % interval of the mean: Student's from three seeds on, over test items for one seed), seeds, planned,
-        step (the least seconds of a training step, which other work disturbs least) and supervision.
+        contender (bool), worse_by (see `Contenders`; NaN where the loss is excluded), mean, sd (n -
+        1), low and high (the 95 % interval of the mean: Student's from three seeds on, over test
+        items for one seed), seeds, planned, step (the least seconds of a training step, which other
+        work disturbs least) and supervision.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -115,7 +116,8 @@ class Study(Values):
     ) -> tuple[float, float]:
         """Return the 95 % interval of the mean of a loss over seeds.
 
-        With one seed it is that of a share over test items, where the values are the shares of wrong items.
+        With one seed it is that of a share over test items, where the values are the shares of
+        wrong items.
         """
         if len(values) == 1:
             only = outcomes_behind(self, task, variant, values.index[0], metric, values.iloc[0])
@@ -142,13 +144,14 @@ class Study(Values):
     ) -> dict[str, Contenders]:
         """Return by kind of supervision which rows of `table` may be the best.
 
-        Nothing where no loss has learnt anything, and where common seeds do not show how much losses vary.
+        Nothing where no loss has learnt anything, and where common seeds do not show how much
+        losses vary.
 
         Args:
             task: one of the tasks.
             metric: without its split; "": the primary one.
-            settings_are_given: take the settings that a search has chosen as given, as if another search would choose
-                the same ones.
+            settings_are_given: take the settings that a search has chosen as given, as if another
+                search would choose the same ones.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -189,8 +192,8 @@ class Study(Values):
     def incomplete(self, task: str, metric: str) -> list[str]:
         """Return the losses that lack a finite value of a metric with a seed whose cell is done.
 
-        An infinite likelihood, say, is the worst of all. Without it the other seeds would make the loss look better
-        than it is, so that it is not judged by this metric.
+        An infinite likelihood, say, is the worst of all. Without it the other seeds would make the
+        loss look better than it is, so that it is not judged by this metric.
         """
         table = self.table(task, metric)
         cells = self.cells_of(task)

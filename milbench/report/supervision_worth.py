@@ -76,20 +76,23 @@ def equivalent_amount(
 ) -> tuple[float, float, float]:
     """Return the amount at which a learning curve reaches a target, and bounds of the amounts that are not excluded.
 
-    Every seed has a curve, linear between measured amounts in their logarithm, and a target from the same data. An
-    amount belongs to the interval if Student's interval of the mean difference between curve and target there holds
-    zero: a test inverted at every amount, as in Fieller's interval. Its coverage is for this pair alone.
+    Every seed has a curve, linear between measured amounts in their logarithm, and a target from
+    the same data. An amount belongs to the interval if Student's interval of the mean difference
+    between curve and target there holds zero: a test inverted at every amount, as in Fieller's
+    interval. Its coverage is for this pair alone.
 
-    The amount is that at which the means are first equal, inf where the curve stays on the worse side of the target, 0
-    where it starts on the better one. The bounds are 0 and inf beyond what was measured, the amount itself where the
-    two are told apart everywhere, nan for fewer than three seeds.
+    The amount is that at which the means are first equal, inf where the curve stays on the worse
+    side of the target, 0 where it starts on the better one. The bounds are 0 and inf beyond what
+    was measured, the amount itself where the two are told apart everywhere, nan for fewer than
+    three seeds.
 
     Args:
         amounts: (k,), ascending and positive.
         curve: (n, k), the values of n seeds at each amount.
         target: (n,), the values to be reached, of the same seeds.
         lower_is_better: whether the values are errors.
-        overlap: how many bags are tested on for each that is trained on, where seeds split the same bags.
+        overlap: how many bags are tested on for each that is trained on, where seeds split the same
+            bags.
     """
     log_amounts = np.log(np.asarray(amounts, dtype=float))
     grid = np.linspace(log_amounts[0], log_amounts[-1], _GRID)

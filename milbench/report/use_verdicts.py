@@ -85,7 +85,8 @@ def _text(row: Any, metric: Metric) -> str:
     """Return the mean of a loss, and how many seeds it has where it lacks some."""
     text = ticked(row, metric)
     if row.seeds == 0:
-        # Some losses have no such value at all, as max-pooling has no probabilities. The dash says so.
+        # Some losses have no such value at all, as max-pooling has no probabilities. The dash says
+        # so.
         return text
     return text + missing_seeds(row)
 

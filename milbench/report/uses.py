@@ -1,7 +1,8 @@
 """The five uses of a trained network, and the metrics by which losses are judged for each.
 
-A loss that gets whole label sets right need not rank bags well, nor know where a class is. Each use has a verdict of
-its own, by the first of its metrics that most losses have; the others are shown beside it.
+A loss that gets whole label sets right need not rank bags well, nor know where a class is. Each use
+has a verdict of its own, by the first of its metrics that most losses have; the others are shown
+beside it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ def cached(
 ) -> Callable[Concatenate[_Owner, _P], _Answer]:
     """Return a method, or a function of an object, that computes its answer to the same arguments once.
 
-    The answers lie with the object, in `Values.answers`, and end with it. A page asks for the same ones many times.
+    The answers lie with the object, in `Values.answers`, and end with it. A page asks for the same
+    ones many times.
     """
 
     @wraps(method)

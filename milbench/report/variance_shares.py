@@ -1,8 +1,9 @@
 """Where variance comes from: how much of it is due to loss, network, settings and seeds, over all trained cells.
 
-Every trained cell of a task counts: the draws of the search at their last epoch, and the cells of the comparison at the
-epoch that counts. The shares are computed by `milbench.report.statistics.factor_shares`. docs/statistics.md says what
-they can show and what they cannot.
+Every trained cell of a task counts: the draws of the search at their last epoch, and the cells of
+the comparison at the epoch that counts. The shares are computed by
+`milbench.report.statistics.factor_shares`. docs/statistics.md says what they can show and what they
+cannot.
 """
 
 from __future__ import annotations
@@ -59,10 +60,11 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
         metrics: metrics of test bags, without their split.
 
     Returns:
-        Rows for each metric: metric; source, a factor that varies, several that cannot be told apart, `TOGETHER`, or
-        `REST`; share; low and high, its 95 % interval; not_told_from, the factors that a factor cannot be told apart
-        from, "" for none (its share is then NaN, and one row more has the share of them all); cells, how many there
-        are. No rows for a metric that does not vary, or that has no more cells than the model has parameters.
+        Rows for each metric: metric; source, a factor that varies, several that cannot be told
+        apart, `TOGETHER`, or `REST`; share; low and high, its 95 % interval; not_told_from, the
+        factors that a factor cannot be told apart from, "" for none (its share is then NaN, and one
+        row more has the share of them all); cells, how many there are. No rows for a metric that
+        does not vary, or that has no more cells than the model has parameters.
     """
     cells = _cells_of(study, task)
     if not cells:
@@ -198,7 +200,8 @@ def _stages(study: Study, cells: Sequence[Cell]) -> list[str]:
 def _groups(study: Study, cells: Sequence[Cell]) -> list[str]:
     """Return what each cell is left out with for an interval.
 
-    That is a seed of the comparison, or for a draw the point of the ranges, which draws share, or the draw itself.
+    That is a seed of the comparison, or for a draw the point of the ranges, which draws share, or
+    the draw itself.
     """
     draws = _draws(study)
     groups = []

@@ -1,6 +1,7 @@
 """What a comparison says of one task by one metric, as data. Pages, terminal, Python and site say it in words.
 
-A `Judgement` is the whole answer. Its `finding` is the part that differs: one of the classes of `Finding`.
+A `Judgement` is the whole answer. Its `finding` is the part that differs: one of the classes of
+`Finding`.
 """
 
 from __future__ import annotations

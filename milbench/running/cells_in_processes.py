@@ -42,9 +42,10 @@ def run_cells(
 ) -> Generator[tuple[str, State]]:
     """Run cells and yield the id and the state of each as it ends.
 
-    A cell whose process dies is tried once more, from its checkpoint, when all others have ended. It then runs alone,
-    since several cells may have needed more memory than there is. `cluster` is the address of a dask scheduler, or
-    "local:N". Raises UsageError if there is no such cluster, or processes die before they begin with a cell.
+    A cell whose process dies is tried once more, from its checkpoint, when all others have ended.
+    It then runs alone, since several cells may have needed more memory than there is. `cluster` is
+    the address of a dask scheduler, or "local:N". Raises UsageError if there is no such cluster, or
+    processes die before they begin with a cell.
     """
     # The jobs of a launch share one `execution`, so the first one speaks for all.
     if jobs and jobs[0].execution.in_process:
@@ -72,7 +73,8 @@ def run_cells(
 def _deserves_another_try(end: CellEnd) -> bool:
     """Return whether a process died for a reason that may not come again: no time limit, and no recorded error.
 
-    Raises UsageError if it died before it began with the cell, since every other process would die too.
+    Raises UsageError if it died before it began with the cell, since every other process would die
+    too.
     """
     death = end.outcome
     if not isinstance(death, ProcessDied):
@@ -155,8 +157,8 @@ class Capacity:
 def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
     """Return how many of so many cells are computed at a time: `asked`, the user's `--jobs`, where it is given.
 
-    By default one cell runs on each GPU. Without a GPU one runs on each core: several cells use cores better than the
-    threads of one cell.
+    By default one cell runs on each GPU. Without a GPU one runs on each core: several cells use
+    cores better than the threads of one cell.
     """
     if list(devices) == ["cpu"]:
         cores = os.cpu_count() or 1

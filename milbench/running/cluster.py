@@ -28,8 +28,8 @@ def check_cluster(address: str) -> None:
                 f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes"
             )
     elif not re.fullmatch(r"(\w+://)?[^/\s@?]+:\d+/?", address):
-        # The pattern allows no `@`: a scheduler takes no password, and the command, which is stored in the plan,
-        # must not hold one.
+        # The pattern allows no `@`: a scheduler takes no password, and the command, which is stored
+        # in the plan, must not hold one.
         shown = without_secrets(address)
         raise UsageError(
             f"--cluster {shown}: expected the address of a scheduler, tcp://HOST:PORT, or local:N"
@@ -40,7 +40,8 @@ def check_cluster(address: str) -> None:
 def connected(address: str) -> Iterator[Any]:
     """Connect to a dask cluster for the block and yield its client.
 
-    "local:N" starts N workers on this machine, which end with the block. Raises UsageError if no scheduler answers.
+    "local:N" starts N workers on this machine, which end with the block. Raises UsageError if no
+    scheduler answers.
     """
     from distributed import Client, LocalCluster
 
@@ -48,7 +49,8 @@ def connected(address: str) -> Iterator[Any]:
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
-            # The workers inherit that signals are blocked: Ctrl-C is for this process, which then ends them.
+            # The workers inherit that signals are blocked: Ctrl-C is for this process, which then
+            # ends them.
             with uninterrupted():
                 cluster = LocalCluster(
                     n_workers=int(number), threads_per_worker=1, dashboard_address=None
@@ -63,7 +65,8 @@ def connected(address: str) -> Iterator[Any]:
 
 def _silence_dask() -> None:
     """Keep dask from logging lost workers: the states of the cells show what came of it."""
-    # One level for the parent "distributed" is not enough: dask gives some loggers below it levels of their own.
+    # One level for the parent "distributed" is not enough: dask gives some loggers below it levels
+    # of their own.
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):
             logging.getLogger(name).setLevel(logging.CRITICAL)

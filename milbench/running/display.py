@@ -201,7 +201,8 @@ class Display:
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Estimate the time left, "" while that is unknown. Every cell is taken to be as long as the others.
 
-        The basis is the speed in cells a second: of the cells that are done, and of those that run for long enough.
+        The basis is the speed in cells a second: of the cells that are done, and of those that run
+        for long enough.
         """
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"

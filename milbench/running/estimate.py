@@ -32,7 +32,8 @@ def published(plan: Plan) -> list[str]:
     for cell in plan.cells:
         label = plan.labels[cell.id]
         for figure in plan.info(cell).published:
-            # A figure of a method that milbench lacks stands beside all losses, one of a loss beside its cells.
+            # A figure of a method that milbench lacks stands beside all losses, one of a loss
+            # beside its cells.
             is_of_loss = figure.loss in (cell.loss.name, label.loss)
             if not figure.method and not is_of_loss:
                 continue
@@ -68,9 +69,9 @@ def outlook(
 ) -> list[str]:
     """Describe the recipes of a plan, with their steps, and estimate how long its cells take.
 
-    A cell is estimated to take as long as finished cells of its variant (task, loss, network and recipe). If there are
-    none, the time is extrapolated from a few training steps, and from a batch for the evaluations. Raises UsageError
-    where a launch would do so too.
+    A cell is estimated to take as long as finished cells of its variant (task, loss, network and
+    recipe). If there are none, the time is extrapolated from a few training steps, and from a batch
+    for the evaluations. Raises UsageError where a launch would do so too.
     """
     finished = _seconds_of_finished_cells(plan, root)
     measured = _measure_variants(plan, to_run, finished.keys(), threads, execution)

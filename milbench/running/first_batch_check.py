@@ -58,8 +58,9 @@ class CheckResult:
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
     """Try every loss on the first batch of every task, in fresh processes; return the warnings.
 
-    Raises UsageError if a loss does not suit a task, or does not return what a loss must, or a network fails. Any other
-    error of a loss or a task, even one that ends the process, is left to the cells: they fail, and the others go on.
+    Raises UsageError if a loss does not suit a task, or does not return what a loss must, or a
+    network fails. Any other error of a loss or a task, even one that ends the process, is left to
+    the cells: they fail, and the others go on.
     """
     distinct = _distinct(jobs)
     result_of: dict[str, CheckResult] = {}
@@ -96,7 +97,8 @@ def _distinct(jobs: Sequence[Job]) -> list[Job]:
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
     """Return groups of jobs, each of which one process checks: those of a task, which is then loaded once.
 
-    A job with a plug-in has a process of its own, so that nothing the plug-in does makes another check fail.
+    A job with a plug-in has a process of its own, so that nothing the plug-in does makes another
+    check fail.
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
@@ -184,7 +186,8 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
 def _loss_for_batch(cell: Cell, problem: Problem, bags: Bags) -> Loss:
     """Return the loss of a cell, built with the class counts of one batch.
 
-    Training counts the classes of all bags. To see whether the loss can be computed, one batch is enough.
+    Training counts the classes of all bags. To see whether the loss can be computed, one batch is
+    enough.
     """
     counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
     return unbuilt_loss(cell).build(
@@ -231,8 +234,8 @@ def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
     if network.encoder is not None:
         multiplications_of_encoder = bags * multiplications(network.encoder, problem)
         encoder = f" (all of its encoder: {multiplications_of_encoder / 1e9:,.3g} billion)"
-    # A weight in single precision has 4 bytes. Torch's fused attention does not store the weights, but has no
-    # second derivatives, which psgd needs.
+    # A weight in single precision has 4 bytes. Torch's fused attention does not store the weights,
+    # but has no second derivatives, which psgd needs.
     bytes_of_weights = 4 * pairs * attention.heads
     return (
         f"attends among {positions:,} positions: {multiplications_of_layer / 1e9:,.3g} billion multiplications "
@@ -302,8 +305,8 @@ def _first_batch(
 ) -> tuple[Task, Problem, Bags]:
     """Return a task, its problem and the first batch, which are kept for the next job on the same task.
 
-    `task_revision` and `data_version` are only part of the cache key: after a change of either, the data are loaded
-    again.
+    `task_revision` and `data_version` are only part of the cache key: after a change of either, the
+    data are loaded again.
     """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     problem = task.load(data_dir, seed)

@@ -43,16 +43,18 @@ RERUN = {
 def run_comparison(spec: Spec, launch: Launch) -> int:
     """Print the plan of a comparison and run its missing cells, stage by stage, in the store of the launch.
 
-    The next stage of a search depends on all cells of the one before. So the launch ends after the first stage that has
-    unfinished cells, such as those of other shards. The same command goes on from any point, since the folders of the
-    cells tell which are finished.
+    The next stage of a search depends on all cells of the one before. So the launch ends after the
+    first stage that has unfinished cells, such as those of other shards. The same command goes on
+    from any point, since the folders of the cells tell which are finished.
 
-    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises UsageError before any
-    cell is run if the spec is wrong, and later if no draw of a search has a metric to choose by.
+    Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises
+    UsageError before any cell is run if the spec is wrong, and later if no draw of a search has a
+    metric to choose by.
     """
     from milbench.experiment.stages import Stages
 
-    # With this, PyTorch asks Linux for memory pages of 2 MB, which makes slides load 1.5 times faster.
+    # With this, PyTorch asks Linux for memory pages of 2 MB, which makes slides load 1.5 times
+    # faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     stages = Stages(spec, launch)
     runner = _Runner(spec.name, launch)
@@ -216,12 +218,14 @@ class _Runner:
             cores_of_cell = max(1, cores // launch_capacity.cells_at_once)
             threads = self.execution.threads or cores_of_cell
         else:
-            # The cluster decides how many cells run at a time. This capacity is for the first check, which runs here.
+            # The cluster decides how many cells run at a time. This capacity is for the first
+            # check, which runs here.
             launch_capacity = Capacity(cells_at_once=cores, cells_per_gpu=1)
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(stage.plan.cells)
-        # Only for this shard: to check stored weights, their digest is computed, which takes long if they are large.
+        # Only for this shard: to check stored weights, their digest is computed, which takes long
+        # if they are large.
         states |= self.root.states(cells, weights=True)
         statuses_to_run = RERUN[self.execution.rerun]
         return _Schedule(

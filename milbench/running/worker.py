@@ -122,8 +122,8 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
     from milbench.training.train import train
 
     in_process = job.execution.in_process
-    # Numbers below 1e-38 make some CPUs ten times slower, so they are flushed to 0. The launching process keeps them,
-    # since other code there may need them.
+    # Numbers below 1e-38 make some CPUs ten times slower, so they are flushed to 0. The launching
+    # process keeps them, since other code there may need them.
     torch.set_flush_denormal(not in_process)
     output = nullcontext() if in_process else _output_to(folder.output)
     late_imports = LateImports(job.records, job.cell.plugin_files)
@@ -149,7 +149,8 @@ def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
 def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
     """Record why a cell failed, and return its state.
 
-    A full disk, or a file that was removed or cannot be read, does not make the cell failed: the same command goes on.
+    A full disk, or a file that was removed or cannot be read, does not make the cell failed: the
+    same command goes on.
     """
     if isinstance(error, Unreadable):
         return State("unreadable", f"not readable: {error}; it is left alone")
@@ -164,7 +165,8 @@ def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
         return State("missing", failure)
     reason = describe_error(error, job)
     folder.fail(reason, "".join(traceback.format_exception(error)))
-    # From the checkpoint the cell would fail again. After a UsageError the user can mend data or code, and go on.
+    # From the checkpoint the cell would fail again. After a UsageError the user can mend data or
+    # code, and go on.
     if not isinstance(error, UsageError):
         folder.checkpoint.unlink(missing_ok=True)
     return State("failed", reason)
@@ -193,7 +195,8 @@ def provenance(device: str) -> dict[str, str]:
 def code_version() -> str:
     """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench.
 
-    The answer of the first call is kept, since later edits do not reach what this process has imported.
+    The answer of the first call is kept, since later edits do not reach what this process has
+    imported.
     """
     package = Path(__file__).resolve().parents[1]
 
@@ -250,7 +253,8 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
 def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
     """Wait for a place on one of the devices, and hold it for the block.
 
-    The places of a GPU are lock files that all processes of a user share. A CPU has no places, so nobody waits for it.
+    The places of a GPU are lock files that all processes of a user share. A CPU has no places, so
+    nobody waits for it.
     """
     devices = _devices_of_this_machine(names)
     if devices == ["cpu"]:
@@ -258,7 +262,8 @@ def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     while True:
-        # The first places of all devices come before the second ones, so that cells spread over the devices.
+        # The first places of all devices come before the second ones, so that cells spread over the
+        # devices.
         for place in range(cells_per_gpu):
             for device in devices:
                 lock = folder / f"{device.replace(':', '-')}.{place}.lock"
@@ -300,7 +305,8 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
     with trace.open("w") as file:
         # faulthandler's timer fires even while another thread holds Python's global lock.
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-        # If the process is stopped, or a plug-in cancels the timer, the host kills the process a little later.
+        # If the process is stopped, or a plug-in cancels the timer, the host kills the process a
+        # little later.
         announce_limit(seconds + GRACE)
         try:
             yield
@@ -313,7 +319,8 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
 def _output_to(path: Path) -> Iterator[None]:
     """Write what this process prints from now on to a file, which is removed if it stays empty."""
     with path.open("ab") as file:
-        # By descriptor, which also covers what libraries in C print. 1 is standard output, 2 standard error.
+        # By descriptor, which also covers what libraries in C print. 1 is standard output, 2
+        # standard error.
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     try:

@@ -13,10 +13,10 @@
     result.json          written last, with the size and the digest of every file that belongs to the cell
     mlflow.json          which part of it is in MLflow
 
-A cell is done where every file that `result.json` lists is as it was written, among them its description and a history
-with every epoch. A cell with a file that is not as it was written is damaged, and computed again. A file that the
-system does not let us read may be whole: such a cell is left alone. The process that runs the cell holds a lock beside
-the folder.
+A cell is done where every file that `result.json` lists is as it was written, among them its
+description and a history with every epoch. A cell with a file that is not as it was written is
+damaged, and computed again. A file that the system does not let us read may be whole: such a cell
+is left alone. The process that runs the cell holds a lock beside the folder.
 """
 
 import hashlib
@@ -97,8 +97,9 @@ class CellResult(TypedDict, total=False):
 class State:
     """State of a cell.
 
-    A cell is running while a process holds its lock. It is missing if it was never begun, was interrupted, or is
-    damaged. An unreadable one may be done: nothing is known of it, and nothing is done with it.
+    A cell is running while a process holds its lock. It is missing if it was never begun, was
+    interrupted, or is damaged. An unreadable one may be done: nothing is known of it, and nothing
+    is done with it.
     """
 
     status: Status
@@ -123,7 +124,8 @@ class CellFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        # The id of the cell that `begin` was called for. A folder within a saved model is not named for its cell.
+        # The id of the cell that `begin` was called for. A folder within a saved model is not named
+        # for its cell.
         self._begun_id = path.name
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
@@ -158,8 +160,8 @@ class CellFolder:
     def state(self, *, weights: bool = False) -> State:
         """Return the state of the cell; files that another process is writing count as absent.
 
-        A finished cell that has lost a file, or whose file has changed, is missing. The digest of large weights is
-        computed only with `weights`, else their size counts.
+        A finished cell that has lost a file, or whose file has changed, is missing. The digest of
+        large weights is computed only with `weights`, else their size counts.
         """
         try:
             return self._state(weights)
@@ -179,7 +181,8 @@ class CellFolder:
             if not damage:
                 return State("done")
         else:
-            # Training would go on from these files. One that cannot be read must not be taken for missing.
+            # Training would go on from these files. One that cannot be read must not be taken for
+            # missing.
             for path in (self._cell, self._history, self.checkpoint):
                 if path.name in names:
                     check_readable(path)
@@ -353,7 +356,8 @@ class CellFolder:
                 self._clear()
 
     def _clear(self) -> None:
-        # The result goes first, so that a cell that is half removed is not taken for a done one. It may be no file.
+        # The result goes first, so that a cell that is half removed is not taken for a done one. It
+        # may be no file.
         with suppress(OSError):
             self._result.unlink(missing_ok=True)
         _remove(self.path)
@@ -392,7 +396,8 @@ class CellFolder:
         with self._history.open("a", encoding="utf-8") as file:
             file.write(header + _lines(rows))
             file.flush()
-            # The checkpoint that is written next belongs to this history, which has to be on the disk before it.
+            # The checkpoint that is written next belongs to this history, which has to be on the
+            # disk before it.
             os.fsync(file.fileno())
 
     def cut_history(self, epochs: int) -> None:
@@ -428,7 +433,8 @@ class CellFolder:
     def finish(self, result: CellResult) -> None:
         """Mark the cell as done.
 
-        Raises Incomplete where the description or an epoch is gone, as after somebody has deleted the folder.
+        Raises Incomplete where the description or an epoch is gone, as after somebody has deleted
+        the folder.
         """
         self.check_complete()
         self.write_result(result)

@@ -286,7 +286,8 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     history: list[Row] = []
     if state.status not in ("missing", "unreadable"):
         history = folder.history()
-    # Where nothing was computed, there is no run, machine or code to name. A failed cell may be without any epoch.
+    # Where nothing was computed, there is no run, machine or code to name. A failed cell may be
+    # without any epoch.
     provenance: Mapping[str, Any] = {}
     if history or state.status == "failed":
         provenance = folder.about()["provenance"]

@@ -31,9 +31,9 @@ _ARRAY_TYPES = {
 class Gallery:
     """A few test bags with the detections of one loss; ValueError where shapes do not fit together.
 
-    An image has instances (B, N, H, W) in [0, 1] and positions (rows, columns); a sequence has instances (B, F, T), NaN
-    where it is shorter, and positions (K,) in time; a set has instances (B, K, D) and positions (K,) without an order.
-    What is None is not known.
+    An image has instances (B, N, H, W) in [0, 1] and positions (rows, columns); a sequence has
+    instances (B, F, T), NaN where it is shorter, and positions (K,) in time; a set has instances
+    (B, K, D) and positions (K,) without an order. What is None is not known.
     """
 
     kind: Kind

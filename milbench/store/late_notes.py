@@ -10,9 +10,11 @@ def late_import_notes(
 ) -> list[str]:
     """Return lines that name the plug-ins of cells and what they imported while they were trained.
 
-    `imported` is cell id -> what the cell lists, see `LateImports.found` in `milbench.plugins.late`.
+    `imported` is cell id -> what the cell lists, see `LateImports.found` in
+    `milbench.plugins.late`.
     """
-    # (plug-ins, "files" or "packages") -> what they imported of it. Cells with the same plug-ins share a line.
+    # (plug-ins, "files" or "packages") -> what they imported of it. Cells with the same plug-ins
+    # share a line.
     found: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         late = imported.get(cell.id)

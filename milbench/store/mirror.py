@@ -1,8 +1,8 @@
 """The mirror: copies the folders of cells to MLflow. No launch depends on it.
 
-Only the process of a launch, or of `milbench sync`, writes to MLflow. A folder remembers its run and how much of it is
-copied, and values have the times of the training, so that copying again changes nothing. The calls to MLflow are in
-`milbench.store.mlflow_runs`.
+Only the process of a launch, or of `milbench sync`, writes to MLflow. A folder remembers its run
+and how much of it is copied, and values have the times of the training, so that copying again
+changes nothing. The calls to MLflow are in `milbench.store.mlflow_runs`.
 """
 
 import os
@@ -149,8 +149,8 @@ class Mirror:
                 try:
                     runs.update(experiment, cell, self.log_models)
                 except (OSError, UsageError) as error:
-                    # A problem with the folder of this cell does not concern the others. A server that does not
-                    # answer would not answer for them either.
+                    # A problem with the folder of this cell does not concern the others. A server
+                    # that does not answer would not answer for them either.
                     if not is_of_store(self.root, error):
                         raise
                     problems.append(error)

@@ -51,7 +51,8 @@ MOST_CHARACTERS = 4000
 DIGEST_LENGTH = 36
 """Characters that MLflow keeps of the digest of a data set."""
 
-# The mirror reports errors in one line. What these libraries log or warn of may quote an address with a password.
+# The mirror reports errors in one line. What these libraries log or warn of may quote an address
+# with a password.
 for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
@@ -83,8 +84,8 @@ class Runs:
             try:
                 self.client.get_run(record["run"])
             except Exception as error:
-                # The classes of errors differ between stores. Any other error ends the loop: if a server is away, each
-                # cell would wait for it.
+                # The classes of errors differ between stores. Any other error ends the loop: if a
+                # server is away, each cell would wait for it.
                 if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
                     raise
                 folder.keep_mirrored({})
@@ -211,7 +212,8 @@ class Runs:
     def _log_file(self, run_id: str, path: Path) -> None:
         """Store a file or a folder as an artifact of a run.
 
-        Beside the root's own database, a file is a hard link to that of the cell, where the disk has hard links.
+        Beside the root's own database, a file is a hard link to that of the cell, where the disk
+        has hard links.
         """
         place = self.root.artifacts / run_id / "artifacts" / path.name
         if not self.is_local:
@@ -230,7 +232,8 @@ class Runs:
 def _make_database(uri: str, database: Path) -> None:
     """Let MLflow make a database with its tables.
 
-    It has another name until it is whole: where the process is killed before that, MLflow cannot open the database.
+    It has another name until it is whole: where the process is killed before that, MLflow cannot
+    open the database.
     """
     scratch = database.with_name(f".{database.name}.{os.getpid()}")
     address = uri.replace(database.name, scratch.name)
@@ -296,7 +299,8 @@ def _packed_plugins(cell: Cell, data: Path, code: Path) -> tuple[dict[str, str],
         code: its folder for modules that Python imports by their names.
 
     Returns:
-        The sources of the plug-ins by their kinds, relative to `data`, and copy -> original of every file.
+        The sources of the plug-ins by their kinds, relative to `data`, and copy -> original of
+        every file.
     """
     sources: dict[str, str] = {}
     copies: dict[Path, Path] = {}
@@ -343,7 +347,7 @@ def _places_of_used(used: Path, plugin: Path, copy_of_plugin: Path, code: Path) 
     if not roots:
         return
     nearest = max(roots, key=lambda root: len(root.parts))
-    # A plug-in may put a folder inside its own on the path: its file lib/tool.py is then the module tool,
-    # which its copy in lib/ cannot be imported as.
+    # A plug-in may put a folder inside its own on the path: its file lib/tool.py is then the module
+    # tool, which its copy in lib/ cannot be imported as.
     if not is_beside or len(nearest.parts) > len(folder.parts):
         yield code / used.relative_to(nearest)

@@ -24,11 +24,12 @@ class Results:
 
     The columns COLUMNS are:
 
-    - task, loss, network, recipe: their labels. Where a task has one network, or one recipe, its label is "".
+    - task, loss, network, recipe: their labels. Where a task has one network, or one recipe, its
+      label is "".
     - supervision: that of the loss.
     - seed: int.
-    - status: done, failed, running, unreadable or missing. Until the next launch an interrupted or damaged cell counts
-      as missing.
+    - status: done, failed, running, unreadable or missing. Until the next launch an interrupted or
+      damaged cell counts as missing.
     - reason: the error of a failed cell, the damage of a missing one, or why a cell is unreadable.
     - epoch: Int64, from 1.
     - metric: such as "test/set_error", "train/loss" or, at the last epoch, "cost/step_seconds".
@@ -43,5 +44,6 @@ class Results:
     imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     """Cell id -> what its plug-ins imported in training: "files", "packages", and "by", the kinds of the plug-ins.
 
-    An edit of such a file makes no new cell, so a report names them. Only cells that have any are here.
+    An edit of such a file makes no new cell, so a report names them. Only cells that have any are
+    here.
     """

@@ -71,7 +71,8 @@ class MyTask(Task):
         return f"{len(bags)} bags, sha256 {digest}"
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
-        # Every seed splits the same bags, with 100 to test on for 400 to train on. Intervals are widened by this.
+        # Every seed splits the same bags, with 100 to test on for 400 to train on. Intervals are
+        # widened by this.
         return 100 / 400
 
     def load(

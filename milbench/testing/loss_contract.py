@@ -62,9 +62,10 @@ class LossContract:
         class TestMineWithMargins(LossContract):
             variants = (Variant("mine.py", {"margin": 1.0}), Variant("mine.py", {"margin": 2.0}))
 
-    The values of a loss are tested beside them, against an independent implementation. A loss with more supervision
-    than label sets is called with the target that `target_for` derives from the label sets. A test that a loss cannot
-    pass by its nature is overridden, with a docstring that says why.
+    The values of a loss are tested beside them, against an independent implementation. A loss with
+    more supervision than label sets is called with the target that `target_for` derives from the
+    label sets. A test that a loss cannot pass by its nature is overridden, with a docstring that
+    says why.
     """  # noqa: D400 what follows is an example
 
     loss: ClassVar[str] = ""
@@ -311,7 +312,8 @@ class LossContract:
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
             logits = some_logits(K, seed=c, scale=1.0)
-            # Background everywhere, so that no class has a little evidence in every position: a mean would name it.
+            # Background everywhere, so that no class has a little evidence in every position: a
+            # mean would name it.
             logits[:, :C] -= 5.0
             logits[:, C] += 5.0
             # The class in one position.
@@ -493,7 +495,8 @@ def _of_masked(values: Tensor) -> Tensor:
 def labels_that_fit(labels: Tensor) -> Tensor:
     """Return label sets that the bags of a padded batch have room for: at most as many classes as positions.
 
-    Of the classes of a bag, those stay whose number is that of a position which it has, by its row of MASK.
+    Of the classes of a bag, those stay whose number is that of a position which it has, by its row
+    of MASK.
     """
     return labels & MASK[:, :C]
 
@@ -513,7 +516,8 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     What it is depends on the supervision:
 
     - count: each class of the label set once.
-    - position: at each position, of background and the classes of the label set, the one with the smallest logit.
+    - position: at each position, of background and the classes of the label set, the one with the
+      smallest logit.
     - order: the classes of the label set by their logits at the first position, the smallest first.
 
     It is made from logits and labels alone, so that a test that permutes these need not permute it.
@@ -528,7 +532,8 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
         # As many dimensions as the logits have.
         by_position = is_allowed.view(len(labels), C + 1, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(~by_position, torch.inf).argmin(dim=1)
-    # With a dimension more, since there may be no dimension of positions at all. The background is left out.
+    # With a dimension more, since there may be no dimension of positions at all. The background is
+    # left out.
     first_position = logits.detach().unsqueeze(-1).flatten(2)[:, :-1, 0]
     ranked = first_position.argsort(dim=1)
     occurs = labels.bool().gather(1, ranked)

@@ -27,7 +27,8 @@ class NetworkContract:
             network = "mine.py"
             bag_kind = "sets"
 
-    They give it random bags. What it cannot meet by its nature is overridden, with a docstring that says why.
+    They give it random bags. What it cannot meet by its nature is overridden, with a docstring that
+    says why.
     """  # noqa: D400 what follows is an example
 
     network: ClassVar[str]

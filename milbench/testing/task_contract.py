@@ -59,9 +59,9 @@ class TaskContract:
             task = "mine.py"
             params = {"bags_per_epoch": 64}  # few, since an epoch is drawn several times
 
-    They draw batches, make the networks and evaluate the first one untrained. A task whose data are files overrides the
-    fixture `data_dir` and returns a folder with small ones. What a task cannot meet by its nature is overridden, with a
-    docstring that says why.
+    They draw batches, make the networks and evaluate the first one untrained. A task whose data are
+    files overrides the fixture `data_dir` and returns a folder with small ones. What a task cannot
+    meet by its nature is overridden, with a docstring that says why.
     """  # noqa: D400 what follows is an example
 
     task: ClassVar[str]
@@ -74,8 +74,9 @@ class TaskContract:
         """Return the folder of the data; None: the default one."""
         return None
 
-    # All tests of a class share one problem, its batches and its evaluation, which no test changes. Each cache holds
-    # one value, so that those of a class are gone when the tests of the next class begin.
+    # All tests of a class share one problem, its batches and its evaluation, which no test changes.
+    # Each cache holds one value, so that those of a class are gone when the tests of the next class
+    # begin.
     @classmethod
     @lru_cache(maxsize=1)
     def _loaded(cls, data_dir: Path | None) -> Problem:

@@ -54,8 +54,8 @@ class Counters:
 class Checkpoint:
     """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators.
 
-    Before them stands their digest. A checkpoint is used only with the history it was saved beside, whose digest is
-    among them.
+    Before them stands their digest. A checkpoint is used only with the history it was saved beside,
+    whose digest is among them.
     """
 
     def __init__(self, folder: CellFolder, states: dict[str, Any], device: torch.device) -> None:
@@ -91,13 +91,14 @@ class Checkpoint:
     def restore(self) -> Counters:
         """Restore objects and random generators, cut the history to there, and return the progress of training.
 
-        No code in the file is run. One that is damaged, lacks a part or belongs to another history counts as none. One
-        that the system does not let us read is left alone: that raises Unreadable.
+        No code in the file is run. One that is damaged, lacks a part or belongs to another history
+        counts as none. One that the system does not let us read is left alone: that raises
+        Unreadable.
         """
         content = self._read()
         counters = Counters(**content["counters"]) if content else Counters()
-        # An epoch is written into the history before the checkpoint after it. Where the process ended in between, the
-        # history has an epoch that is computed once more.
+        # An epoch is written into the history before the checkpoint after it. Where the process
+        # ended in between, the history has an epoch that is computed once more.
         self.folder.cut_history(counters.epoch)
         belongs = content.get("history") == self.folder.history_digest()
         if not belongs or not self._has_best(counters.best):
@@ -128,8 +129,8 @@ class Checkpoint:
         if not data:
             return {}
         try:
-            # Everything is read to the CPU. Otherwise the optimiser's step counters would be on the GPU, and every
-            # step would wait for them.
+            # Everything is read to the CPU. Otherwise the optimiser's step counters would be on the
+            # GPU, and every step would wait for them.
             content: dict[str, Any] = torch.load(
                 io.BytesIO(data), map_location="cpu", weights_only=True
             )

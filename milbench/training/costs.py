@@ -28,8 +28,9 @@ def costs_of(
 ) -> dict[str, float]:
     """Return the costs of a trained cell; logits (B, C+1, *positions) and target are those of a training batch.
 
-    Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch (median of calls,
-    and the least, which other work on the machine disturbs least) and of the training; peak bytes.
+    Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch
+    (median of calls, and the least, which other work on the machine disturbs least) and of the
+    training; peak bytes.
     """
     logits = logits.detach().requires_grad_()
 

@@ -118,8 +118,8 @@ def keep_results(
 ) -> CellResult:
     """Write weights, gallery, predictions, decoder and memory; return what is known of the result by now.
 
-    `best` is the epoch before the last one whose predictions are kept; 0: none. Raises Incomplete where somebody has
-    changed the history of the cell meanwhile.
+    `best` is the epoch before the last one whose predictions are kept; 0: none. Raises Incomplete
+    where somebody has changed the history of the cell meanwhile.
     """
     folder.check_complete()
     class_names = list(setup.problem.format.class_names)

@@ -44,7 +44,8 @@ def train(
 ) -> CellResult:
     """Train to the last epoch, from the checkpoint of the folder, write the results into it, return what it measured.
 
-    Raises FloatingPointError where logits or loss are not finite, UsageError where plug-ins or data have changed.
+    Raises FloatingPointError where logits or loss are not finite, UsageError where plug-ins or data
+    have changed.
     """
     setup = setup_for_cell(cell, device, data_dir, one_thread_if_small=one_thread_if_small)
     checkpoint = Checkpoint(folder, setup.states, device)
@@ -88,8 +89,8 @@ def train_epoch(
     # The steps before the checkpoint are made already.
     for _ in range(counters.step):
         next(batches)
-    # The sums of the losses and of the clipped gradients, on the device. They continue those of the checkpoint in the
-    # same order, so that a resumed run gives identical sums.
+    # The sums of the losses and of the clipped gradients, on the device. They continue those of the
+    # checkpoint in the same order, so that a resumed run gives identical sums.
     total = torch.tensor(
         [counters.loss_sum, counters.clipped], dtype=torch.float64, device=setup.device
     )
@@ -109,8 +110,8 @@ def train_epoch(
             last_look = time.monotonic()
             counters.loss_sum, counters.clipped = total.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
-            # On a GPU this is the only check after the first step. It finds every step that was not finite,
-            # since the sum of the losses is then not finite either.
+            # On a GPU this is the only check after the first step. It finds every step that was not
+            # finite, since the sum of the losses is then not finite either.
             check_not_diverged("loss", total, step, setup.steps)
             report(counters)
 

@@ -90,7 +90,8 @@ class Setup:
     def final_model(self) -> Model:
         """The model that is evaluated and stored.
 
-        With `average_last` it is the mean of the last weights. Before the first of them it is the trained model.
+        With `average_last` it is the mean of the last weights. Before the first of them it is the
+        trained model.
         """
         if self.averaged_model is None or int(self.averaged_model.n_averaged) == 0:
             return self.model
@@ -140,9 +141,9 @@ def setup_for_cell(
 ) -> Setup:
     """Return the parts of the training of a cell, before its first step.
 
-    With `one_thread_if_small` PyTorch gets one thread of the CPU where a step is small: more gain nothing then, and
-    wait for each other where other work takes the cores. Raises UsageError where a plug-in file or the data have
-    changed.
+    With `one_thread_if_small` PyTorch gets one thread of the CPU where a step is small: more gain
+    nothing then, and wait for each other where other work takes the cores. Raises UsageError where
+    a plug-in file or the data have changed.
     """
     check_unchanged(cell)
     recipe = cell.recipe
@@ -156,7 +157,8 @@ def setup_for_cell(
         )
     problem = task.load(data_dir, cell.seed, device, recipe.evaluation_bags)
     reset_memory_peak(device)
-    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
+    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the
+    # seed alone.
     torch.manual_seed(cell.seed)
     loss = build_loss(unbuilt_loss(cell), problem, cell.seed).to(device)
     # Again: what the loss has drawn must not change the network.
@@ -174,7 +176,8 @@ def setup_for_problem(
 ) -> Setup:
     """Return the parts of a training run of a cell, or of a fit of BagClassifier.
 
-    They are made of a problem, a new network on the CPU and a loss on the device, which was built for the problem.
+    They are made of a problem, a new network on the CPU and a loss on the device, which was built
+    for the problem.
     """
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, problem))
@@ -182,7 +185,8 @@ def setup_for_problem(
     make_optimizer = optimizers().get(recipe.optimizer)
     averaged_model = None
     if recipe.average_last is not None:
-        # Without this function torch averages in one operation, which refuses the whole number that BatchNorm counts.
+        # Without this function torch averages in one operation, which refuses the whole number that
+        # BatchNorm counts.
         averaged_model = AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
     steps = problem.steps_per_epoch
     if recipe.steps_per_epoch is not None:
@@ -203,8 +207,8 @@ def setup_for_problem(
 def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
     """Build a loss for the training bags of a problem, and return it.
 
-    `setup_for_cell` calls it for the loss of a cell, and BagClassifier for its own. The weights of the loss are made
-    anew. The classes are counted only where the loss needs that.
+    `setup_for_cell` calls it for the loss of a cell, and BagClassifier for its own. The weights of
+    the loss are made anew. The classes are counted only where the loss needs that.
     """
     counts = None
     if loss.needs_class_counts:
@@ -235,7 +239,8 @@ def task_for(cell: Cell) -> Task:
 def unbuilt_loss(cell: Cell) -> Loss:
     """Return the loss of a cell, on the CPU, which knows nothing of the training bags yet.
 
-    Training builds it by `build_loss`; the check of a launch and a trained cell build it by what they know of the bags.
+    Training builds it by `build_loss`; the check of a launch and a trained cell build it by what
+    they know of the bags.
     """
     name = resolve(losses(), cell.loss.reference)
     loss: Loss = losses().create_for_cell(name, cell.loss.params)
@@ -347,10 +352,11 @@ def check_unchanged(cell: Cell) -> None:
             continue
         record = entry.record
         if record.digest.startswith(INSTALLED) and not record.files:
-            # The id of the cell names the version of an installed package. Another version may still load the cell.
+            # The id of the cell names the version of an installed package. Another version may
+            # still load the cell.
             continue
-        # A class of a notebook came with the cell to this machine. The files that it uses may not be
-        # here.
+        # A class of a notebook came with the cell to this machine. The files that it uses may not
+        # be here.
         check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
         # The plan has added the digest of initial weights, which `_initial_weights` checks.
         revision = choice.revision.partition(" weights ")[0]

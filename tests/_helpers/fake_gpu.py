@@ -16,9 +16,9 @@ aten = torch.ops.aten
 class FakeGPU(TorchDispatchMode):
     """Inside the block, tensors on the CPU are real, and those on `GPU` have a shape and a type but no values.
 
-    What needs a value from the GPU, or mixes the devices, raises. `waits` has what would make the host wait for the
-    GPU: a copy to it that is asked to block, or whose source is not page-locked; an index on the host, which is copied
-    in that way; and a copy back to the host.
+    What needs a value from the GPU, or mixes the devices, raises. `waits` has what would make the
+    host wait for the GPU: a copy to it that is asked to block, or whose source is not page-locked;
+    an index on the host, which is copied in that way; and a copy back to the host.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,8 @@ from tests._helpers.cells import make_cell
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Digit -> slope and offset of its logit, which is slope * grey + offset. The background has the logit 0.
 
-The largest logit of a grey is that of the background for 0, of a seven for 0.5, and of a three for 1:
+The largest logit of a grey is that of the background for 0, of a seven for 0.5, and of a three for
+1:
 
     grey   three   seven   background
     0      -90     -20     0
@@ -46,7 +47,8 @@ def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
 def network_of(name: str) -> Network:
     """Return a network whose last layer reads the middle pixel of what a position sees, and no other pixel.
 
-    The parameters of the layers before it are zero, but for one weight a channel, which copies the pixel.
+    The parameters of the layers before it are zero, but for one weight a channel, which copies the
+    pixel.
     """
     task: Task = tasks().create(name, {})
     network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)

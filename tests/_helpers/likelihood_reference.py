@@ -37,7 +37,8 @@ def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
     classes = len(probs) - 1
     # Bit c of a set says whether class c is in it.
     sets = np.arange(2**classes)
-    # The probability that exactly these classes occur in the positions so far: before the first, none does.
+    # The probability that exactly these classes occur in the positions so far: before the first,
+    # none does.
     table = np.zeros(len(sets))
     table[0] = 1
     for column in probs.T:
@@ -58,7 +59,8 @@ def _exp(x: float) -> Decimal:
 class PreciseBag:
     """The likelihood of a label set in 80 digits, from log-probabilities (C+1, K) that are read as exact numbers.
 
-    With `normalised` they may be logits: the probabilities of each position are divided by their sum.
+    With `normalised` they may be logits: the probabilities of each position are divided by their
+    sum.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """What many tests of losses need: losses with one value for each bag, random logits, and a list of losses.
 
-The logits are the same in every run. The losses of the list are those that the contract tests check.
+The logits are the same in every run. The losses of the list are those that the contract tests
+check.
 """
 
 from functools import partial

@@ -96,10 +96,12 @@ def sample_logits(
 
     Args:
         scene: one of SCENES.
-        means: (losses,), by how many standard deviations between seeds each loss is worse than one with this error.
+        means: (losses,), by how many standard deviations between seeds each loss is worse than one
+            with this error.
         seeds: their number.
         comparisons: their number.
-        erratic: so many of the last losses are HOPELESS deviations worse instead, and vary ERRATIC times as much.
+        erratic: so many of the last losses are HOPELESS deviations worse instead, and vary ERRATIC
+            times as much.
         error: that of a loss whose mean is 0.
     """
     rng = np.random.default_rng([list(SCENES).index(scene), len(means), seeds, erratic])
@@ -151,8 +153,8 @@ def bounds_missed(
 ) -> tuple[float, float]:
     """Return in which share of comparisons a loss is worse than the best by more than its bound.
 
-    Losses are up to `far` deviations apart. The first share is of errors whose logit is the mean logit, the second one
-    of mean errors, over a thousand further seeds.
+    Losses are up to `far` deviations apart. The first share is of errors whose logit is the mean
+    logit, the second one of mean errors, over a thousand further seeds.
     """
     means = np.linspace(0, far, losses)
     deviations = np.concatenate([means[: losses - erratic], [HOPELESS] * erratic])
@@ -178,8 +180,8 @@ def _is_beyond(errors: Floats, bounds: Floats) -> bool:
 def separated(worse: float, losses: int, seeds: int, comparisons: int) -> tuple[float, float]:
     """Return how many seeds would separate two losses (median), and how often so many do.
 
-    A comparison with few seeds says how many. What it found is then taken for the truth: its variances, and by how much
-    the first loss is ahead of the second one, and now of all others.
+    A comparison with few seeds says how many. What it found is then taken for the truth: its
+    variances, and by how much the first loss is ahead of the second one, and now of all others.
     """
     rng = np.random.default_rng([losses, seeds])
     means = np.full(losses, worse)
@@ -207,9 +209,10 @@ def left_out_by_items(
 ) -> float:
     """Return how often the first of equal losses is no contender where 400 test items are simulated as well.
 
-    An item is wrong with a probability that differs between items and losses, of a beta distribution of this mean. Half
-    of the variance of the normal score behind it is common to all losses, since some items are hard for all. Training
-    adds an error of its own to every network, on the probit scale, that leaves the mean as it is.
+    An item is wrong with a probability that differs between items and losses, of a beta
+    distribution of this mean. Half of the variance of the normal score behind it is common to all
+    losses, since some items are hard for all. Training adds an error of its own to every network,
+    on the probit scale, that leaves the mean as it is.
     """
     rng = np.random.default_rng([losses, seeds, own_items, round(1000 * error)])
     count = 0
@@ -258,8 +261,9 @@ _TRIGAMMA = special.zeta(2, _HALVES)
 def many_contenders(values: Floats) -> NDArray[np.bool_]:
     """Return which losses may be the best, (comparisons, losses), from errors (comparisons, losses, seeds).
 
-    The rule of `milbench.report.statistics` once more, for thousands of comparisons at once, which takes a hundredth of
-    the time: it knows no missing seeds, no test items and no overlap. A test holds the two against each other.
+    The rule of `milbench.report.statistics` once more, for thousands of comparisons at once, which
+    takes a hundredth of the time: it knows no missing seeds, no test items and no overlap. A test
+    holds the two against each other.
     """
     variances, freedom, usual_freedom = _moderated(values)
     _, losses, seeds = values.shape
@@ -285,8 +289,8 @@ def many_contenders(values: Floats) -> NDArray[np.bool_]:
 def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Return moderated variances and their degrees of freedom, (comparisons, losses), and the usual ones of these.
 
-    The usual degrees of freedom (comparisons,) are those of a loss that varies no more than others. The method is in
-    `milbench.report.statistics.variances`.
+    The usual degrees of freedom (comparisons,) are those of a loss that varies no more than others.
+    The method is in `milbench.report.statistics.variances`.
     """
     _, losses, seeds = values.shape
     own_freedom = seeds - 1
@@ -297,7 +301,8 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     # The middle one of three losses takes the seed effects along, and is left with a variance of 0.
     positive = np.where(own > 0, own, np.nan)
     own = np.maximum(own, 1e-5 * np.nanmedian(positive, axis=1, keepdims=True))
-    # How far the logarithms of the variances spread, beyond what a sample of `seeds` values explains.
+    # How far the logarithms of the variances spread, beyond what a sample of `seeds` values
+    # explains.
     logs = np.log(own)
     middle = np.median(logs, axis=1)
     deviation = np.median(np.abs(logs - middle[:, None]), axis=1) * losses / (losses - 1)

@@ -20,7 +20,8 @@ SHAPES = ("normal", "one side", "same settings")
 
 - "normal": alike to both sides;
 - "one side": towards bad values alone;
-- "same settings": to both sides, and half of the variance is common to all losses, which tried the same settings.
+- "same settings": to both sides, and half of the variance is common to all losses, which tried the
+  same settings.
 """
 
 

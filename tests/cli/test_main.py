@@ -318,7 +318,8 @@ def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
 @pytest.mark.usefixtures("heeds_hangups")
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
-    # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it ends.
+    # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it
+    # ends.
     slow.write_text(
         "import time\nopen(__file__ + '.begun', 'w')\nwhile True:\n    time.sleep(0.1)\n"
     )

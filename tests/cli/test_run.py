@@ -195,7 +195,8 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
 def test_the_jobs_of_an_array_go_through_the_stages_together(
     milbench: Milbench, root: Path, staged: str
 ) -> None:
-    # The first job finds the search unfinished, the second one ends its first stage and begins the next.
+    # The first job finds the search unfinished, the second one ends its first stage and begins the
+    # next.
     milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
     assert seeds_of_search(root) == {1000: 4}
     said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()

@@ -35,7 +35,8 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison
     """Return a store with the comparison, and the comparison."""
     root = tmp_path_factory.mktemp("computed") / "root"
     with pytest.MonkeyPatch.context() as patch:
-        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for one test only.
+        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for
+        # one test only.
         patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
         patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
         return root, small(root)

@@ -55,7 +55,8 @@ def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
 
 
 def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
-    # Cells a and b have the NLL of the same items. Another metric stays apart, though its items are the same.
+    # Cells a and b have the NLL of the same items. Another metric stays apart, though its items are
+    # the same.
     with np.load(written, allow_pickle=False) as stored:
         names = [stored[f"{group}/names"].tolist() for group in range(3)]
     assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]

@@ -170,7 +170,8 @@ def channels_first(pixels: np.ndarray[Any, Any]) -> torch.Tensor:
 
 
 def test_boxes_follow_the_digits_into_the_crop() -> None:
-    # Digits are rectangles, each in a colour of its own: in the crop each is where its box says, to a pixel.
+    # Digits are rectangles, each in a colour of its own: in the crop each is where its box says, to
+    # a pixel.
     pixels = np.zeros((120, 200, 3), dtype=np.uint8)
     boxes = [(60, 40, 20, 44), (90, 30, 25, 50)]
     for channel, (left, top, width, height) in enumerate(boxes):

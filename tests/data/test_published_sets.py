@@ -47,7 +47,8 @@ def tones(tmp_path: Path, cache: None) -> esc10.Clips:
 
 
 def test_names_of_clips_say_class_and_fold(tones: esc10.Clips) -> None:
-    # Sorted by name: 001 and fold 1 in 1-9-A, then 003 and fold 5 in 5-77-B. Both are counted from 0.
+    # Sorted by name: 001 and fold 1 in 1-9-A, then 003 and fold 5 in 5-77-B. Both are counted from
+    # 0.
     assert tones.classes.tolist() == [0, 2]
     assert tones.folds.tolist() == [0, 4]
 

@@ -49,7 +49,8 @@ def test_a_second_has_as_many_frames_as_hops() -> None:
 
 
 def test_white_noise_has_its_variance_as_power() -> None:
-    # The power of one frequency is the variance, so that of a band is the variance times its summed weights.
+    # The power of one frequency is the variance, so that of a band is the variance times its summed
+    # weights.
     noise = 3 * torch.randn(1, 800_000, generator=generator("noise"))
     power = MEL(noise)[0, :, 5:-5].exp().mean(dim=1)
     ratio = power / (9 * MEL.filters().sum(dim=1))

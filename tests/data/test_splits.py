@@ -255,7 +255,8 @@ def test_one_group_cannot_be_split() -> None:
 
 
 def test_two_bags_cannot_be_split_into_three_parts() -> None:
-    # One of the two is the test bag. The message is about the bag that is left for the other two parts.
+    # One of the two is the test bag. The message is about the bag that is left for the other two
+    # parts.
     with pytest.raises(
         UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"
     ):

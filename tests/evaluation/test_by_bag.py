@@ -95,7 +95,8 @@ def test_bags_vary_as_the_metric_does_with_other_bags(metric: Metric, by_bag: By
         assert found is not None
         values.append(metric(scores, labels))
         variances.append(found.var(ddof=1) / len(labels))
-    # A class is in one bag alone: there the jackknife finds too much variance rather than too little.
+    # A class is in one bag alone: there the jackknife finds too much variance rather than too
+    # little.
     truth = np.var(values, ddof=1)
     assert 0.8 * truth < np.mean(variances) < 3 * truth
 

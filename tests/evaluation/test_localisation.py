@@ -84,7 +84,8 @@ COLUMNS = torch.tensor([2.0, 6, 10, 14])
 
 
 def test_the_box_of_a_component_ends_between_positions() -> None:
-    # Positions are 2 pixels apart downwards and 4 across: a box reaches 1 and 2 pixels beyond its outer positions.
+    # Positions are 2 pixels apart downwards and 4 across: a box reaches 1 and 2 pixels beyond its
+    # outer positions.
     boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), (ROWS, COLUMNS))
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
 
@@ -243,7 +244,8 @@ def test_a_later_right_detection_lifts_the_precision_before_it() -> None:
     )
     # Four instances, all of class 0: the second image has two at one place, of which one is found.
     truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
-    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4: interpolated it is 3/4 up to there.
+    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4: interpolated it is 3/4
+    # up to there.
     expected = (3 / 4 + 3 / 4 + 3 / 4 + 0) / 4
     assert average_precision(found, truth) == pytest.approx(expected)
 

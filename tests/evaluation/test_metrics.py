@@ -119,7 +119,8 @@ def test_macro_f1_agrees_with_scikit_learn_over_classes_that_occur() -> None:
 def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
     """Return a batch of sets whose instances have these classes; 2 is background."""
     classes = torch.tensor(position_classes)
-    # In a set every instance is a position. That `classes` should leave out background does not matter here.
+    # In a set every instance is a position. That `classes` should leave out background does not
+    # matter here.
     truth = Truth(classes=classes, position_classes=classes)
     return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
 
@@ -147,7 +148,8 @@ def of_two_splits() -> dict[str, float]:
         scores = torch.tensor(presence)
         return Scores(classes=scores, presence=scores, instances=instances)
 
-    # An error is a share of bags. So two equal batches of bags of one instance have the same error as one batch.
+    # An error is a share of bags. So two equal batches of bags of one instance have the same error
+    # as one batch.
     splits: dict[Split, EvalSplit] = {
         "validation": EvalSplit(single_instance=[single], bags=[validation]),
         "test": EvalSplit(single_instance=[single, single], bags=[test]),
@@ -175,10 +177,11 @@ def test_bags_of_one_instance_are_judged_in_each_split(
 
 
 def test_instances_are_judged_by_their_known_classes(of_two_splits: dict[str, float]) -> None:
-    # All instances are predicted as class 0. Their classes are 0, 2, 1 and 2, so only the first is right.
+    # All instances are predicted as class 0. Their classes are 0, 2, 1 and 2, so only the first is
+    # right.
     assert of_two_splits["validation/posterior_error"] == 3 / 4
-    # For each class all places are equally strong, so the first is taken. In the first test bag, [0, 2], it shows the
-    # class of the bag; in the second, [2, 1], it does not.
+    # For each class all places are equally strong, so the first is taken. In the first test bag,
+    # [0, 2], it shows the class of the bag; in the second, [2, 1], it does not.
     assert of_two_splits["test/hit_rate"] == 0.5
 
 
@@ -202,7 +205,8 @@ def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
         return Scores(classes=presence, presence=presence, instances=instances)
 
     def metrics_of(batches: list[Bags]) -> dict[str, float]:
-        # There is no validation split: the test bags themselves choose the threshold, which is between 0 and 0.1.
+        # There is no validation split: the test bags themselves choose the threshold, which is
+        # between 0 and 0.1.
         test = EvalSplit(single_instance=(), bags=batches)
         return evaluate_bags(score, {"test": test}, calibration=batches).metrics
 
@@ -240,7 +244,8 @@ def no_skill(
 ) -> dict[str, float]:
     """Return the errors of the best constant answer for training label sets, on other ones.
 
-    `alone` are the labels of bags of one instance; `known` are further fields of the bags with `labels`.
+    `alone` are the labels of bags of one instance; `known` are further fields of the bags with
+    `labels`.
     """
     about = about_training(torch.from_numpy(training))
     # It is None only without training labels.
@@ -272,9 +277,10 @@ def test_no_constant_class_is_better_for_instances() -> None:
     classes = rng.integers(5, size=50)
     instance_errors = [(~alone[:, c]).mean() for c in range(4)]
     posterior_errors = [(classes != c).mean() for c in range(5)]
-    # The constant answer for instances comes from the label sets of training bags. That for the posterior error comes
-    # from the instances of the judged bags themselves: training bags do not tell how many instances have each class.
-    # To keep the test short, training bags, judged bags and bags of one instance have the same label sets.
+    # The constant answer for instances comes from the label sets of training bags. That for the
+    # posterior error comes from the instances of the judged bags themselves: training bags do not
+    # tell how many instances have each class. To keep the test short, training bags, judged bags
+    # and bags of one instance have the same label sets.
     class_counts = np.bincount(classes, minlength=5)
     found = no_skill(training=alone, labels=alone, alone=alone, instance_classes=class_counts)
     assert found["no_skill_instance_error"] == pytest.approx(min(instance_errors))

@@ -68,7 +68,8 @@ def test_from_many_bags_the_choice_is_nearly_the_best_of_all(by: By) -> None:
 def test_from_few_bags_the_choice_errs_less_than_the_best_candidate(by: By) -> None:
     """The best candidate is the threshold with the fewest errors on the 26 bags themselves.
 
-    On new bags the choice makes fewer errors on average, and fewer in the unluckiest tenth of 40 repetitions.
+    On new bags the choice makes fewer errors on average, and fewer in the unluckiest tenth of 40
+    repetitions.
     """
     rng = np.random.default_rng(2)
     new_presence, new_labels = sample_bags(rng, bags=4000, classes=5, distance=3.0)
@@ -159,7 +160,8 @@ def test_a_gap_gives_the_preferred_value_or_its_middle(near: float, expected: fl
     assert choose_threshold(presence, labels, by="sets", near=near) == expected
 
 
-# Half of the bags are right where the class is named in all bags, the others where it is named in none.
+# Half of the bags are right where the class is named in all bags, the others where it is named in
+# none.
 UNDECIDED_PRESENCE = np.array([[1.0], [2.0]] * 20)
 UNDECIDED_LABELS = np.array([[True], [False]] * 20)
 

@@ -101,8 +101,8 @@ def test_points_fill_every_range_evenly(
 ) -> None:
     points = points_of({"lr": LR, "decay": DECAY}, 64, seed)
     parts = sorted(math.floor(share_of(point[setting]) * 64) for point in points)
-    # Of 64 points of a Sobol sequence, one lies in each of 64 equal parts of every axis. Rounding to
-    # four digits may move a point into the next part.
+    # Of 64 points of a Sobol sequence, one lies in each of 64 equal parts of every axis. Rounding
+    # to four digits may move a point into the next part.
     assert parts == pytest.approx(range(64), abs=1)
 
 

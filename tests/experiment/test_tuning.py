@@ -172,7 +172,8 @@ def test_the_mean_over_seeds_chooses() -> None:
 
 
 def test_of_equal_means_the_lowest_number_is_chosen() -> None:
-    # Draws 1, 2 and 3 have the mean 0.15; in floats the means may differ, but only after the 15th digit.
+    # Draws 1, 2 and 3 have the mean 0.15; in floats the means may differ, but only after the 15th
+    # digit.
     errors: Errors = {0: (0.4, 0.4), 1: (0.1, 0.2), 2: (0.2, 0.1), 3: (0.15, 0.15), 4: (0.5, 0.5)}
     assert chosen_by(errors) == 1
 
@@ -213,7 +214,8 @@ def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
     return seeds
 
 
-# Draw 3 is the best by the first seed, draw 1 by the mean of three, and draw 4 by seeds that it never gets.
+# Draw 3 is the best by the first seed, draw 1 by the mean of three, and draw 4 by seeds that it
+# never gets.
 TABLE: Errors = {
     0: (0.5, 0.1, 0.1),
     1: (0.3, 0.2, 0.1),

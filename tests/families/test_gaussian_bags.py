@@ -1,6 +1,7 @@
 """The parts of synthetic bags: probabilities that floating point loses, the ends of draws, and wrong labels.
 
-That bags, their optimum and their reference are those of the model is tested with the task, by enumeration.
+That bags, their optimum and their reference are those of the model is tested with the task, by
+enumeration.
 """
 
 import itertools
@@ -94,7 +95,8 @@ COUNT = 3000
 def with_many_wrong_labels() -> Tensor:
     """Return label sets of three classes to which nearly every absent class was added.
 
-    First come bags of one instance that have class 1, then bags of one instance and of two instances without a class.
+    First come bags of one instance that have class 1, then bags of one instance and of two
+    instances without a class.
     """
     labels = torch.zeros(3 * COUNT, 3, dtype=torch.bool)
     labels[:COUNT, 1] = True

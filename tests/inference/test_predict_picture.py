@@ -310,7 +310,8 @@ def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> Non
 
 
 def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
-    # The network depends on pixels of even row and column alone, and on all of a digit in the same way.
+    # The network depends on pixels of even row and column alone, and on all of a digit in the same
+    # way.
     expected = np.zeros((24, 40, 4))
     for cls, top, left in PLACES:
         expected[top : top + 6 : 2, left : left + 6 : 2] = colour_of(cls)

@@ -70,8 +70,9 @@ def truth(scale: float, label_set: Tensor) -> Truth:
 def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
     """Return both derivatives from the probabilities of all label maps that show exactly this label set.
 
-    By the log-probabilities, the gradient is the posterior of one entry, and the second derivative the covariance of
-    two. The normalisation of the softmax subtracts its own mean and covariance at every position.
+    By the log-probabilities, the gradient is the posterior of one entry, and the second derivative
+    the covariance of two. The normalisation of the softmax subtracts its own mean and covariance at
+    every position.
     """
     p = softmax(one_bag(scale))
     # The probabilities of all label maps, of those that have an entry, and of those that have two.

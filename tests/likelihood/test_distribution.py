@@ -35,7 +35,8 @@ def test_the_distribution_has_every_set_as_it_is_alone(bag: RandomBag) -> None:
 def underflowing_bag() -> torch.Tensor:
     """Return log_probs (4, 5) by which the classes 0, 1 and 2 together have a probability of about exp(-800)."""
     log_probs = torch.full((4, 5), -800.0, dtype=torch.float64)
-    # Position 0 shows class 0 or 1, but not both, position 1 shows class 2, the others show background.
+    # Position 0 shows class 0 or 1, but not both, position 1 shows class 2, the others show
+    # background.
     log_probs[0, 0] = math.log(1 / 2)
     log_probs[1, 0] = math.log(1 / 2)
     log_probs[2, 1] = -1e-300
@@ -46,8 +47,8 @@ def underflowing_bag() -> torch.Tensor:
 def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     """Return log_probs (7, 4, 5) and the mask (7, 5) of bags that need different treatment.
 
-    In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose probabilities
-    underflow, one with rare classes, and an ordinary bag of three positions.
+    In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose
+    probabilities underflow, one with rare classes, and an ordinary bag of three positions.
     """
     regimes = ["background+4"] * 5 + ["all-tiny", "uniform"]
     seeds = [0, 1, 2, 3, 4, 0, 6]

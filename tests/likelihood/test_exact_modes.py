@@ -91,7 +91,8 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     halves = logits(50, dtype=dtype).log_softmax(1)
     value = bag_log_prob(halves, LABELS)
     assert value.dtype == torch.float32
-    # Rounded, the probabilities of a position no longer sum to 1: the likelihood is that of their shares.
+    # Rounded, the probabilities of a position no longer sum to 1: the likelihood is that of their
+    # shares.
     expected = bag_log_prob(halves.double().log_softmax(1), LABELS)
     assert (value - expected).abs().max() < 1e-5
 

@@ -71,7 +71,8 @@ def test_value_and_gradient_are_those_of_80_digits(
     largest_of_value, largest_of_gradient = LIMITS[dtype]
     found = errors(regime, size, positions, dtype)
     assert found.value <= largest_of_value
-    # Relative to the largest entry, as for the posterior, and the rounding of a difference of probabilities.
+    # Relative to the largest entry, as for the posterior, and the rounding of a difference of
+    # probabilities.
     rounding = torch.finfo(dtype).eps
     assert found.gradient <= largest_of_gradient * found.largest_entry + rounding
 

@@ -194,6 +194,7 @@ def test_background_everywhere_is_an_optimum_without_a_gradient() -> None:
     assert value.tolist() == [0.0] * len(ALL_LABELS)
     assert not gradient.any()
     exact = per_bag("exact", divide_by="none")(logits, ALL_LABELS)
-    # Each class has log-odds of -400 against the background, wherever it is; where it is, there are a few choices.
+    # Each class has log-odds of -400 against the background, wherever it is; where it is, there are
+    # a few choices.
     expected = 400.0 * ALL_LABELS.sum(dim=1)
     assert exact.tolist() == pytest.approx(expected.tolist(), rel=0.02)

@@ -1,7 +1,8 @@
 """Which losses let the presence of a class depend on absence, on frequency or on the size of the bag.
 
-For these losses a bag is a set of columns of logits, one an instance, in any order. Another instance can only add a
-class, and copies of instances can add none: a pooling may use them all the same.
+For these losses a bag is a set of columns of logits, one an instance, in any order. Another
+instance can only add a class, and copies of instances can add none: a pooling may use them all the
+same.
 """
 
 from typing import Any

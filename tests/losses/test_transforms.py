@@ -19,7 +19,8 @@ from tests._helpers.losses import BUILT_IN
 PAGE = Path(__file__).parents[2] / "docs" / "losses.md"
 HEADER = "| loss | `grad` | `jvp` | `hessian` | `vmap` | `torch.compile` |"
 COLUMNS = ("grad", "jvp", "hessian", "vmap", "compile")
-# Logits are (B, C + 1, K): 4 bags, 3 classes and the background, 6 positions. LABELS and ONE_CLASS are (B, C).
+# Logits are (B, C + 1, K): 4 bags, 3 classes and the background, 6 positions. LABELS and ONE_CLASS
+# are (B, C).
 DIRECTION = some_logits(K, seed=5)
 """Derivatives are taken along this direction of logits."""
 
@@ -59,8 +60,8 @@ class Case:
         logits = some_logits(K)
         # Whole numbers, of which several are the largest.
         self.logits = logits.round() if tied else logits
-        # Losses whose supervision says more than the label set, such as counts or the order, take this as a target:
-        # (B, ...), by bags. It is None for all other losses.
+        # Losses whose supervision says more than the label set, such as counts or the order, take
+        # this as a target: (B, ...), by bags. It is None for all other losses.
         self.target = target_for(self.loss, self.logits, self.labels)
 
     def total(self, logits: Tensor) -> Tensor:
@@ -104,7 +105,8 @@ def try_jvp(case: Case) -> None:
 
 def try_hessian(case: Case) -> None:
     expected = case.hessian_times_direction()
-    # (B, C + 1, K, B, C + 1, K), of which the last three dimensions are multiplied with those of DIRECTION.
+    # (B, C + 1, K, B, C + 1, K), of which the last three dimensions are multiplied with those of
+    # DIRECTION.
     whole = hessian(case.total)(case.logits)
     assert_close(torch.tensordot(whole, DIRECTION, dims=3), expected)
     # The same product without the whole Hessian.
@@ -127,8 +129,8 @@ def try_vmap(case: Case) -> None:
 def try_compile(case: Case) -> None:
     torch.compiler.reset()
     leaf = case.logits.clone().requires_grad_()
-    # What decides is whether torch can trace the whole loss, as it does for every backend. This backend then runs what
-    # was traced without making machine code, which would take long.
+    # What decides is whether torch can trace the whole loss, as it does for every backend. This
+    # backend then runs what was traced without making machine code, which would take long.
     value = torch.compile(case.total, backend="eager", fullgraph=True)(leaf)
     assert_close(torch.autograd.grad(value, leaf)[0], case.gradient())
 

@@ -75,7 +75,8 @@ def test_a_convolutional_position_sees_frames_around_its_middle() -> None:
     seen = gradient[0].abs().sum(dim=0).nonzero().flatten()
     first = int(seen.min())
     last = int(seen.max())
-    # Kernels of 5, 4, 4, 3 and 3, whose inputs are 1, 1, 2, 4 and 4 frames apart: 5 + 3*1 + 3*2 + 2*4 + 2*4.
+    # Kernels of 5, 4, 4, 3 and 3, whose inputs are 1, 1, 2, 4 and 4 frames apart: 5 + 3*1 + 3*2 +
+    # 2*4 + 2*4.
     assert last - first + 1 == 30
     # Position 10 stands for the frames 40 to 43.
     assert (first + last + 1) / 2 == 42

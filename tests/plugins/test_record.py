@@ -275,7 +275,8 @@ def test_stale_bytecode_does_not_hide_an_edit(project: Project) -> None:
     py_compile.compile(str(helper))
     before = helper.stat()
     project.write("helper.py", "SIGN = 2\n")
-    # Python takes bytecode for fresh where size and second of the last edit are those of the source.
+    # Python takes bytecode for fresh where size and second of the last edit are those of the
+    # source.
     os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert project.factor() == 2
 

@@ -36,7 +36,8 @@ def hold_the_interpreter() -> None:
 def start_hidden_child(file: Path) -> None:
     """Start a process as daemons do, and write its id into a file.
 
-    It is forked twice, in a session of its own, so that neither its parent nor its session leads to it.
+    It is forked twice, in a session of its own, so that neither its parent nor its session leads to
+    it.
     """
     if os.fork():
         os.wait()
@@ -142,7 +143,8 @@ def test_code_that_holds_the_interpreter_is_killed_at_its_limit() -> None:
 
 
 def test_a_stopped_process_is_killed_at_its_limit() -> None:
-    # The process 0 stands for the group of the caller. Each call leads a group of its own, which pytest is not in.
+    # The process 0 stands for the group of the caller. Each call leads a group of its own, which
+    # pytest is not in.
     with pytest.raises(TookTooLong):
         call_fresh(os.kill, 0, signal.SIGSTOP, limit=0.5)
 
@@ -155,8 +157,8 @@ def test_a_child_of_a_call_ends_with_it(processes: FreshProcesses, tmp_path: Pat
 
 def test_a_daemon_of_a_child_ends_with_its_call(tmp_path: Path) -> None:
     file = tmp_path / "child"
-    # A forked call, as `call_fresh` makes it on Linux, adopts such a child and so finds it. A started call cannot: this
-    # test does not take `processes`, which has both kinds.
+    # A forked call, as `call_fresh` makes it on Linux, adopts such a child and so finds it. A
+    # started call cannot: this test does not take `processes`, which has both kinds.
     call_fresh(start_hidden_child, file)
     wait_until(lambda: is_gone(int(file.read_text())))
 
@@ -181,10 +183,11 @@ def test_a_call_that_closes_its_files_fails_alone(processes: FreshProcesses) -> 
 def test_a_call_that_kills_the_host_fails_alone() -> None:
     """The host is the process that forks each call, and the kernel kills its forks with it.
 
-    So the call dies although only the host was killed, and the message tells how the host ended: by SIGKILL.
+    So the call dies although only the host was killed, and the message tells how the host ended: by
+    SIGKILL.
     """
-    # Not those of the other tests, since their host would be gone. The host is the parent of a forked call; a started
-    # call would have pytest as its parent, and kill it.
+    # Not those of the other tests, since their host would be gone. The host is the parent of a
+    # forked call; a started call would have pytest as its parent, and kill it.
     processes = FreshProcesses()
     with pytest.raises(ProcessDied, match="SIGKILL"):
         processes.submit(lambda: os.kill(os.getppid(), signal.SIGKILL)).result(END)

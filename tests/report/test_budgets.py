@@ -27,8 +27,9 @@ def draws(
 ) -> DrawsOfLoss:
     """Return the draws of a loss.
 
-    `points` has the point of each draw: the values that it takes from the ranges of the search. Draws of one point
-    differ in settings that are listed. Without `points` each draw is a point of its own.
+    `points` has the point of each draw: the values that it takes from the ranges of the search.
+    Draws of one point differ in settings that are listed. Without `points` each draw is a point of
+    its own.
     """
     own_points = points or range(len(validation))
     return DrawsOfLoss(loss, np.array(validation), np.array(test), np.array(own_points))
@@ -69,7 +70,8 @@ def test_the_expected_choice_is_unbiased_for_a_known_population(budget: int) -> 
 
 
 def test_a_failed_draw_is_chosen_only_among_failed_ones() -> None:
-    # A set of two draws always has one that did not fail; a third of the sets of one draw are the failed draw.
+    # A set of two draws always has one that did not fail; a third of the sets of one draw are the
+    # failed draw.
     found = draws([0.1, 0.2, math.inf], [0.3, 0.5, 0.9])
     assert expected_choice(found, 1) == pytest.approx((0.3 + 0.5 + 0.9) / 3)
     assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
@@ -94,7 +96,8 @@ def test_draws_of_one_point_count_once_in_a_band() -> None:
 
 
 def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
-    # Bands are computed on a logit scale, which is almost a straight line over values so close to each other.
+    # Bands are computed on a logit scale, which is almost a straight line over values so close to
+    # each other.
     values = [0.30, 0.301, 0.299, 0.3005, 0.2998, 0.3011]
     row = curves([draws(values, values)]).iloc[0]
     expected = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
@@ -104,7 +107,8 @@ def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
 def test_bands_on_a_log_scale_are_those_of_a_jackknife_of_logarithms() -> None:
     values = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
     row = curves([draws(values, values)], scale="log").iloc[0]
-    # For a budget of one draw the mean is expected. The jackknife leaves out one of the six values at a time.
+    # For a budget of one draw the mean is expected. The jackknife leaves out one of the six values
+    # at a time.
     means_of_five = (np.sum(values) - np.array(values)) / 5
     logs = np.log(means_of_five)
     standard_error = math.sqrt(5 / 6 * ((logs - logs.mean()) ** 2).sum())
@@ -134,8 +138,9 @@ def test_bands_hold_the_expected_error_where_draws_have_an_error_of_zero() -> No
 def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsOfLoss]:
     """Return the draws of losses in a search for a learning rate and a listed setting of two values.
 
-    All losses try the same rates, each with both values of the listed setting; the second value makes the error a
-    little larger. The error of a loss is smallest at a rate of its own, and training collapses above another rate.
+    All losses try the same rates, each with both values of the listed setting; the second value
+    makes the error a little larger. The error of a loss is smallest at a rate of its own, and
+    training collapses above another rate.
     """
     rates = np.repeat(rng.random(points), 2)
     cost_of_setting = np.tile([0.0, 0.2], points)
@@ -143,7 +148,8 @@ def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsO
     found = []
     for loss in range(losses):
         best_rate = 0.3 + 0.4 * spread(loss, 0.37)
-        # Errors are logits until the end: at best from 8 % to 27 %, and 95 % where training collapses.
+        # Errors are logits until the end: at best from 8 % to 27 %, and 95 % where training
+        # collapses.
         least = -2.5 + 1.5 * spread(loss, 0.61)
         noise = 0.15 * rng.normal(size=2 * points)
         error = least + 8 * (rates - best_rate) ** 2 + cost_of_setting + noise
@@ -190,7 +196,8 @@ def test_how_often_bands_hold_the_truth(points: int, losses: int) -> None:
     print(f"{2 * points} draws, {losses} losses")
     found = coverage(losses, points, searches=500)
     print(found.round(3))
-    # Other cases are only printed: bands from few draws are too narrow where, by luck, none of them collapsed.
+    # Other cases are only printed: bands from few draws are too narrow where, by luck, none of them
+    # collapsed.
     if points == 8 and losses > 1:
         assert (found["holds"] > 0.9).all()
 
@@ -285,13 +292,15 @@ def test_draws_that_gain_less_than_the_margin_of_the_spec_do_not_help() -> None:
     assert "More draws would help" not in table.note
 
 
-# All draws of one loss err about alike. The other loss has few good draws, and needs several tries to find one.
+# All draws of one loss err about alike. The other loss has few good draws, and needs several tries
+# to find one.
 STEADY = [0.30, 0.301, 0.302, 0.303, 0.299, 0.3015, 0.3005, 0.298]
 STEEP = [0.05, 0.90, 0.91, 0.051, 0.89, 0.052, 0.90, 0.92]
 
 
 def test_a_line_says_where_the_best_loss_depends_on_the_budget() -> None:
-    # With four times as many draws the band of the steep loss is narrow enough to tell the losses apart.
+    # With four times as many draws the band of the steep loss is narrow enough to tell the losses
+    # apart.
     (line,) = budget_lines(Study(searched({"steady": STEADY, "steep": STEEP * 4})), "t")
     assert line.startswith("The order of losses on t depends on the budget, by set error.")
     assert "With one draw steady is better than steep" in line

@@ -269,7 +269,8 @@ def share_that_agrees(gap: float, seeds: int, published_runs: int) -> float:
 
 
 def test_runs_as_far_away_as_the_margin_rarely_agree() -> None:
-    # The interval lies within the margin if it misses the truth on one side: in 2.5 % of the trials.
+    # The interval lies within the margin if it misses the truth on one side: in 2.5 % of the
+    # trials.
     expected = 0.025
     standard_error = (expected * (1 - expected) / TRIALS) ** 0.5
     share = share_that_agrees(MARGIN, seeds=10, published_runs=6)

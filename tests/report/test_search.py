@@ -54,7 +54,8 @@ def results_of(
                 settings["loss.k"] = number
             draw = Draw(Arm("t", loss, network), number, settings, point=number % 4)
             for seed, value in enumerate(of_draw):
-                # Draws with the same settings are cells of their own, since they are trained for longer.
+                # Draws with the same settings are cells of their own, since they are trained for
+                # longer.
                 cell = make_cell(loss, "t", seed=2000 + seed, epochs=100 + number)
                 planned.append(cell)
                 draws[cell.id] = draw
@@ -140,8 +141,8 @@ def test_the_noise_is_that_of_draws_with_several_seeds() -> None:
 
 
 def test_a_draw_with_one_seed_has_more_noise() -> None:
-    # The variance of one training is about 0.00115. The second draw is a mean of three seeds and lies
-    # 0.07 above the first, the third is a single value 0.07 above it.
+    # The variance of one training is about 0.00115. The second draw is a mean of three seeds and
+    # lies 0.07 above the first, the third is a single value 0.07 above it.
     spread = (-0.034, 0.0, 0.034)
     finalists = [tuple(mean + off for off in spread) for mean in (0.20, 0.27)]
     values = [*finalists, (0.27,)]

@@ -133,7 +133,8 @@ def worth(target: float, **options: Any) -> tuple[float, float, float]:
 
 
 def test_where_two_lines_meet_by_hand() -> None:
-    # 25 % lies three quarters of the way from 40 % to 20 %. The interval is a point: all seeds differ by the same.
+    # 25 % lies three quarters of the way from 40 % to 20 %. The interval is a point: all seeds
+    # differ by the same.
     expected = 100 * 4**0.75
     assert worth(0.25) == pytest.approx((expected, expected, expected), rel=2e-3)
 

@@ -113,8 +113,9 @@ def test_a_batch_that_no_loss_can_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_all_classes_may_teach_nothing(tmp_path: Path) -> None:
-    # With the fault "crowded" every label set has all classes. A loss may rightly have a gradient of 0 for such
-    # bags, if all classes are predicted already, and so the check gives no warning of it.
+    # With the fault "crowded" every label set has all classes. A loss may rightly have a gradient
+    # of 0 for such bags, if all classes are predicted already, and so the check gives no warning of
+    # it.
     assert check("exact", tmp_path, task={"tiny": {"fault": "crowded"}}) == []
 
 
@@ -175,7 +176,8 @@ def test_a_bound_broken_by_a_later_batch_is_named(at_most_two: Setup) -> None:
 def spec_with_attention(batches: int) -> dict[str, object]:
     """Return a spec of two losses, each on a network with self-attention and on one without.
 
-    The number of batches makes it a task of its own, since a check keeps the last problem that it has loaded.
+    The number of batches makes it a task of its own, since a check keeps the last problem that it
+    has loaded.
     """
     return {
         "losses": ["exact", "one-vs-rest"],
@@ -189,7 +191,8 @@ def test_many_positions_are_announced_once_with_what_they_cost(
 ) -> None:
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "typical_size", 2000)
     (line,) = check_many(tmp_path, spec_with_attention(batches=7))
-    # The cost is that of a usual batch, `batch_bags` of the tiny task. Its training batches have only 8 bags.
+    # The cost is that of a usual batch, `batch_bags` of the tiny task. Its training batches have
+    # only 8 bags.
     bags = 32
     heads = 4
     width = 64

@@ -1,7 +1,7 @@
 """A store that an earlier version wrote: its plan, its cells and the page of its comparison.
 
-`store_before` was written by `milbench run --loss exact,noisy-or --task synthetic-bags --seeds 0-1 --name before` with
-two epochs of three steps, before cells kept their predictions.
+`store_before` was written by `milbench run --loss exact,noisy-or --task synthetic-bags --seeds 0-1
+--name before` with two epochs of three steps, before cells kept their predictions.
 """
 
 import shutil

@@ -138,7 +138,8 @@ def test_a_link_to_nothing_in_a_cell_is_left_alone(milbench: Milbench, cell: Cel
 
 def put_socket(path: Path) -> None:
     """Put a socket that nobody listens on any more."""
-    # The system allows a socket some 100 characters, so its name alone is given, from within its folder.
+    # The system allows a socket some 100 characters, so its name alone is given, from within its
+    # folder.
     here = Path.cwd()
     os.chdir(path.parent)
     try:

@@ -45,7 +45,8 @@ def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
 
 def test_classes_are_in_the_order_of_the_files(root: Path) -> None:
     train, _ = make().images(root)
-    # The image n of 24 has the class (n + 24) % 10: the last of the second batch, the third, the first of the fourth.
+    # The image n of 24 has the class (n + 24) % 10: the last of the second batch, the third, the
+    # first of the fourth.
     assert train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 

@@ -68,7 +68,8 @@ class OnFiles(TaskContract):
         return data_of_all
 
 
-# pytest collects classes, and each class is the contract of one task: there is one for each way of trying a task.
+# pytest collects classes, and each class is the contract of one task: there is one for each way of
+# trying a task.
 for _name, (_task, _params) in TRIED.items():
     globals()[f"Test{_name}"] = type(f"Test{_name}", (OnFiles,), {"task": _task, "params": _params})
 
@@ -250,5 +251,6 @@ def first_test_bags(name: str, data_dir: Path, seed: int) -> Any:
     bags = problem.splits["test"].bags[0]
     if name == "mnist-bags":
         return bag_digests(bags)
-    # Sequences are standardised by those that are trained on: where their events are tells them apart.
+    # Sequences are standardised by those that are trained on: where their events are tells them
+    # apart.
     return bags.truth.boxes.tolist()

@@ -108,7 +108,8 @@ def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
 
 
 def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
-    # A change here changes what every published figure on this task means: raise the task's revision with it.
+    # A change here changes what every published figure on this task means: raise the task's
+    # revision with it.
     task: Any = load_task("extended-digits", split="fixed")
     test = task.digits(None, seed=3).test
     assert test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
@@ -139,5 +140,6 @@ def test_any_number_of_digits_can_have_the_same_room_each(proportional: Any) -> 
         height, width = bags.instances.shape[2:]
         areas.append(height * width)
     mean_area = sum(areas) / len(areas)
-    # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but for rounded sides.
+    # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but
+    # for rounded sides.
     assert mean_area / proportional.digits_per_bag == pytest.approx(200, rel=0.06)

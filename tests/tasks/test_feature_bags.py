@@ -31,9 +31,10 @@ BACKGROUND = ""
 def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
     """Write a table of 60 bags of up to 6 instances, with values of further columns for each bag.
 
-    Every second bag has an instance of "high", whose first feature is about 5, and every third one of "wide", whose
-    second feature is. All other instances are background, with first and second features about 0. The third feature is
-    about 100 everywhere: a network that does not standardise features can hardly learn beside it.
+    Every second bag has an instance of "high", whose first feature is about 5, and every third one
+    of "wide", whose second feature is. All other instances are background, with first and second
+    features about 0. The third feature is about 100 everywhere: a network that does not standardise
+    features can hardly learn beside it.
     """
     rng = np.random.default_rng(0)
     means = {"high": (5, 0, 100), "wide": (0, 5, 100), BACKGROUND: (0, 0, 100)}
@@ -47,7 +48,8 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
         size = max(int(rng.integers(1, 7)), len(classes))
         kinds = classes + [BACKGROUND] * (size - len(classes))
         for kind in kinds:
-            # In another order than the names of classes have, as the order of labels does not matter.
+            # In another order than the names of classes have, as the order of labels does not
+            # matter.
             row = {"bag": f"bag {bag}", "labels": ";".join(reversed(classes))}
             row |= dict(zip(FEATURES, rng.normal(means[kind]), strict=True))
             if truth:
@@ -249,7 +251,8 @@ def test_a_limited_evaluation_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     all_sizes = sorted(evaluated_sizes(path, limit=None))
     some = evaluated_sizes(path, limit=6)
-    # Six test bags, and six training bags: without validation bags the threshold is chosen on these.
+    # Six test bags, and six training bags: without validation bags the threshold is chosen on
+    # these.
     assert len(some) == 12
     median = all_sizes[len(all_sizes) // 2]
     assert max(some) > median
@@ -307,7 +310,8 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert len(last) == 6
     # The most frequent label set as the answer for every bag errs on two thirds.
     assert last["test/set_error"].mean() < 0.4
-    # Even odds for each of the two classes have 2 log 2. The bound is ten times that: no training has diverged.
+    # Even odds for each of the two classes have 2 log 2. The bound is ten times that: no training
+    # has diverged.
     assert last["test/nll"].max() < 20 * np.log(2)
     assert last["test/presence_ece"].notna().all()
 
@@ -321,8 +325,8 @@ def test_a_report_says_that_folds_share_training_bags(
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
     assert "Seeds split the same data on mine" in page
     (info,) = results(root, "mine").plan.tasks.values()
-    # Nadeau and Bengio's correction for overlapping training sets needs this ratio. Of 60 bags each of the three folds
-    # tests on 20; 6 are to validate on, and 34 are left to train on.
+    # Nadeau and Bengio's correction for overlapping training sets needs this ratio. Of 60 bags each
+    # of the three folds tests on 20; 6 are to validate on, and 34 are left to train on.
     assert info.overlap == pytest.approx(20 / 34), "test bags for each training bag"
 
 
@@ -381,8 +385,9 @@ def test_no_batch_has_more_instances_than_it_may(tmp_path: Path) -> None:
 def test_every_bag_is_in_one_of_the_small_batches(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=12)
     trained = [len(bags) for bags in problem.train_batches(0, generator(0))]
-    # Of the 60 bags 12 are tested on and 6 validated on. A batch has as many bags as fit at the size of the largest,
-    # which has 6 instances: 12 / 6 = 2. So 42 training bags make 42 / 2 = 21 batches.
+    # Of the 60 bags 12 are tested on and 6 validated on. A batch has as many bags as fit at the
+    # size of the largest, which has 6 instances: 12 / 6 = 2. So 42 training bags make 42 / 2 = 21
+    # batches.
     assert len(trained) == problem.steps_per_epoch == 21
     assert sum(trained) == 42
     assert sum(len(bags) for bags in problem.splits["test"].bags) == 12

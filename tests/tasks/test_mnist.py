@@ -222,7 +222,8 @@ def count_weights(network: Network) -> int:
 
 def test_networks_have_as_many_weights_as_published(single_digits: Any) -> None:
     """0.41 M with M = 2^20; the baseline has no background."""
-    # Five convolutions of 5x5 to 64 channels, the first one from one channel, and one to the logits.
+    # Five convolutions of 5x5 to 64 channels, the first one from one channel, and one to the
+    # logits.
     of_a_channel = 5 * 5 * 64 + 1
     body = 64 * (5 * 5 + 1) + 4 * 64 * of_a_channel
     assert count_weights(new_network(single_digits)) == body + 11 * of_a_channel == 429_131

@@ -113,7 +113,8 @@ def test_training_and_validation_bags_share_no_image(parts: dict[str, list[Conte
 
 def test_sizes_are_normal_with_a_fifth_of_the_mean(parts: dict[str, list[Content]]) -> None:
     sizes = torch.tensor([float(len(bag.numbers)) for bag in parts["test"]])
-    # A positive bag is a little larger than any: the larger one of a size is the likelier to hold a nine.
+    # A positive bag is a little larger than any: the larger one of a size is the likelier to hold a
+    # nine.
     assert float(sizes.mean()) == pytest.approx(10, abs=0.5)
     assert float(sizes.std()) == pytest.approx(2, abs=0.3)
 

@@ -27,7 +27,8 @@ SMALL: dict[str, Any] = {
     "dimension": DIMENSION,
     "separation": SEPARATION,
 }
-# What differs from these in each obstacle: how classes depend on each other, on their context, and how rare they are.
+# What differs from these in each obstacle: how classes depend on each other, on their context, and
+# how rare they are.
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 4, "label_sets": "together"},
     "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3, "class_rate": 0.1},

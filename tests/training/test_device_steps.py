@@ -135,7 +135,8 @@ def on_gpu(data_of_all: Path) -> OnGPU:
     return OnGPU(data_of_all)
 
 
-# Sounds stand for spoken digits, which are the same kind of sequences; MNIST-bags choose images by classes beforehand.
+# Sounds stand for spoken digits, which are the same kind of sequences; MNIST-bags choose images by
+# classes beforehand.
 TASKS_ON_GPU = sorted(set(tasks().names()) - {"spoken-digits", "mnist-bags"})
 
 

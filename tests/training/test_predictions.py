@@ -39,7 +39,8 @@ PATTERNS = ("no_detection", "orientation", "clustering", "edge_or_one", "substit
 """Why a string was read wrongly, by the number in the file; `error_pattern` says what each one means."""
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, params) for name, params in PARAMS.items()},
-    # Metrics do not depend on how well these large networks are trained, and small batches are quick.
+    # Metrics do not depend on how well these large networks are trained, and small batches are
+    # quick.
     "svhn": ("svhn", PARAMS["svhn"] | {"batch_bags": 8}),
     "extended-mnist": ("extended-mnist", PARAMS["extended-mnist"] | {"batch_bags": 8}),
     "synthetic-bags": ("synthetic-bags", {"bags_per_epoch": 64}),
@@ -83,7 +84,8 @@ def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
     """The thresholds that the bags of a split choose, and how many bags these are."""
     scores = arrays[f"{chosen_by}/presence"]
     labels = arrays[f"{chosen_by}/labels"]
-    # Bags that were trained on may leave a wide gap of equally good thresholds: the one nearest to 0 is taken.
+    # Bags that were trained on may leave a wide gap of equally good thresholds: the one nearest to
+    # 0 is taken.
     near = 0.0 if chosen_by == "calibration" else None
     return {
         "chosen/threshold": choose_threshold(scores, labels, by="sets", near=near),
@@ -154,7 +156,8 @@ def mean_over_classes(
 ) -> float:
     """The mean of a score over some classes.
 
-    Labels and predictions have a column for each class; `classes` (C,) bool is True where the class counts.
+    Labels and predictions have a column for each class; `classes` (C,) bool is True where the class
+    counts.
     """
     of_classes = [score(labels[:, c], predicted[:, c]) for c in np.flatnonzero(classes)]
     return float(np.mean(of_classes))
@@ -210,8 +213,9 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
         values["presence_ece"] = calibration_error(probabilities, labels.ravel())
     if f"{split}/even_odds_log_prob" in arrays:
         right = ((presence >= 0) == labels).all(axis=1)
-        # The log-probability is that of the set of all classes with a presence of 0 or more. Probabilities that float32
-        # cannot tell from 1 count as one number, so that these forecasts share a bin.
+        # The log-probability is that of the set of all classes with a presence of 0 or more.
+        # Probabilities that float32 cannot tell from 1 count as one number, so that these forecasts
+        # share a bin.
         log_prob = arrays[f"{split}/even_odds_log_prob"].astype(float).clip(max=-(2.0**-24))
         values["set_ece"] = calibration_error(np.exp(log_prob), right)
     return values
@@ -246,7 +250,8 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
     if f"{single}/labels" in arrays:
         has_commonest_class = arrays[f"{single}/labels"][:, shares.argmax()]
         values["no_skill_instance_error"] = 1 - has_commonest_class.mean()
-    # Training bags do not tell how many instances have each class. So this constant class is that of the judged bags.
+    # Training bags do not tell how many instances have each class. So this constant class is that
+    # of the judged bags.
     if f"{split}/instance_classes" in arrays:
         counts = arrays[f"{split}/instance_classes"]
         values["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
@@ -287,7 +292,8 @@ def box_average_precision(arrays: Arrays, split: str) -> float:
         ranked = own[np.argsort(-mass[own], kind="stable")]
         right = is_right[ranked].tolist()
         precision = [sum(right[:count]) / count for count in range(1, len(right) + 1)]
-        # At every right detection recall grows by one instance. Interpolated, the precision is the best from there on.
+        # At every right detection recall grows by one instance. Interpolated, the precision is the
+        # best from there on.
         area = sum(max(precision[n:]) for n, hit in enumerate(right) if hit)
         areas.append(area / (true == number).sum())
     return float(np.mean(areas))
@@ -325,7 +331,8 @@ def test_every_metric_follows_from_the_predictions(
 def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> None:
     """Let the validation bags have these set errors, epoch by epoch.
 
-    The epoch is written into `group` of the test bags, so that a test can tell whose predictions were kept.
+    The epoch is written into `group` of the test bags, so that a test can tell whose predictions
+    were kept.
     """
     original = evaluate
 
@@ -460,7 +467,8 @@ def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Return a comparison of two losses and two seeds."""
     with pytest.MonkeyPatch.context() as patch:
-        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for one test only.
+        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for
+        # one test only.
         patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
         patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
         return milbench.compare(

@@ -42,7 +42,8 @@ from tests._helpers.training import (
 RANDOM_LOSS = str(PLUGINS / "drawing_loss.py")
 """A loss on one random position, which torch's own random generator picks.
 
-A cell that goes on after a kill has the results of an unbroken cell only if the state of that generator is restored.
+A cell that goes on after a kill has the results of an unbroken cell only if the state of that
+generator is restored.
 """
 
 
@@ -63,8 +64,8 @@ def train_and_kill(cell: Cell, path: Path, saves: int) -> None:
             train(cell, path)
 
 
-# Each of three epochs saves a checkpoint after each of its four steps, and the first two save one more at
-# their end: there are fourteen.
+# Each of three epochs saves a checkpoint after each of its four steps, and the first two save one
+# more at their end: there are fourteen.
 @pytest.mark.parametrize(
     ("loss", "saves", "recipe"),
     [
@@ -93,7 +94,8 @@ def test_a_killed_cell_ends_as_an_unbroken_one(
     torch.rand(7)
     resumed = train(cell, tmp_path / "broken")
     assert_same(resumed, unbroken)
-    # `Problem.evaluate` may return a decoder, and the cell stores it. That of the tiny task holds the lowest presence.
+    # `Problem.evaluate` may return a decoder, and the cell stores it. That of the tiny task holds
+    # the lowest presence.
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
@@ -156,7 +158,8 @@ def test_a_checkpoint_that_lacks_a_part_is_not_used(stopped: Stopped, tmp_path: 
 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
-    # The second training goes on after the last epoch, as after a kill there, and stores the weights once more.
+    # The second training goes on after the last epoch, as after a kill there, and stores the
+    # weights once more.
     cell = small_cell(networks=[normed_network(tmp_path)])
     first = train(cell, tmp_path / "c")
     assert any("running_mean" in name for name in first.weights)
@@ -313,8 +316,9 @@ def enumerated(
 ) -> torch.Tensor:
     """Return -log of the summed probability of every label map that shows what the bag shows.
 
-    A label map has a class for each position. `log_p` (C+1, K) are the log-probabilities of each class at each
-    position; `classes` are those of the instances; `shown` says what of a label map the loss is told.
+    A label map has a class for each position. `log_p` (C+1, K) are the log-probabilities of each
+    class at each position; `classes` are those of the instances; `shown` says what of a label map
+    the loss is told.
     """
     label_maps = itertools.product(range(BACKGROUND + 1), repeat=5)
     shown_by_bag = shown(classes)
@@ -366,9 +370,10 @@ def test_a_step_follows_the_gradient_of_the_written_out_loss(
     task = load_task(TINY, batches=1)
     problem = task.load(seed=7)
     network = make_network(task, problem.format, "mlp", {}, seed=7)
-    # Training starts the biases of the head as `Network.start_at_prior` says: -log(positions) for each class, and 0
-    # for background. Bags of the tiny task have five positions. By the biases alone, each class is a fifth as likely
-    # as background: the softmax gives 1/8 to each of the three classes, and 5/8 to background.
+    # Training starts the biases of the head as `Network.start_at_prior` says: -log(positions) for
+    # each class, and 0 for background. Bags of the tiny task have five positions. By the biases
+    # alone, each class is a fifth as likely as background: the softmax gives 1/8 to each of the
+    # three classes, and 5/8 to background.
     positions = 5
     prior = torch.tensor([-math.log(positions)] * 3 + [0.0])
     with torch.no_grad():
@@ -552,7 +557,8 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
 def test_kept_weights_are_the_mean_over_the_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
 ) -> None:
-    # Here, as on a GPU, torch averages all weights in one operation, which refuses BatchNorm's counter: an integer.
+    # Here, as on a GPU, torch averages all weights in one operation, which refuses BatchNorm's
+    # counter: an integer.
     monkeypatch.setattr(
         "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
     )

@@ -1,8 +1,9 @@
 """The component decoder: from connected components to a string of digits.
 
-A digit shows as one component, or as a few beside each other; two equal digits in a row show as two components, or as
-one. The extent of a single digit distinguishes these cases. It depends on the network, and is learnt from the true
-strings of validation data, as the margin of boxes is from true boxes.
+A digit shows as one component, or as a few beside each other; two equal digits in a row show as two
+components, or as one. The extent of a single digit distinguishes these cases. It depends on the
+network, and is learnt from the true strings of validation data, as the margin of boxes is from true
+boxes.
 """
 
 import itertools
@@ -30,8 +31,9 @@ PRIOR_RUNS = 10.0
 class ComponentDecoder(BaseModel):
     """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
-    A string is read from top to bottom where the middles of components are spread more than `tilt` times as far down as
-    across: those of digits beside each other differ in height too, as a 2 is most probable at its foot, a 7 at its bar.
+    A string is read from top to bottom where the middles of components are spread more than `tilt`
+    times as far down as across: those of digits beside each other differ in height too, as a 2 is
+    most probable at its foot, a 7 at its bar.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -139,12 +141,13 @@ def count_digits(pieces: Iterable[Piece], reach: float) -> int:
 def fit_component_decoder(components: Components, truth: Sequence[String]) -> ComponentDecoder:
     """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
-    First `apart`, then `tilt`, then `mass` are chosen: the value with the fewest wrong strings, the smallest of equally
-    good ones. How often a digit is repeated does not matter here.
+    First `apart`, then `tilt`, then `mass` are chosen: the value with the fewest wrong strings, the
+    smallest of equally good ones. How often a digit is repeated does not matter here.
 
-    `reach` is then learnt from the strings that are right but for repetitions: each run of equal components there is a
-    run of equal digits. For each class it is the reach that counts the digits of the fewest runs wrongly, the middle
-    one of equally good ones. The runs of all classes together count as PRIOR_RUNS more.
+    `reach` is then learnt from the strings that are right but for repetitions: each run of equal
+    components there is a run of equal digits. For each class it is the reach that counts the digits
+    of the fewest runs wrongly, the middle one of equally good ones. The runs of all classes
+    together count as PRIOR_RUNS more.
     """
     collapsed_truth = [collapsed(string) for string in truth]
 

@@ -43,7 +43,8 @@ class Components:
 def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     """Return the connected components of positions with the same class, corners included.
 
-    `probs` is (B, C+1, h, w), background last; `classes` (B, h, w) int64, by default the most probable ones.
+    `probs` is (B, C+1, h, w), background last; `classes` (B, h, w) int64, by default the most
+    probable ones.
     """
     from scipy import ndimage
 
@@ -70,7 +71,8 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     probability = probs[image, cls].double().numpy()[of_map, row, column]
 
     mass = np.add.reduceat(probability, starts)
-    # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
+    # A loss may find a class where its probability is 0: the middle of such a component is that of
+    # its positions.
     sizes = np.diff(starts, append=len(probability))
     has_mass = np.repeat(mass > 0, sizes)
     weight = np.where(has_mass, probability, 1.0)

@@ -24,10 +24,12 @@ def error_pattern(
 ) -> Pattern | None:
     """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
 
-    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a position.
+    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a
+    position.
 
     no_detection: nothing was read.
-    orientation: the digits are right and their order is not, or the number is written from top to bottom and the
+    orientation: the digits are right and their order is not, or the number is written from top to
+    bottom and the
         classes that win a position of the image are those of the number.
     clustering: right but for how often a digit is repeated ("1" or "111" for "11").
     edge_or_one: right but for digits 1 too many or too few ("17" for "7"), as edges look like ones.

@@ -1,8 +1,9 @@
 """The reader of a run, and batches of images after reading, without the probability maps that they are from.
 
-The decoder `columns` is the rule behind the published numbers. The other two are given the loss's own label set:
-`strongest` writes each class once, where its evidence is strongest, and `components` reads connected components of the
-posterior given that label set, see `milbench.evaluation.reading.component_decoder`.
+The decoder `columns` is the rule behind the published numbers. The other two are given the loss's
+own label set: `strongest` writes each class once, where its evidence is strongest, and `components`
+reads connected components of the posterior given that label set, see
+`milbench.evaluation.reading.component_decoder`.
 """
 
 from collections.abc import Sequence
@@ -156,9 +157,9 @@ def _joined_truth(truths: Sequence[Truth]) -> Truth:
 def read_columns(classes: Tensor, background: int) -> list[String]:
     """Return the strings that the columns of a class map (B, h, w) spell; `background` is C.
 
-    The digit of a column is the one that wins most of its rows, the lower digit where several do; a column in which
-    only the background wins is blank. A digit is written where it differs from the column before (X.-L. Li,
-    arXiv:1811.12346, Section 5.4, as its published code has it).
+    The digit of a column is the one that wins most of its rows, the lower digit where several do; a
+    column in which only the background wins is blank. A digit is written where it differs from the
+    column before (X.-L. Li, arXiv:1811.12346, Section 5.4, as its published code has it).
     """
     rows_won = torch.stack([(classes == cls).sum(dim=1) for cls in range(background)], dim=1)
     is_blank = rows_won.amax(dim=1) == 0
@@ -178,13 +179,14 @@ def read_columns(classes: Tensor, background: int) -> list[String]:
 def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool, and what each position shows by it.
 
-    A position shows the class with the largest posterior. A class of the label set that wins no position is given the
-    one where it is most probable, among those that show background. No other class occurs. For a label set of more than
-    LARGEST_SET classes, and for one that the rounding of P rules out, P is taken instead, normalised over the label set
-    and the background.
+    A position shows the class with the largest posterior. A class of the label set that wins no
+    position is given the one where it is most probable, among those that show background. No other
+    class occurs. For a label set of more than LARGEST_SET classes, and for one that the rounding of
+    P rules out, P is taken instead, normalised over the label set and the background.
 
     Returns:
-        (B, C+1, h, w) in the type of P; and (B, h, w) int64, the class that each position shows, C for background.
+        (B, C+1, h, w) in the type of P; and (B, h, w) int64, the class that each position shows, C
+        for background.
     """
     probs = probs.detach().cpu()
     labels = labels.cpu()

@@ -54,7 +54,8 @@ class ReadingHook:
     def complete(self, evaluation: Evaluation) -> Evaluation:
         """Return an evaluation with what was read, the metrics of it, and the reader.
 
-        The reader is learnt and chosen on the calibration images, else on those of the validation split.
+        The reader is learnt and chosen on the calibration images, else on those of the validation
+        split.
         """
         predictions = evaluation.predictions
         if predictions is None:

@@ -168,7 +168,8 @@ def _lay_out(
 ) -> None:
     """Place the axes of a gallery in rows, each row below its titles, and write the heads of columns above.
 
-    All sizes are known, so that no layout has to be searched for, which takes long for so many axes.
+    All sizes are known, so that no layout has to be searched for, which takes long for so many
+    axes.
     """
     width = figure.get_figwidth()
     column_width = width / len(heads)

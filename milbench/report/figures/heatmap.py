@@ -101,7 +101,8 @@ def tasks_figure(study: Study) -> Figure:
         codes_of_task = []
         texts_of_task = []
         for row in rows_of(study.summary(task).reindex(order)):
-            # A loss that is absent on this task has no verdict: its value is NaN, which counts as true.
+            # A loss that is absent on this task has no verdict: its value is NaN, which counts as
+            # true.
             is_best = row.contender is True
             half = (row.high - row.low) / 2
             codes_of_task.append(GOOD if is_best else PLAIN)

@@ -260,7 +260,8 @@ def _plot_against(
         tables[x] = study.table(task).reset_index().melt("variant")
     values = pd.concat(tables, names=["x"]).reset_index("x").dropna()
     means = _plot_lines(axes, values, styles)
-    # The axis is that of the longest training or the most bags, and shows its no-skill line in any case.
+    # The axis is that of the longest training or the most bags, and shows its no-skill line in any
+    # case.
     study, task = tasks[max(tasks)]
     highest = float(np.fmax(values["value"].max(), study.constant_answer(task).mean()))
     error_axis(axes, study, task, "y", means, highest)

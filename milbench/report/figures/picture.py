@@ -48,7 +48,8 @@ _DPI = 150
 class Picture:
     """A figure with its caption.
 
-    A published report that cannot plot a figure again has the PNG of an earlier report in its place.
+    A published report that cannot plot a figure again has the PNG of an earlier report in its
+    place.
     """
 
     name: str
@@ -143,7 +144,8 @@ def pictures_of(
     """Return a picture with its layout computed once for all formats; [] where there is no figure."""
     if figure is None:
         return []
-    # Letters have another width at another resolution. PNG and SVG share one layout, at the resolution of the PNG.
+    # Letters have another width at another resolution. PNG and SVG share one layout, at the
+    # resolution of the PNG.
     figure.set_dpi(_DPI)
     layout = figure.get_layout_engine()
     if layout is not None:

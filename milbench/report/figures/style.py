@@ -67,7 +67,8 @@ _LABEL_GAP = 3
 def styled() -> Iterator[None]:
     """Plot in the style of a report for the block."""
     with rc_context(STYLE), warnings.catch_warnings(), _seldom_collected():
-        # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
+        # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of
+        # its viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
@@ -250,14 +251,17 @@ def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
 
     The top is 1: where labels would reach above it, they are moved down again, with those below.
 
-    Example: 0.1, 0.2 and 0.9 that must be 0.3 apart are pushed up to 0.1, 0.4 and 0.9. The highest label may be at
-    0.85, the one below it at 0.55 and the lowest at 0.25: the result is 0.1, 0.4 and 0.85.
+    Example: 0.1, 0.2 and 0.9 that must be 0.3 apart are pushed up to 0.1, 0.4 and 0.9. The highest
+    label may be at 0.85, the one below it at 0.55 and the lowest at 0.25: the result is 0.1, 0.4
+    and 0.85.
     """
-    # The least height that the labels below each label take up together. After it is subtracted, labels that touch have
-    # equal heights: it is then enough that no label is lower than the one before.
+    # The least height that the labels below each label take up together. After it is subtracted,
+    # labels that touch have equal heights: it is then enough that no label is lower than the one
+    # before.
     below = least * np.arange(len(wanted))
     pushed_up = np.maximum.accumulate(wanted - below) + below
-    # The middle of the highest label is half a label below the top, and labels above need room as well.
+    # The middle of the highest label is half a label below the top, and labels above need room as
+    # well.
     highest = 1 - least / 2
     above = below[::-1]
     heights: NDArray[np.float64] = np.minimum(pushed_up, highest - above)
@@ -279,8 +283,10 @@ def error_axis(
         study: the results of the comparison.
         task: whose primary metric the axis shows.
         axis: which of its two.
-        means: the values that have to be told from each other; the smallest of them decides on the scale.
-        highest: the largest value that is shown, which may be above all means: that of a seed, or of an interval.
+        means: the values that have to be told from each other; the smallest of them decides on the
+            scale.
+        highest: the largest value that is shown, which may be above all means: that of a seed, or
+            of an interval.
     """
     metric = study.metric(task)
     no_skill = float(study.constant_answer(task).mean())
@@ -315,8 +321,9 @@ def value_axis(
 ) -> None:
     """Scale and name an axis of values: shares of errors from 0 on, other values as they come.
 
-    The scale is linear, unless errors span a wide range. Over a wide range y has a logarithmic scale if no error is 0.
-    If one is, and for x in any case, a wide range has a scale of square roots, which has a place for 0.
+    The scale is linear, unless errors span a wide range. Over a wide range y has a logarithmic
+    scale if no error is 0. If one is, and for x in any case, a wide range has a scale of square
+    roots, which has a place for 0.
 
     Args:
         axes: where the axis is.
@@ -335,7 +342,8 @@ def value_axis(
         if is_wide and axis == "y" and low > 0:
             axes.set_ylabel(f"{label}, log scale")
             axes.set_yscale("log")
-            # A little room below and above the values. No share is above 1, which has a little room too.
+            # A little room below and above the values. No share is above 1, which has a little room
+            # too.
             axes.set_ylim(0.6 * low, min(1.04, 1.3 * high))
             log_ticks(scaled, 100)
             return

@@ -82,7 +82,8 @@ def _cell(use: UseColumn, loss: str) -> tuple[float, str]:
     if math.isnan(mean):
         return code, ""
     half = (float(row["high"]) - float(row["low"])) / 2
-    # Where losses cannot be told apart, nearly all may be the best, and a tick would be read as praise.
+    # Where losses cannot be told apart, nearly all may be the best, and a tick would be read as
+    # praise.
     is_best = bool(row["contender"]) and not is_silent
     if is_best:
         code = GOOD

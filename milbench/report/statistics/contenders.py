@@ -1,10 +1,11 @@
 """The contenders: a set of losses that holds the truly best one with 95 % probability, from few seeds.
 
-A loss leaves the set where another one is better beyond noise, at the one-sided level that suits the comparison of one
-loss with all its rivals at once: multiple comparisons with the best (J. C. Hsu, "Constrained simultaneous confidence
-intervals for multiple comparisons with the best", Annals of Statistics 12, 1984, pp. 1136-1144), with the quantile of
-C. W. Dunnett, "A multiple comparison procedure for comparing several treatments with a control", Journal of the
-American Statistical Association 50, 1955, pp. 1096-1121. The same quantities bound how much worse than the best a loss
+A loss leaves the set where another one is better beyond noise, at the one-sided level that suits
+the comparison of one loss with all its rivals at once: multiple comparisons with the best (J. C.
+Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Annals
+of Statistics 12, 1984, pp. 1136-1144), with the quantile of C. W. Dunnett, "A multiple comparison
+procedure for comparing several treatments with a control", Journal of the American Statistical
+Association 50, 1955, pp. 1096-1121. The same quantities bound how much worse than the best a loss
 may be. docs/statistics.md: how often set and bounds are wrong.
 """
 
@@ -62,9 +63,10 @@ class Contenders:
     def resolution(self) -> float:
         """Return the smallest true difference that would show with 80 % power, in the unit of the metric.
 
-        That is how much worse than the best a loss has to be for leaving the set in 80 % of comparisons with these
-        seeds, test items and searches, if their variances are what they were found to be; the median over all losses
-        but the best, so that half of them would show a smaller difference. nan where nothing is known of variances.
+        That is how much worse than the best a loss has to be for leaving the set in 80 % of
+        comparisons with these seeds, test items and searches, if their variances are what they were
+        found to be; the median over all losses but the best, so that half of them would show a
+        smaller difference. nan where nothing is known of variances.
         """
         if len(self.rows) < 2 or not np.isfinite(self.pairs.variances.values).all():
             return math.nan
@@ -77,8 +79,8 @@ class Contenders:
             return math.nan
         # One loss that varies wildly would make a mean large, however little all others vary.
         difference = float(np.median(known))
-        # How much of the metric this is depends on where the best loss lies on the scale. The best mean is a lucky one,
-        # so that the mean over all losses that may be the best stands for it.
+        # How much of the metric this is depends on where the best loss lies on the scale. The best
+        # mean is a lucky one, so that the mean over all losses that may be the best stands for it.
         mean_of_best = float(means[self.contender[self.rows]].mean())
         worse, at_best = self.scaled.metric(np.array([mean_of_best + difference, mean_of_best]))
         return float(worse - at_best)
@@ -86,8 +88,8 @@ class Contenders:
     def seeds_to_separate(self, first: int, second: int) -> int | None:
         """Return how many seeds would separate two losses, given by their rows, if difference and variances stay.
 
-        With so many, the worse one is excluded by the better one in 80 % of comparisons of as many losses; None where
-        thousands do not suffice, or nothing is known of variances.
+        With so many, the worse one is excluded by the better one in 80 % of comparisons of as many
+        losses; None where thousands do not suffice, or nothing is known of variances.
         """
         place_of_first = self.rows.index(first)
         place_of_second = self.rows.index(second)
@@ -113,21 +115,26 @@ def contenders(
 ) -> Contenders:
     """Return which losses may be the best one, with 95 % probability, and how much worse than it each may be.
 
-    Losses are compared on their common seeds: what a seed does to all of them does not count. Shares are compared as
-    logits and other positive values as logarithms, which makes variances alike.
+    Losses are compared on their common seeds: what a seed does to all of them does not count.
+    Shares are compared as logits and other positive values as logarithms, which makes variances
+    alike.
 
     Args:
-        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean can hold.
+        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean
+            can hold.
         lower_is_better: whether the smallest value is the best.
         noise: what the draw of the test items adds; None: the set holds for these test items alone.
-        overlap: test bags for each training bag where seeds split the same bags, else 0; the variance of a mean is then
-            1/n + overlap times that of its values (Nadeau and Bengio, Machine Learning 52, 2003, pp. 239-281).
-        searches: how the settings of each loss were chosen, test values in the unit of `errors`; None where they were
-            not. Without any the set holds for these settings alone.
-        level: the probability with which the best loss is in the set. Whoever asks k questions at once and may err in
-            one of them with a probability of 5 % asks each with the level 1 - 0.05 / k.
-        scale: the scale of the comparison, "logit" for shares and areas below curves, "log" for other positive values,
-            "" for values as they are; None: the one that the values allow, which takes any values below 1 for shares.
+        overlap: test bags for each training bag where seeds split the same bags, else 0; the
+            variance of a mean is then 1/n + overlap times that of its values (Nadeau and Bengio,
+            Machine Learning 52, 2003, pp. 239-281).
+        searches: how the settings of each loss were chosen, test values in the unit of `errors`;
+            None where they were not. Without any the set holds for these settings alone.
+        level: the probability with which the best loss is in the set. Whoever asks k questions at
+            once and may err in one of them with a probability of 5 % asks each with the level 1 -
+            0.05 / k.
+        scale: the scale of the comparison, "logit" for shares and areas below curves, "log" for
+            other positive values, "" for values as they are; None: the one that the values allow,
+            which takes any values below 1 for shares.
 
     Examples:
         Three seeds of about 1.6, 1.6, 2.6 and 10 %:
@@ -154,7 +161,8 @@ def contenders(
     if len(rows) > 1 and seeds_show_variances:
         widths = pairs.widths()
         is_excluded = (pairs.difference > widths).any(axis=1)
-        # With missing seeds each of three losses may be worse than the next one, in a circle. One of them is the best.
+        # With missing seeds each of three losses may be worse than the next one, in a circle. One
+        # of them is the best.
         if not is_excluded.all():
             is_contender[rows] = ~is_excluded
         smaller_is_better = given[rows] if lower_is_better else -given[rows]
@@ -186,8 +194,9 @@ SYMMETRIC = 5
 class Bounds:
     """Hsu's upper bounds of the difference from the best, in the metric's unit.
 
-    On the scale of the comparison a loss is worse than another one by at most their difference and the width. The unit
-    of the metric is not that of the scale, so that the bound depends on where on the scale the two losses lie.
+    On the scale of the comparison a loss is worse than another one by at most their difference and
+    the width. The unit of the metric is not that of the scale, so that the bound depends on where
+    on the scale the two losses lie.
     """
 
     scaled: Scaled
@@ -230,7 +239,8 @@ class Bounds:
         v_second = self.pairs.variances.values[second]
         # Of the two, the one that varies more moves more.
         share = v_first / (v_first + v_second)
-        # What this leaves in place is their mean with weights 1 / variance. It has an interval of its own.
+        # What this leaves in place is their mean with weights 1 / variance. It has an interval of
+        # its own.
         reach = (1 - share) * self.half_widths[first] + share * self.half_widths[second]
         moves = reach * POINTS_OF_INTERVAL
         up = moves + share * width
@@ -261,8 +271,8 @@ class Bounds:
 def _lowest(scaled: Scaled, pairs: Pairs) -> Floats:
     """Return how far below its mean the second of two losses lies at most, (m, m).
 
-    However wildly a rival varies, its mean is taken to be no lower than its best seed less the width
-    that losses have with no more than the median variance.
+    However wildly a rival varies, its mean is taken to be no lower than its best seed less the
+    width that losses have with no more than the median variance.
     """
     # Few seeds may all lie above the mean, and so may all splits of the same bags.
     is_known = (pairs.seeds >= SYMMETRIC) & (pairs.overlap == 0)

@@ -1,19 +1,22 @@
 """The difference of two losses with its interval, over training seeds and test items.
 
-It is the mean over their common seeds of their difference with one seed. Its error has two parts. One differs from seed
-to seed: the n differences show its variance S^2 with n - 1 degrees of freedom. The other part is common to all seeds,
-as they share test items; only the outcomes of the items show it. The half width of an interval of level a is
+It is the mean over their common seeds of their difference with one seed. Its error has two parts.
+One differs from seed to seed: the n differences show its variance S^2 with n - 1 degrees of
+freedom. The other part is common to all seeds, as they share test items; only the outcomes of the
+items show it. The half width of an interval of level a is
 
     sqrt( max(t^2 S^2, z^2 own) (1/n + r)  +  z^2 shared ),      t, z: the quantiles 1 - a/2 of Student's t with n - 1
                                                                   degrees of freedom and of the normal distribution
 
-where `shared` is the covariance that the test items give to the differences with two seeds, and `own` what their
-variance has beyond it. Without the maximum this is Banerjee's interval (Sankhya 22, 1960, pp. 357-358), which for
-normal errors covers at least 1 - a of the time; the maximum can only widen it.
+where `shared` is the covariance that the test items give to the differences with two seeds, and
+`own` what their variance has beyond it. Without the maximum this is Banerjee's interval (Sankhya
+22, 1960, pp. 357-358), which for normal errors covers at least 1 - a of the time; the maximum can
+only widen it.
 
-r (`overlap` in code) is 0 but where every seed splits the same bags in another way: their mean then varies by about
-r S^2 more, with r test bags for each training bag (C. Nadeau and Y. Bengio, "Inference for the Generalization Error",
-Machine Learning 52, 2003, pp. 239-281: the corrected resampled t-test).
+r (`overlap` in code) is 0 but where every seed splits the same bags in another way: their mean then
+varies by about r S^2 more, with r test bags for each training bag (C. Nadeau and Y. Bengio,
+"Inference for the Generalization Error", Machine Learning 52, 2003, pp. 239-281: the corrected
+resampled t-test).
 """
 
 import math
@@ -101,7 +104,8 @@ def compare_pair(
 ) -> Difference:
     """Return the first less the second of two rows of values (losses, seeds), NaN where there is none.
 
-    Without `noise`, what the draw of the test items adds to the values, the interval holds for these items alone.
+    Without `noise`, what the draw of the test items adds to the values, the interval holds for
+    these items alone.
     """
     common = np.isfinite(values[first]) & np.isfinite(values[second])
     differences = values[first, common] - values[second, common]
@@ -151,9 +155,10 @@ def item_parts(
     if n > 1:
         off_diagonal = float(covariance.sum()) - n * of_one_seed
         of_two_seeds = off_diagonal / (n * (n - 1))
-    # Each loss gets one more item on which it alone is wrong. Where losses differ on few items, these show too small a
-    # variance, and where they differ on none, no variance at all. Agresti and Min (Statistics in Medicine 24, 2005,
-    # pp. 729-740) add half an item each, for one comparison; the tails that many comparisons reach need more.
+    # Each loss gets one more item on which it alone is wrong. Where losses differ on few items,
+    # these show too small a variance, and where they differ on none, no variance at all. Agresti
+    # and Min (Statistics in Medicine 24, 2005, pp. 729-740) add half an item each, for one
+    # comparison; the tails that many comparisons reach need more.
     first_units = noise.unit[first, seeds]
     second_units = noise.unit[second, seeds]
     added = float((first_units**2 + second_units**2).sum()) / n
@@ -180,8 +185,8 @@ def _share_with_same_items(first_sets: NDArray[np.int64], second_sets: NDArray[n
 def holm(p: Sequence[float]) -> list[float]:
     """Return p values adjusted for their number; NaN stays NaN and does not count.
 
-    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6,
-    1979, pp. 65-70.
+    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
+    of Statistics 6, 1979, pp. 65-70.
     """
     known = [test for test, value in enumerate(p) if not math.isnan(value)]
     smallest_first = sorted(known, key=lambda test: p[test])
@@ -211,8 +216,9 @@ def student_interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, fl
 def share_interval(wrong: int, items: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of test items of one network.
 
-    It covers the draw of the items, and not another training seed. Source: E. B. Wilson, "Probable inference, the law
-    of succession, and statistical inference", Journal of the American Statistical Association 22, 1927.
+    It covers the draw of the items, and not another training seed. Source: E. B. Wilson, "Probable
+    inference, the law of succession, and statistical inference", Journal of the American
+    Statistical Association 22, 1927.
     """
     # By formula: scipy.stats has it as well, but takes most of a second to import.
     z = float(special.ndtri((1 + LEVEL) / 2))

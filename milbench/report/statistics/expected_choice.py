@@ -1,13 +1,13 @@
 """What somebody may expect who tries n settings and lets validation bags choose one of them.
 
-A loss has d draws. Of every n of them validation would choose one, and that one has a test error. The mean over all
-ways to take n of d is what is expected with a budget of n trainings. With draws sorted by validation, the best one
-first, the draw of rank r (from 1) is the choice of a share of
+A loss has d draws. Of every n of them validation would choose one, and that one has a test error.
+The mean over all ways to take n of d is what is expected with a budget of n trainings. With draws
+sorted by validation, the best one first, the draw of rank r (from 1) is the choice of a share of
 
     C(d - r, n - 1) / C(d, n)
 
-of these ways: those with it and n - 1 worse ones. docs/statistics.md, "Error against budget": sources, and how often
-the bands hold what is expected.
+of these ways: those with it and n - 1 worse ones. docs/statistics.md, "Error against budget":
+sources, and how often the bands hold what is expected.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def budgets(draws: int) -> list[int]:
 def expected_choice(draws: DrawsOfLoss, budget: int) -> float:
     """Return the mean test value of what validation chooses, over all ways to take so many of the draws.
 
-    Whoever tries settings in any order takes the first of equal ones. Draws with equal validation values therefore
-    count with their mean test value.
+    Whoever tries settings in any order takes the first of equal ones. Draws with equal validation
+    values therefore count with their mean test value.
     """
     order = np.argsort(draws.validation, kind="stable")
     ranks = np.arange(1, draws.count + 1)
@@ -103,11 +103,12 @@ def curves(tried: Sequence[DrawsOfLoss], scale: Scale | None = None) -> pd.DataF
 
     Args:
         tried: the draws of each loss.
-        scale: the scale on which bands are computed, see `milbench.report.statistics.pairs.put_on_scale`.
+        scale: the scale on which bands are computed, see
+            `milbench.report.statistics.pairs.put_on_scale`.
 
     Returns:
-        A row for each loss and each of `budgets`: loss, draws (the budget), expected, low and high; NaN where they are
-        not known.
+        A row for each loss and each of `budgets`: loss, draws (the budget), expected, low and high;
+        NaN where they are not known.
     """
     most = max((draws.count for draws in tried), default=0)
     by_budget = [_with_bands(tried, budget, scale) for budget in budgets(most)]
@@ -160,7 +161,8 @@ def _half_widths(tried: Sequence[DrawsOfLoss], budget: int, left_out: Floats) ->
     """Return the half width of the band of each loss, from what is expected without each group of its draws."""
     own = np.array([_jackknife_variance(row) for row in left_out])
     known = own[np.isfinite(own)]
-    # Few draws show a variance badly: variances count as equal for all losses, but none as less than its own.
+    # Few draws show a variance badly: variances count as equal for all losses, but none as less
+    # than its own.
     typical = known.mean() if len(known) else math.nan
     variances = np.maximum(own, typical)
     freedom = [_freedom(draws, budget, len(known)) for draws in tried]

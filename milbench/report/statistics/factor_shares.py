@@ -1,8 +1,9 @@
 """How much of the variance of values is due to each of several factors, such as losses, rates and seeds.
 
-A sum of the factors, one number for each level of each, is fitted to the values by least squares. A factor is then left
-out. What is explained without it is less, and the difference is the factor's own. A factor with many levels explains
-something by chance, which is subtracted (omega squared, W. L. Hays, "Statistics for Psychologists", 1963):
+A sum of the factors, one number for each level of each, is fitted to the values by least squares. A
+factor is then left out. What is explained without it is less, and the difference is the factor's
+own. A factor with many levels explains something by chance, which is subtracted (omega squared, W.
+L. Hays, "Statistics for Psychologists", 1963):
 
     share = (S_factor - f_factor M) / (S + M)        S: the sum of squares of all values around their mean; S_factor:
                                                       what is lost without the factor; f_factor: the parameters that
@@ -57,14 +58,16 @@ class Share:
 class _Model:
     """Values, and what sums of factors explain of them.
 
-    Every factor has a column of zeros and ones for each of its levels but one. The first column is a constant.
+    Every factor has a column of zeros and ones for each of its levels but one. The first column is
+    a constant.
     """
 
     def __init__(self, values: Floats, levels: pd.DataFrame) -> None:
         self.values = values - values.mean()
         self.levels = {str(factor): levels[factor].nunique() for factor in levels}
         self._columns = {str(factor): _indicators(levels, str(factor)) for factor in levels}
-        # What `fit` has found, by the factors that were left out: the shares of many sources need the same fits.
+        # What `fit` has found, by the factors that were left out: the shares of many sources need
+        # the same fits.
         self._fits: dict[frozenset[str], tuple[float, int]] = {}
         constant = np.ones((len(values), 1))
         design = np.hstack([constant, *self._columns.values()])
@@ -73,7 +76,8 @@ class _Model:
         for factor, columns in self._columns.items():
             owners += [factor] * columns.shape[1]
         self._owners = np.array(owners)
-        # All sums of factors are fitted by parts of these products, which are small: cells are many, levels few.
+        # All sums of factors are fitted by parts of these products, which are small: cells are
+        # many, levels few.
         self._products = design.T @ design
         self._targets = design.T @ self.values
 
@@ -97,7 +101,8 @@ class _Model:
     def lost(self, factors: Iterable[str]) -> tuple[float, int]:
         """Return the sum of squares that only these factors explain, and the number of their parameters.
 
-        Seeds are parts of a stage. What the stage explains is therefore asked of the model without seeds.
+        Seeds are parts of a stage. What the stage explains is therefore asked of the model without
+        seeds.
         """
         asked_for = set(factors)
         left_out_anyway = {SEED} if STAGE in asked_for else set()
@@ -108,7 +113,8 @@ class _Model:
     def entangled(self) -> list[set[str]]:
         """Return sets of factors that are not told apart: a level of one is a sum of levels of the others."""
         found = []
-        # The columns so far that are no sums of others, and the factor of each; "" for the constant.
+        # The columns so far that are no sums of others, and the factor of each; "" for the
+        # constant.
         independent = np.ones((len(self.values), 1))
         owners = [""]
         for factor, columns in self._columns.items():
@@ -173,13 +179,14 @@ def shares_of(
 
     Args:
         values: of each cell, in the unit of the metric.
-        levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where both are there.
+        levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where
+            both are there.
         groups: of each cell what it is left out with, for the intervals.
         scale: the scale on which variances are compared, see `put_on_scale`.
 
     Returns:
-        Those of single factors, or of several that cannot be told apart; last those of `TOGETHER` and `REST`. Nothing
-        where nothing varies, or where there are no more values than parameters.
+        Those of single factors, or of several that cannot be told apart; last those of `TOGETHER`
+        and `REST`. Nothing where nothing varies, or where there are no more values than parameters.
     """
     varying = [factor for factor in levels if len(levels[factor].unique()) > 1]
     levels = levels[varying]

@@ -6,10 +6,11 @@ A loss may look worse than its rival by
 
     sqrt( max(t^2 v, z^2 own) (1/n + r)  +  z^2 shared  +  u^2 search )
 
-and still be the best, as in `differences`, where n, r, `own` and `shared` are explained (in code r is `overlap`).
-`search` is what the choice of settings adds, see `selection`. v is the sum of the moderated variances of both, and z
-Dunnett's quantile for the number of rivals. t and u are Student's quantiles of the same level of one comparison:
-Dunnett's for losses that vary as most do, and larger ones where a variance is known less well.
+and still be the best, as in `differences`, where n, r, `own` and `shared` are explained (in code r
+is `overlap`). `search` is what the choice of settings adds, see `selection`. v is the sum of the
+moderated variances of both, and z Dunnett's quantile for the number of rivals. t and u are
+Student's quantiles of the same level of one comparison: Dunnett's for losses that vary as most do,
+and larger ones where a variance is known less well.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def put_on_scale(
 ) -> Scaled:
     """Return values on the scale that makes their variances alike; zeros are moved off zero, and ones off one.
 
-    Without a `scale` it is the one that the values allow. Whoever knows the metric should say which, see `scale_of`: a
-    log-likelihood below 1 looks like a share. Values that a scale does not allow stay as they are.
+    Without a `scale` it is the one that the values allow. Whoever knows the metric should say
+    which, see `scale_of`: a log-likelihood below 1 looks like a share. Values that a scale does not
+    allow stay as they are.
     """
     chosen = _choose_scale(values, scale)
     if chosen == "logit":
@@ -208,7 +210,8 @@ class Pairs:
     def shown_difference(self, first: int, second: int) -> float:
         """Return which true difference of two losses would leave out the worse one with the probability POWER.
 
-        That is on the scale of the comparison, with the seeds that both have; nan if they share none.
+        That is on the scale of the comparison, with the seeds that both have; nan if they share
+        none.
         """
         seeds = int(self.seeds[first, second])
         if not seeds:
@@ -233,8 +236,9 @@ class Pairs:
         v_first = float(self.variances.values[first])
         v_second = float(self.variances.values[second])
         v = v_first + v_second
-        # The degrees of freedom of both, weighted by their variances. Satterthwaite's, V^2 / sum(v^2 / f), are more.
-        # They are right for independent estimates; two that are moderated by one prior err together.
+        # The degrees of freedom of both, weighted by their variances. Satterthwaite's, V^2 /
+        # sum(v^2 / f), are more. They are right for independent estimates; two that are moderated
+        # by one prior err together.
         by_freedom = v_first / quantiles.freedom[first] + v_second / quantiles.freedom[second]
         t = -float(special.stdtrit(v / by_freedom, quantiles.beyond_t))
         z = quantiles.z
@@ -317,11 +321,11 @@ def common_means(values: Floats) -> tuple[Floats, Floats]:
 def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
     """Return the one-sided quantile of the largest of several differences from one mean, all of one variance.
 
-    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance. With the
-    probability `level` none is above the quantile.
+    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the
+    variance. With the probability `level` none is above the quantile.
     """
-    # The common mean is integrated over by Gauss and Hermite, the standard deviation by the middles of 200 quantiles,
-    # or of more where fewer than ten of them would lie beyond the level.
+    # The common mean is integrated over by Gauss and Hermite, the standard deviation by the middles
+    # of 200 quantiles, or of more where fewer than ten of them would lie beyond the level.
     z, weights = special.roots_hermitenorm(31)
     if math.isinf(freedom):
         s = np.ones(1)

@@ -1,8 +1,9 @@
 """Losses over several tasks: mean ranks with intervals, win rates, and scores between no skill and the best.
 
-The interval of a mean rank is a bootstrap over tasks and seeds. Percentiles of so few tasks are too near to one another
-by about what the normal distribution is beside Student's t; they are expanded by that (T. C. Hesterberg, "What teachers
-should know about the bootstrap", The American Statistician 69, 2015, pp. 371-386).
+The interval of a mean rank is a bootstrap over tasks and seeds. Percentiles of so few tasks are too
+near to one another by about what the normal distribution is beside Student's t; they are expanded
+by that (T. C. Hesterberg, "What teachers should know about the bootstrap", The American
+Statistician 69, 2015, pp. 371-386).
 """
 
 import math
@@ -25,15 +26,16 @@ _NO_GAIN = 1e-12
 
 Blocks = Sequence[Sequence[Floats]]
 """Of every block of tasks on the same data the values (losses, seeds) on each task, the smaller the better, NaN where a
-seed is missing. Blocks count alike, since tasks on the same data are not independent (J. Demsar, Journal of Machine
+seed is missing. Blocks count alike, since tasks on the same data are not independent (J. Demsar,
+Journal of Machine
 Learning Research 7, 2006, pp. 1-30)."""
 
 
 def mean_ranks(blocks: Blocks) -> tuple[Floats, Floats, Floats]:
     """Return the mean rank of each loss over blocks, 1 is the best, and the bounds of its 95 % interval.
 
-    Every resample takes as many blocks, and of each task as many seeds, at random with replacement; losses stay paired.
-    A loss that has none of these seeds of a task takes its mean over all.
+    Every resample takes as many blocks, and of each task as many seeds, at random with replacement;
+    losses stay paired. A loss that has none of these seeds of a task takes its mean over all.
     """
     ranks = np.mean([_ranks_of_block(block) for block in blocks], axis=0)
     rng = np.random.default_rng(0)

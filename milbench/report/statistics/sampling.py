@@ -51,14 +51,14 @@ def sampling_noise(
 ) -> SamplingNoise:
     """Return the covariance that ratios of sums over test items have under another draw of the items.
 
-    A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w) does. For weights of
-    1 these are the outcomes less their mean.
+    A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w)
+    does. For weights of 1 these are the outcomes less their mean.
 
     Args:
         outcomes: of m losses with n seeds each, None where a cell has none.
-        clusters: which test items share something, by the digest `Outcomes.items`. Items of another digest are
-            independent. Two digests with clusters may share something as well: numbers of items and groups mean the
-            same in all of them.
+        clusters: which test items share something, by the digest `Outcomes.items`. Items of another
+            digest are independent. Two digests with clusters may share something as well: numbers
+            of items and groups mean the same in all of them.
     """
     of_items = clusters or {}
     losses = len(outcomes)
@@ -161,7 +161,8 @@ def _covariance(residuals: Floats, clusters: Clusters | None) -> Floats:
     """Return the covariance of ratios from their residuals (cells, items)."""
     if clusters is not None:
         return clusters.covariance(residuals)
-    # Residuals are taken from the mean of the same items, which makes them too small by this factor.
+    # Residuals are taken from the mean of the same items, which makes them too small by this
+    # factor.
     count = residuals.shape[1]
     correction = count / (count - 1)
     return np.asarray(residuals @ residuals.T * correction)

@@ -1,27 +1,33 @@
 """What the choice of settings adds to the variance of a mean: how much another search would change.
 
-A search tries draws (sets of settings) with one seed, and the best of them with more; the best mean of validation bags
-chooses. Fresh seeds of the chosen draw do not show that another search would have chosen another one. Two searches show
-it: half the square of what their choices differ by in test bags is, on average, the variance of one. One search is made
-into two by halves of its draws. Both halves choose as the whole did, each by its own networks, so that draws and seeds
-of the search are other ones in the two. The mean over all ways of dividing the draws has a closed form.
+A search tries draws (sets of settings) with one seed, and the best of them with more; the best mean
+of validation bags chooses. Fresh seeds of the chosen draw do not show that another search would
+have chosen another one. Two searches show it: half the square of what their choices differ by in
+test bags is, on average, the variance of one. One search is made into two by halves of its draws.
+Both halves choose as the whole did, each by its own networks, so that draws and seeds of the search
+are other ones in the two. The mean over all ways of dividing the draws has a closed form.
 
-What is drawn anew: the settings that are tried, and the seeds of the search. What stays: the number of seeds, the rule,
-and validation and test bags. Half as many draws vary at least as much as all, so that the variance is on the large
-side. (A bootstrap of the draws has the best one again in most of its samples, and finds about half of the variance.)
+What is drawn anew: the settings that are tried, and the seeds of the search. What stays: the number
+of seeds, the rule, and validation and test bags. Half as many draws vary at least as much as all,
+so that the variance is on the large side. (A bootstrap of the draws has the best one again in most
+of its samples, and finds about half of the variance.)
 
-From this variance is subtracted what test values of few seeds vary by that is no difference of settings: that part of
-it which validation values do not explain, since a choice by these makes the other part smaller.
+From this variance is subtracted what test values of few seeds vary by that is no difference of
+settings: that part of it which validation values do not explain, since a choice by these makes the
+other part smaller.
 
-Halves show the variance of one loss with about one degree of freedom. Worse, after an unlucky search they show little
-of it: the best draws that it found are no better than the next ones, and lie close to them. So parts are used twice.
+Halves show the variance of one loss with about one degree of freedom. Worse, after an unlucky
+search they show little of it: the best draws that it found are no better than the next ones, and
+lie close to them. So parts are used twice.
 
 - *How large variances are* the halves show, by their mean over all losses: the typical variance.
-- *Which loss has more than others* quarters show. They choose among fewer draws and vary more, but four choices have
-  three degrees of freedom. Their variances are scaled to those of halves by the ratio of the two means over all losses.
+- *Which loss has more than others* quarters show. They choose among fewer draws and vary more, but
+  four choices have three degrees of freedom. Their variances are scaled to those of halves by the
+  ratio of the two means over all losses.
 
-A loss has the typical variance, or its own one where this is larger. The further it is above the typical one, the less
-the searches of the other losses say of it, and the fewer degrees of freedom it gets from them.
+A loss has the typical variance, or its own one where this is larger. The further it is above the
+typical one, the less the searches of the other losses say of it, and the fewer degrees of freedom
+it gets from them.
 """
 
 from __future__ import annotations
@@ -64,15 +70,16 @@ class SearchVariances:
     def of_pair(self, first: int, second: int) -> float:
         """Return what is added to the variance of the difference of two losses.
 
-        Losses that tried the same settings vary together, if at all: the sum is then on the large side.
+        Losses that tried the same settings vary together, if at all: the sum is then on the large
+        side.
         """
         return float(self.values[first] + self.values[second])
 
     def freedom_of_pair(self, first: int, second: int) -> float:
         """Return the degrees of freedom of this sum: those of both, weighted by their variances.
 
-        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but both may have the
-        typical variance, and then err together.
+        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but
+        both may have the typical variance, and then err together.
         """
         v_first = float(self.values[first])
         v_second = float(self.values[second])
@@ -121,7 +128,8 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
 def _own_freedom(draws: _Draws, searched: int) -> float:
     """Return the degrees of freedom of a loss's own variance.
 
-    It is a product: its quarters show it with three, and the scale is known from the searches with one each.
+    It is a product: its quarters show it with three, and the scale is known from the searches with
+    one each.
     """
     of_quarters = min(FREEDOM_OF_QUARTERS, draws.count - 1)
     return max(1.0, 1 / (1 / of_quarters + 1 / searched))
@@ -172,7 +180,8 @@ def _draws(search: Search | None) -> _Draws | None:
 def _variance(draws: _Draws, size: int, noise: float) -> float:
     """Return the variance of the test value of what so many draws would choose, less that of the noise.
 
-    It is half the mean squared difference of the choices of two parts without a common draw; it may be negative.
+    It is half the mean squared difference of the choices of two parts without a common draw; it may
+    be negative.
     """
     chosen = _chosen_together(draws.count, size)
     between = (draws.means[:, None] - draws.means) ** 2 / 2
@@ -184,8 +193,9 @@ def _variance(draws: _Draws, size: int, noise: float) -> float:
 def _chosen_together(draws: int, size: int) -> Floats:
     """Return the probability that two parts choose the draws j < k, in their order, (draws, draws).
 
-    Both parts have so many draws, at random. The part that chooses k has its others after k; the part that chooses j
-    has its others after j, where the other part has taken as many places as it is large.
+    Both parts have so many draws, at random. The part that chooses k has its others after k; the
+    part that chooses j has its others after j, where the other part has taken as many places as it
+    is large.
     """
     divisions = math.comb(draws, size) * math.comb(draws - size, size)
     chosen = np.zeros((draws, draws))

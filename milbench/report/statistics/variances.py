@@ -1,12 +1,14 @@
 """How much each loss varies between seeds, from few seeds of many losses.
 
-Three seeds show the variance of one loss badly, and that of many losses well. Each variance is therefore moderated
-towards a prior that is estimated from all of them (G. K. Smyth, Statistical Applications in Genetics and Molecular
-Biology 3, 2004, doi 10.2202/1544-6115.1027). A hopeless loss that varies wildly must not spoil the prior, so that its
-place and width come from the median of the log variances and from their median absolute deviation, and it informs a
-loss the less, the further this loss varies above it. The idea of both is that of B. Phipson, S. Lee, I. J. Majewski,
-W. S. Alexander and G. K. Smyth, "Robust hyperparameter estimation protects against hypervariable genes and improves
-power to detect differential expression", Annals of Applied Statistics 10, 2016, pp. 946-963.
+Three seeds show the variance of one loss badly, and that of many losses well. Each variance is
+therefore moderated towards a prior that is estimated from all of them (G. K. Smyth, Statistical
+Applications in Genetics and Molecular Biology 3, 2004, doi 10.2202/1544-6115.1027). A hopeless loss
+that varies wildly must not spoil the prior, so that its place and width come from the median of the
+log variances and from their median absolute deviation, and it informs a loss the less, the further
+this loss varies above it. The idea of both is that of B. Phipson, S. Lee, I. J. Majewski, W. S.
+Alexander and G. K. Smyth, "Robust hyperparameter estimation protects against hypervariable genes
+and improves power to detect differential expression", Annals of Applied Statistics 10, 2016, pp.
+946-963.
 """
 
 import math
@@ -59,7 +61,8 @@ class Variances:
 
     def _added(self, own_freedom: Floats | float) -> Floats:
         """Return the degrees of freedom that the prior adds to so many of a loss's own."""
-        # The prior cannot be known better than the median of the other losses, which is as good as the mean of some.
+        # The prior cannot be known better than the median of the other losses, which is as good as
+        # the mean of some.
         others = len(self.own_freedom) - 1
         losses_worth = max(EFFICIENCY_OF_MEDIAN * others - 1, 0.0)
         return np.minimum(self.prior, losses_worth * np.asarray(own_freedom))
@@ -88,7 +91,8 @@ def moderated(values: Floats) -> Variances:
 def _own_variances(squares: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Return the own variance of each loss and its degrees of freedom, from sums of squares.
 
-    A loss of which nothing is known counts as one that varies as much as any, and is known as badly as any.
+    A loss of which nothing is known counts as one that varies as much as any, and is known as badly
+    as any.
     """
     is_known = freedom > 0
     own = np.divide(squares, freedom, out=np.zeros_like(squares), where=is_known)
@@ -102,7 +106,8 @@ def _own_variances(squares: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 def _squares(values: Floats) -> tuple[Floats, Floats]:
     """Return the sums of squares of each loss, and their degrees of freedom.
 
-    They are of what is left when the mean of each loss and what a seed does to all losses is taken away.
+    They are of what is left when the mean of each loss and what a seed does to all losses is taken
+    away.
     """
     left = _shared_seeds(values)
     present = np.isfinite(left)
@@ -124,7 +129,8 @@ def _squares(values: Floats) -> tuple[Floats, Floats]:
 def _shared_seeds(values: Floats) -> Floats:
     """Return the values by which variances are judged, NaN for others, without the seeds that have none.
 
-    Only seeds of several losses with several such seeds show how much a loss varies beyond what a seed does to all.
+    Only seeds of several losses with several such seeds show how much a loss varies beyond what a
+    seed does to all.
     """
     shared = np.isfinite(values)
     # What is left out may leave others alone.
@@ -148,9 +154,9 @@ def _medians(values: Floats, losses_of_seed: NDArray[np.int64]) -> Floats:
 def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
     """Return the typical variance of three losses or more, and the degrees of freedom with which it informs one.
 
-    If the true variances are those of a scaled inverse chi-squared distribution with d degrees of freedom, the
-    logarithms of sample variances with f of their own vary by trigamma(f / 2) + trigamma(d / 2): d is what makes this
-    so. The trigamma function is Hurwitz' zeta function of 2.
+    If the true variances are those of a scaled inverse chi-squared distribution with d degrees of
+    freedom, the logarithms of sample variances with f of their own vary by trigamma(f / 2) +
+    trigamma(d / 2): d is what makes this so. The trigamma function is Hurwitz' zeta function of 2.
     """
     # What is expected of the logarithms if all losses have the same true variance.
     by_chance = [_log_variance(int(of_loss)) for of_loss in freedom]

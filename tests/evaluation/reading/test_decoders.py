@@ -340,7 +340,8 @@ def test_a_decoder_is_kept_in_json(
     assert Reader.model_validate(json.loads(kept)).learnt == decoder
 
 
-# A network is sure of a 2 at its foot and of a 7 at its bar: a 27 that is read across falls more than it goes.
+# A network is sure of a 2 at its foot and of a 7 at its bar: a 27 that is read across falls more
+# than it goes.
 STEEP = "...77. ...77. ...... ...... .22... .22..."
 DOWNWARDS = "..22.. ..22.. ...... ...... ..77.. ..77.."
 

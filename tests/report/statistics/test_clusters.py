@@ -122,7 +122,8 @@ def test_bags_of_few_items_are_named_even_if_some_share_none() -> None:
 def test_a_variance_that_comes_out_negative_is_not_known() -> None:
     items = np.array([[0, 1], [0, 2], [1, 2], [0, 1], [2, 3]])
     residuals = residuals_of(np.array([[1.0, 0, 0, 1, 1]]))
-    # All pairs but two are neighbours: the fifth bag has nothing in common with the first and the fourth.
+    # All pairs but two are neighbours: the fifth bag has nothing in common with the first and the
+    # fourth.
     apart = residuals[0, 4] * (residuals[0, 0] + residuals[0, 3])
     # The sum over all pairs is 0, and each of these two is in it twice.
     sum_over_neighbours = 0 - 2 * apart

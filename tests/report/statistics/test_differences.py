@@ -55,7 +55,8 @@ def test_the_covariance_of_ratios_is_that_of_resampled_items() -> None:
     values = rng.binomial(weights, 0.4, size=(2, 4, 300)).astype(float)
     noise = sampling_noise(outcomes_of(values, weights=weights.astype(float)))
     picks = rng.integers(300, size=(4000, 300))
-    # Two losses with four seeds are eight cells; the ratio of each is computed for 4,000 samples of 300 items.
+    # Two losses with four seeds are eight cells; the ratio of each is computed for 4,000 samples of
+    # 300 items.
     sums = values[..., picks].sum(axis=3)  # (2, 4, 4000)
     sums_of_weights = weights[picks].sum(axis=1)  # (4000,)
     ratios = (sums / sums_of_weights).reshape(8, -1)
@@ -79,8 +80,8 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
     values = np.repeat(one, 5, axis=1)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
     differ = one[0, 0] - one[1, 0]
-    # docs/statistics.md, "An item more": each loss gets one more item, on which it alone is wrong. Either of these two
-    # items adds the square of its share in the mean, (1 / ITEMS)^2.
+    # docs/statistics.md, "An item more": each loss gets one more item, on which it alone is wrong.
+    # Either of these two items adds the square of its share in the mean, (1 / ITEMS)^2.
     variance = differ.var(ddof=1) / ITEMS + 2 / ITEMS**2
     half = stats.norm.isf(0.025) * math.sqrt(variance)
     assert found.interval == pytest.approx((differ.mean() - half, differ.mean() + half))
@@ -90,7 +91,8 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
 def test_items_of_each_seed_are_part_of_what_the_seeds_show() -> None:
     """Items that seeds do not share make the seeds differ: the spread of the seeds contains the spread of the items.
 
-    Items could widen the interval only where they alone would vary more than the seeds do, which is not so here.
+    Items could widen the interval only where they alone would vary more than the seeds do, which is
+    not so here.
     """
     values = random_errors(seeds=6)
     means = values.mean(axis=2)
@@ -111,17 +113,18 @@ def test_items_that_seeds_share_widen_the_interval() -> None:
     ("nested", "tolerance"),
     [
         pytest.param(False, 0.1, id="items shared by seeds"),
-        # Each of the three seeds adds its own 2 / 400^2, and their mean has a third of it: the upper end is that of
-        # shared items over sqrt(3), 1.60 / 400. Fewer than 3 / 400 is right, as there are 1,200 items; the tolerance
-        # only excludes an end near zero.
+        # Each of the three seeds adds its own 2 / 400^2, and their mean has a third of it: the
+        # upper end is that of shared items over sqrt(3), 1.60 / 400. Fewer than 3 / 400 is right,
+        # as there are 1,200 items; the tolerance only excludes an end near zero.
         pytest.param(True, 0.5, id="items of each seed"),
     ],
 )
 def test_no_difference_on_few_items_is_not_certainty(nested: bool, tolerance: float) -> None:
     """The rule of three: up to 3 / 400 of the items may be of a kind that none of 400 is.
 
-    By hand: each loss gets one more item on which it alone is wrong, as in the test of McNemar's interval above. This
-    gives the variance 2 / 400^2, and the upper end 1.96 * sqrt(2) / 400 = 2.77 / 400.
+    By hand: each loss gets one more item on which it alone is wrong, as in the test of McNemar's
+    interval above. This gives the variance 2 / 400^2, and the upper end 1.96 * sqrt(2) / 400 = 2.77
+    / 400.
     """
     values = np.zeros((2, 3, 400))
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values, nested)))
@@ -195,10 +198,11 @@ T_2 = 4.30265
 def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
     """By the corrected resampled t-test of Nadeau and Bengio (2003)."""
     values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])
-    # Of four folds a network is tested on one and trained on three: one test bag for three training bags.
+    # Of four folds a network is tested on one and trained on three: one test bag for three training
+    # bags.
     found = compare_pair(values, 0, 1, overlap=1 / 3)
-    # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3. Without overlap, the variance of their mean
-    # would be a fourth of it; the overlap adds a third.
+    # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3. Without overlap, the
+    # variance of their mean would be a fourth of it; the overlap adds a third.
     half = T_3 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
 

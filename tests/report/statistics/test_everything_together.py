@@ -94,7 +94,8 @@ def sample_comparison(
         design: what varies.
         truths: (losses,), the true means of losses over searches, seeds and items.
         seeds: their number.
-        mean_choices: the mean of what a search chooses, for usual searches (False) and wide ones (True).
+        mean_choices: the mean of what a search chooses, for usual searches (False) and wide ones
+            (True).
     """
     losses = len(truths)
     searched: list[Searched] = []

@@ -11,7 +11,8 @@ from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 
 Floats = NDArray[np.float64]
 
-# Two tasks on the same data, which count as one, and a task on others. Each has three losses with two seeds.
+# Two tasks on the same data, which count as one, and a task on others. Each has three losses with
+# two seeds.
 FIRST = np.array([[0.1, 0.3], [0.4, 0.6], [0.9, 0.7]])
 """The means are 0.2, 0.5 and 0.8."""
 SECOND = FIRST[[1, 0, 2]]
@@ -35,7 +36,8 @@ def test_the_interval_of_a_mean_rank_holds_it() -> None:
 
 
 def test_scores_by_hand() -> None:
-    # The share of the way from the line to the best loss: on the first two tasks these lie 0.6 apart.
+    # The share of the way from the line to the best loss: on the first two tasks these lie 0.6
+    # apart.
     on_first = np.array([0.6, 0.3, 0.0]) / 0.6
     on_second = np.array([0.3, 0.6, 0.0]) / 0.6
     on_third = np.array([0.0, 0.0, 1.0])

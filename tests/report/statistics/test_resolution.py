@@ -36,8 +36,8 @@ def median_resolution(losses: int, seeds: int, comparisons: int = 60) -> float:
 @pytest.mark.parametrize(
     ("losses", "seeds", "least"),
     [
-        # From few seeds of two losses the variance is often found too small, and so is the resolution: a difference of
-        # this size then shows less often.
+        # From few seeds of two losses the variance is often found too small, and so is the
+        # resolution: a difference of this size then shows less often.
         pytest.param(2, 5, 0.55, id="two losses"),
         pytest.param(6, 5, 0.65, id="six losses"),
         pytest.param(6, 10, 0.65, id="ten seeds"),
@@ -77,14 +77,15 @@ def test_a_difference_of_this_size_is_shown_by_items() -> None:
 
 def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders:
     """Return a comparison of six searched losses of five seeds; all but the first are worse by `worse`."""
-    # In a simulated search each draw has a true value. The unit of `spread`, the standard deviation of these values, is
-    # the standard deviation between seeds.
+    # In a simulated search each draw has a true value. The unit of `spread`, the standard deviation
+    # of these values, is the standard deviation between seeds.
     searched = searches_of(rng, shape="normal", spread=2.0, losses=6)
-    # `chosen` is the true value of the draw that the search chose. `search` holds what the search saw of its draws.
+    # `chosen` is the true value of the draw that the search chose. `search` holds what the search
+    # saw of its draws.
     chosen = np.array([one.chosen for one in searched])
     chosen[1:] += worse
-    # Values between 0 and 1 would be compared as logits, and other positive values as logarithms. Values below zero are
-    # compared as they are.
+    # Values between 0 and 1 would be compared as logits, and other positive values as logarithms.
+    # Values below zero are compared as they are.
     values = chosen[:, None] + rng.normal(size=(6, 5)) - 1000
     return contenders(values, searches=[one.search for one in searched])
 
