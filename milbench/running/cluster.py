@@ -43,12 +43,17 @@ def connected(address: str) -> Iterator[Any]:
     "local:N" starts N workers on this machine, which end with the block. Raises UsageError if no
     scheduler answers.
     """
+    import dask
     from distributed import Client, LocalCluster
 
     _silence_dask()
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
+            # By default a worker that has died and is not back after 15 seconds is given up. On a
+            # busy machine a new one takes longer, and without workers the launch would never end.
+            patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+            stack.enter_context(dask.config.set(patience))
             # The workers inherit that signals are blocked: Ctrl-C is for this process, which then
             # ends them.
             with uninterrupted():
