@@ -1,4 +1,4 @@
-"""Pack the recordings and the arrays of frames that are listed in a table, with their events."""
+"""Read the recordings, or arrays of frames, that a table lists, with their events."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from milbench.data.table_options import SequenceOptions, listed
 def pack_sequences(
     folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the sequences that are listed in a table, with their events if the table has some.
+    """Read the sequences that a table lists, with their events if the table has some.
 
     Args:
         folder: an empty folder, into which the frames are written unless all of them can stay in
@@ -36,9 +36,8 @@ def pack_sequences(
     table = read_table(path, options.texts, options.form)
     bags = bags_of_files(table, options, "sequence")
     columns_used_here = {options.file, *listed(options.times)}
-    # In milbench.data a mark is a box of an image or an event of a recording. If each row is a
-    # sequence, its events are in the column "events". The argument `form` says how an event is
-    # written; it is not `options.form`.
+    # If each row is a sequence, its events are in the column "events". The argument `form` says how
+    # an event is written; it is not `options.form`.
     annotated = annotate(
         bags, options, other_columns=columns_used_here, mark_column="events", form="events"
     )
