@@ -42,7 +42,7 @@ def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: s
 def _with_rows_of_marks(
     options: ImageOptions | SequenceOptions,
 ) -> ImageOptions | SequenceOptions:
-    """Return the options of a table whose rows are boxes or events."""
+    """Return the same options, but for a table whose rows are boxes or events."""
     if isinstance(options, ImageOptions):
         return replace(options, rows="boxes")
     return replace(options, rows="events")
@@ -60,8 +60,8 @@ def annotate(
     Args:
         bags: the rows of a table in bags.
         options: of the task, which name the columns of labels, groups and splits.
-        other_columns: columns that the caller reads, such as those of features. They are not listed
-            as ignored.
+        other_columns: columns that the caller reads, such as those of features. They are not
+            listed as ignored.
         mark_column: where rows are bags, the column of boxes or events as JSON; "" for none.
         form: how the numbers of boxes or events are written.
     """

@@ -76,8 +76,8 @@ def cached_arrays(place: Path, folder: Path, write: Write, mode: Mode = "r") -> 
         elsewhere = "the environment variable MILBENCH_CACHE names a folder elsewhere"
         raise UsageError(f"cannot keep {place}: {error.strerror or error}; {elsewhere}") from error
     finally:
-        # If no cache could be made, the folder of caches may be empty. `rmdir` removes only an
-        # empty folder.
+        # If no cache could be made, the folder of caches may be empty. `rmdir` removes only
+        # an empty folder.
         with suppress(OSError):
             place.parent.rmdir()
     return record
@@ -129,12 +129,12 @@ def _map_written(place: Path, description: dict[str, Any], mode: Mode) -> Fields
 def _find_record(place: Path, folder: Path, mode: Mode) -> Fields | None:
     """Return the record of a cache, None where the cache cannot be used.
 
-    That is: there is no cache, it is not whole, or a file of `folder` that it was made from has
-    changed.
+    That is: there is no cache, it is not whole, or a file of `folder` that it was made
+    from has changed.
     """
-    # The files of a damaged cache may hold anything, hence the many errors below. numpy raises
-    # ValueError for an array that is shorter than its header claims, and EOFError for an empty
-    # file.
+    # The files of a damaged cache may hold anything, hence the many errors below. numpy
+    # raises ValueError for an array that is shorter than its header claims, and EOFError for
+    # an empty file.
     try:
         description = json.loads(read_file(place / DESCRIPTION, most=MOST_DESCRIPTION))
         if description.pop("digest") != _digest(description):
@@ -183,8 +183,8 @@ def _file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
 def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Write the header of a .npy file, to which arrays are then appended in parts.
 
-    It has the same length for any number of rows, so that it can be written again when the number
-    is known.
+    It has the same length for any number of rows, so that it can be written again when the
+    number is known.
     """
     # numpy could also make a memory-mapped file to write to. But where the disk is full, writing to
     # mapped memory kills the process, while appending to a file raises an error.
@@ -196,9 +196,9 @@ def write_header(out: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
 def cache_place(path: Path, kind: str) -> Path:
     """Return the folder for the caches of one kind that are made from the file or folder `path`.
 
-    It is below the folder that MILBENCH_CACHE names, if that is set. Otherwise it is the hidden
-    folder `.KIND` beside `path`, or below the user's cache folder where nothing may be written
-    beside `path`.
+    It is below the folder that MILBENCH_CACHE names, if that is set. Otherwise it is the
+    hidden folder `.KIND` beside `path`, or below the user's cache folder where nothing may be
+    written beside `path`.
     """
     from platformdirs import user_cache_path
 

@@ -62,8 +62,8 @@ def check_bags(
     findings += check_classes(bags, options)
     id_like = list(id_like_classes(bags))
     findings += id_like
-    # If classes are names of bags, each class is missing from most parts of a split: no need to
-    # say so.
+    # If classes are names of bags, each class is missing from most parts of a split. This need not
+    # be said as well.
     if not id_like:
         findings += split_gaps(bags, splits)
     findings += _sizes_of_sets(bags, options)

@@ -61,7 +61,7 @@ numpy reads it by `ast.literal_eval`, which with Python 3.11 failed in several t
 Arrays = Mapping[str, Any]
 """The arrays of an open file by name, as objects of the library that reads the file.
 
-An array without a name, such as that of a file .npy, has the name "".
+The array in a file .npy has no name, and is found here by the name "".
 """
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
 """Opens a file, and closes it when the context ends."""
@@ -155,8 +155,8 @@ def open_features(path: Path, key: str = "") -> BagFile:
 def open_frames(path: Path, options: SequenceOptions) -> BagFile:
     """Open a file that holds a sequence, as frames (T, F).
 
-    The file is audio, or an array of frames or of samples. Samples become log-mel frames. Errors
-    are as those of `open_features`.
+    The file is audio, or an array of frames or of samples. Samples become log-mel frames. For a
+    file that cannot be read, each library raises errors of its own, as in `open_features`.
     """
     if not path.is_file():
         raise ValueError("not found")

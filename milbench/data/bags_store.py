@@ -171,7 +171,7 @@ class Scan(NamedTuple):
 
 
 def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
-    """Return the means, squares and digests of n bags, reading their rows in blocks.
+    """Return the means, squares and digests of n bags, read in blocks of rows.
 
     Args:
         rows: (K, D), the rows of all these bags.
@@ -217,7 +217,8 @@ def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -
         rows_a_block: the number of rows that fit into a block.
     """
     cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
-    # A bag that fits into a block is not cut. A single bag is cut only where it is larger.
+    # The cuts at the blocks are meant for large bags. Those inside bags that fit into a block are
+    # dropped. There are none if there is only one bag.
     if len(starts) > 1:
         sizes = np.diff(np.append(starts, count))
         is_row_of_large_bag = np.repeat(sizes > rows_a_block, sizes)

@@ -1,7 +1,7 @@
 """Checks of the names of classes.
 
-A name may stand for several classes, or for no class. It may also be the name of a bag, or a
-measured number.
+A name may stand for several classes, or for no class. It may also be the name of a bag, or
+a measured number.
 """
 
 import re

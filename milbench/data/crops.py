@@ -40,8 +40,8 @@ CropVariant = Literal["paper", "tight"]
 Protocol = Literal["ours", "paper"]
 """How house numbers are cropped, resized and put into batches.
 
-`ours` is the way of milbench, `paper` that of the programs of X.-L. Li, arXiv:1811.12346. Where the
-two differ is said at `window`, `milbench.families.augmentation.augment` and
+`ours` is the way of milbench, and `paper` is the way of the programs of X.-L. Li, arXiv:1811.12346.
+The differences are explained in `window`, in `milbench.families.augmentation.augment`, and in
 `milbench.families.street_numbers.StreetNumbers.train_batches`.
 """
 Window = tuple[int, int, int, int]

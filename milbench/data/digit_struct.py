@@ -58,8 +58,8 @@ def read(path: Path) -> list[Record]:
         raise UsageError(f"{path} not found")
     h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
-    # `reading` turns an error of h5py into a UsageError with this text. It leaves a UsageError as
-    # it is.
+    # `reading` turns an error of h5py into a UsageError with this text. It leaves a UsageError
+    # as it is.
     with reading(path, "is damaged: no HDF5 file with SVHN's records"), h5py.File(path) as file:
         name_refs = np.ravel(file["digitStruct"]["name"][()])
         group_refs = np.ravel(file["digitStruct"]["bbox"][()])
@@ -78,8 +78,8 @@ def _record(file_id: Any, name_ref: Any, group_ref: Any, where: str) -> Record:
     """Return the record of one picture from the references to its name and its group of boxes.
 
     Args:
-        file_id: the open file in h5py's low-level interface, which takes half the time of the
-            high-level one.
+        file_id: the open file in h5py's low-level interface, which takes half the time of
+            the high-level one.
         name_ref: refers to the name.
         group_ref: refers to the group of boxes.
         where: the beginning of messages: the file and the number of the record.

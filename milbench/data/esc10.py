@@ -66,8 +66,8 @@ def clip_files(root: Path) -> list[Path]:
 def read_all(root: Path, digest: str) -> Clips:
     """Return all clips, in the order of `clip_files`.
 
-    Clips are decoded once and then kept in a cache. Another `digest` of the files makes another
-    cache.
+    Clips are decoded once and then kept in a cache. Another `digest` of the files
+    makes another cache.
     """
     paths = clip_files(root)
     # Decoding takes long. The names are read first, so that a wrong name is found at once.

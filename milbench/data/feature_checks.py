@@ -14,7 +14,7 @@ from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
-"""A value is far from all others if it is this many times their range away from the nearest."""
+"""A value is far from all others if its distance from them is more than this times their range."""
 _LEAST_CODE = 999
 """The least absolute value of a single far value that may be a code for a missing value."""
 _MOST_FAR_VALUES = 4

@@ -44,9 +44,9 @@ def table_of_folder(
 ) -> tuple[str, list[str]]:
     """Write a table of the files in a folder; return a sentence and the next command in words.
 
-    The sentence says where the labels are from. If a CSV is among the files, labels are from one of
-    its columns. Otherwise the label of a file is the name of its folder. The next command checks
-    the table.
+    The sentence says where the labels are from. If a CSV is among the files, labels are from one
+    of its columns. Otherwise the label of a file is the name of its folder. The next command
+    checks the table.
 
     Args:
         folder: the folder.
@@ -96,8 +96,8 @@ def _files_of_one_kind(
 ) -> tuple[str, list[Path]]:
     """Return the files that a task can read, and before them the name of their column.
 
-    Raises UsageError where files are of several kinds, or of none, or where there are several
-    tables.
+    Raises UsageError where files are of several kinds, or of none, or where there
+    are several tables.
     """
     # This fills `Image.EXTENSION`.
     Image.init()
@@ -220,8 +220,8 @@ def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[
     Args:
         table: the path of the table, for messages.
         frame: the rows of the table, a file in several of them.
-        column: the column of files: "file" for sounds, which have events; "image" for images, which
-            have boxes.
+        column: the column of files: "file" for sounds, which have events; "image" for images,
+            which have boxes.
     """
     known_names = {"file": TIMES, "image": CORNERS}.get(column, ())
     found = [names for names in known_names if set(names) <= set(frame.columns)]

@@ -74,9 +74,9 @@ def columns_to_group_by(bags: OwnBags, options: TableOptions) -> dict[str, NDArr
 def _can_be_split_by(bags: OwnBags, options: TableOptions, values: NDArray[np.int64]) -> bool:
     """Return whether bags can be split with the values of a column as groups.
 
-    The parts must not be much larger than the options say, and at least half of the classes in test
-    bags must be in training bags, too. If they are not, the column probably repeats the labels in
-    other words.
+    The parts must not be much larger than the options say, and at least half of the classes in
+    test bags must be in training bags, too. If they are not, the column probably repeats the
+    labels in other words.
     """
     # A bag without a value is a group of its own.
     groups = [f"v{value}" if value != MISSING else f"bag {bag}" for bag, value in enumerate(values)]

@@ -61,8 +61,8 @@ def read_all(
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
     """Yield the results of `work` on items, in the order of the items, and show a progress bar.
 
-    Threads compute the results a few items ahead. `label` is the text of the bar, which only a
-    terminal shows.
+    Threads compute the results a few items ahead. `label` is the text of the bar, which only
+    a terminal shows.
     """
     from rich.progress import track
 

@@ -27,8 +27,8 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
     Columns of names and labels are left as they are. Raises UsageError, which names the row, where
     the lists of a column have different lengths.
     """
-    # In other tables a column "features" holds paths. Here a user may give a column of lists this
-    # name.
+    # In other tables a column "features" holds paths. Here a user may give a column of
+    # lists this name.
     kept = {*TEXT_COLUMNS, *options.texts} - {"features"}
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
@@ -150,8 +150,8 @@ def _parse(text: str) -> NDArray[np.float64] | None:
 def _columns_of(table: Table, name: str) -> pd.DataFrame:
     """Return the columns that replace a column of lists.
 
-    Raises UsageError for a field that is no list of numbers, or whose list has another length than
-    the first.
+    Raises UsageError for a field that is no list of numbers, or whose list has another length
+    than the first.
     """
     arrays: list[NDArray[Any]] = []
     for row, value in enumerate(table.frame[name]):

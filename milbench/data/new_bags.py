@@ -43,8 +43,8 @@ def new_bags(
         feature_names: the features that the network was trained on.
 
     Raises:
-        UsageError: where a file cannot be read, two bags have one name, or a bag has another number
-            of features.
+        UsageError: where a file cannot be read, two bags have one name, or a bag has another
+            number of features.
     """
     files = _expand_folders(paths, FEATURE_FILES)
     named_bags: list[tuple[str, BagFile]] = []
@@ -124,7 +124,7 @@ def new_sequences(
         kind: what the files of the training sequences hold, see `BagFile.kind`.
 
     Raises:
-        UsageError: where a file cannot be read, or holds something else than those in training.
+        UsageError: where a file cannot be read, or where the files of a table are not of this kind.
     """
     files = _expand_folders(paths, (".npy", *AUDIO))
     tables = [path for path in files if is_table(path)]

@@ -35,12 +35,12 @@ def pack_feature_files(
     """Read the bags of a table with a row for each bag, whose features are in a file of their own.
 
     Args:
-        folder: an empty folder, into which the instances are written if they cannot stay in their
-            files.
+        folder: an empty folder, into which the instances are written if they cannot stay
+            in their files.
         table: the table.
         options: of the task.
-        declare: is told which files the bags are made from, so that a cache notices when one of
-            them changes.
+        declare: is told which files the bags are made from, so that a cache notices when one
+            of them changes.
     """
     bags = take_rows(table, options.bag, "bag")
     annotated = annotate(bags, options, {options.bag, options.features.removeprefix("@")})
@@ -91,9 +91,9 @@ def _classes_in(
 ) -> NDArray[np.int64]:
     """Return the classes (K,) of the instances in a file, which has names or numbers of classes.
 
-    The name "", the number -1 and the labels `nothing`, which mean no class, are background. Raises
-    UsageError unless each instance has a class that is in the label set of the bag, or is
-    background.
+    The name "", the number -1 and the labels `nothing`, which mean no class, are background.
+    Raises UsageError unless each instance has a class that is in the label set of the bag,
+    or is background.
 
     Args:
         file: the file.

@@ -43,8 +43,8 @@ def pack_images(folder: Path, path: Path, options: ImageOptions, declare: Declar
         folder: an empty folder, into which the pixels are written.
         path: of the table.
         options: of the task.
-        declare: is told which files the pixels are made from, so that a cache notices when one of
-            them changes.
+        declare: is told which files the pixels are made from, so that a cache notices when one
+            of them changes.
     """
     options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.image: "the paths of images"})

@@ -25,12 +25,12 @@ def pack_sequences(
             their own files.
         path: of the table.
         options: of the task; they name the columns of the table.
-        declare: is told which files the frames are made from, so that a cache notices when one of
-            them changes.
+        declare: is told which files the frames are made from, so that a cache notices when one
+            of them changes.
     """
-    # `options.form` says how the fields of the table are written, and `options.texts` which columns
-    # hold text. Where rows are events, columns that the user did not name are found by their usual
-    # names.
+    # `options.form` says how the fields of the table are written, and `options.texts` which
+    # columns hold text. Where rows are events, columns that the user did not name are found by
+    # their usual names.
     options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.file: "the paths of recordings or arrays"})
     table = read_table(path, options.texts, options.form)
@@ -51,8 +51,8 @@ def pack_sequences(
     scanned = write_files(folder, files)
     paths = [Path(name) for name in bags.names]
     store = replace(scanned, files=paths)
-    # `open_all` has checked that all files are of the same kind, and so they have the same frame
-    # rate.
+    # `open_all` has checked that all files are of the same kind, and so they have the
+    # same frame rate.
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )

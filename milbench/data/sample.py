@@ -29,14 +29,14 @@ def sample_table() -> pd.DataFrame:
     recording, and the features of the sound.
 
     A sound is of one bird or background. Its features are normally distributed with variance 1.
-    Their mean is zero for background, and another point for each bird. The table is always the
-    same.
+    Their mean is zero for background, and another point for each bird. The table is the same
+    whenever and wherever it is made.
     """
     import pandas as pd
 
     rng = np.random.default_rng(SEED)
-    # The means of the birds are in directions at right angles, so that a network can tell the
-    # birds apart.
+    # The means of the birds are in directions at right angles, so that a network can tell
+    # the birds apart.
     directions, _ = np.linalg.qr(rng.normal(size=(FEATURES, FEATURES)))
     means = LOUDNESS * directions[: len(CLASSES)]
     rows: list[tuple[str | float, ...]] = []

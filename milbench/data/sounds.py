@@ -42,8 +42,8 @@ def draw_recordings(
 ) -> DrawnRecordings:
     """Return random recordings of two seconds.
 
-    The number of sounds, their classes, lengths and starts are uniform and independent, so sounds
-    may overlap.
+    The number of sounds, their classes, lengths and starts are uniform and independent, so
+    sounds may overlap.
 
     Args:
         count: the number of recordings.

@@ -66,8 +66,8 @@ def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
 
 def svhn(folder: Path, wanted: str) -> None:
     """Download, check and unpack a part of SVHN."""
-    # h5py is needed to read SVHN. If it is missing, the user should know before a download of
-    # gigabytes.
+    # h5py is needed to read SVHN. If it is missing, the user should know before a
+    # download of gigabytes.
     extras.load("h5py", "h5", "SVHN")
     archive = _download(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
     digest = read_digest(archive, "sha256")
@@ -89,8 +89,8 @@ def recordings(folder: Path, wanted: str) -> None:
 def clips(folder: Path, wanted: str) -> None:
     """Download ESC-10, as it was at one commit.
 
-    It is by K. J. Piczak, 2015, under the licence CC BY 3.0. Its README.txt has the licence of each
-    clip.
+    It is by K. J. Piczak, 2015, under the licence CC BY 3.0. Its README.txt has the licence
+    of each clip.
     """
     unpack(ESC10, folder, f"ESC-10-{ESC10_COMMIT}", wanted)
 

@@ -32,8 +32,8 @@ def checked_splits(
     Args:
         bags: the bags of a table.
         options: of the task, which say how bags are split.
-        seeds: the seeds of the splits to check; None: one for each fold, or 0 to 9 where there are
-            no folds.
+        seeds: the seeds of the splits to check; None: one for each fold, or 0 to 9 where there
+            are no folds.
 
     Raises:
         UsageError: where the bags cannot be split as the options say.

@@ -61,7 +61,8 @@ def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
         # Whoever trains a network to use it asks for no test bags: all bags are trained on.
         return BagSplit(every, none, none)
     if bags.split:
-        # The split is the same for every seed.
+        # The column says one split for all seeds. If validation bags are held out at random, they
+        # should be the same for all seeds, too.
         seed = 0
         _refuse_other_splits(bags, options)
         split = split_of_column(bags.split)
@@ -133,7 +134,8 @@ def _with_validation(bags: OwnBags, options: TableOptions, split: BagSplit, seed
     The options say how many. Raises UsageError where no bag would be left to train on.
     """
     is_random = not (bags.split or options.folds or options.splits)
-    # The share of all bags that is not tested on.
+    # The share of all bags that are not tested on. In a random split this is the share that was
+    # asked for, before it was rounded to whole bags.
     left = 1 - options.test if is_random else len(split.train) / len(bags)
     if options.validation >= left:
         raise _nothing_to_train_on(bags, options)
@@ -207,7 +209,7 @@ def split_files(bags: OwnBags, options: TableOptions) -> list[Path]:
 
 
 def _find_folds(bags: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
-    """Return repetitions of folds, from files or at random. Raises UsageError."""
+    """Return repetitions of folds: random folds, or those that files say. Raises UsageError."""
     if options.folds:
         return _random_folds(bags, options)
     files = split_files(bags, options)
@@ -217,6 +219,7 @@ def _find_folds(bags: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]
 
 
 def _random_folds(bags: OwnBags, options: TableOptions) -> list[list[Fold]]:
+    """Return repetitions of random folds. Raises UsageError for more folds than bags or groups."""
     units = len(set(bags.groups or bags.bags))
     if options.folds > units:
         what = "groups" if bags.groups else "bags"

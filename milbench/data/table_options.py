@@ -57,7 +57,8 @@ class TableOptions:
         table: path of the table, from the current folder or the folder of the data.
         labels: the column of label sets; or columns of 0 and 1, as a pattern such as "has_*" or a
             list with ";" between names.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        classes: the classes in their order, with ";" between them; "": the classes that occur,
+            sorted by name.
         separator: what stands between the classes of a label set; "" for spaces, "list" for a list
             in JSON or Python. It has no effect on lists in a Parquet file.
         field_separator: the character between the fields of a text file, or "tab" or "space"; "": a
@@ -66,8 +67,8 @@ class TableOptions:
             are between thousands.
         thousands: the mark between the thousands of numbers in a text file, or "space"; "": none.
         nothing: labels that mean no class, with ";" between them, such as "Background;No Finding".
-        group: the column of groups, such as patients. All bags of a group are in one part of a
-            split.
+        group: the column of groups, such as patients. All bags of a group are in one part
+            of a split.
         split: the column of the part that a bag is in: train, validation (val, valid, dev) or test.
         splits: files with given splits, one for each seed; the path is from the folder of the
             table. Either CSV files with the columns train, val and test, where "*" in the path is
@@ -78,8 +79,8 @@ class TableOptions:
             makes a random split instead.
         repeats: how often the bags are put into folds.
         test: the share of the bags to test on in a random split; 0: all bags are trained on,
-            whatever the table says of a split. This is for a network to be used: its error is not
-            known.
+            whatever the table says of a split. This is for a network to be used: its error
+            is not known.
         validation: the share of all bags to validate on. They are taken from those to train on, and
             only where neither the table nor `splits` says which bags to validate on.
         batch_bags: the number of bags in a training batch, at most.
@@ -250,9 +251,9 @@ class FeatureOptions(TableOptions):
         instances: the most instances of a bag to train on: a random sample in every epoch; 0: all
             instances. The label set stays that of the whole bag, though the sample may lack some of
             its classes. Evaluation is always on all instances.
-        small_bags: what to do with bags that have more classes than instances, which no labelling
-            of instances explains: `refuse` the table, or `leave-out` these bags from training and
-            evaluation.
+        small_bags: what to do with bags that have more classes than instances, which no
+            labelling of instances explains: `refuse` the table, or `leave-out` these bags from
+            training and evaluation.
     """
 
     kind: ClassVar[Kind] = "features"
