@@ -118,7 +118,7 @@ class Bagged:
 
     def _is_split_column(self, name: str) -> bool:
         """Return whether a column names parts of a split, at least two, and can be read as one."""
-        texts = {text.casefold() for text in self._texts_or_none(name)}
+        texts = {text.casefold() for text in self._different_texts(name)}
         if len(texts) < 2 or not texts <= PARTS.keys():
             return False
         try:
@@ -127,7 +127,7 @@ class Bagged:
             return False
         return True
 
-    def _texts_or_none(self, name: str) -> list[str]:
+    def _different_texts(self, name: str) -> list[str]:
         """Return the different texts of a column, [] for a column of lists or objects."""
         try:
             return self.table.texts(name).categories.tolist()

@@ -47,7 +47,7 @@ def check_features(bags: OwnBags) -> Iterator[Finding]:
     )
     yield Finding("fact", "features", f"{store.width}: {abbreviate(bags.feature_names)}")
     if bags.coords is not None:
-        yield Finding("fact", "coordinates", "of every instance: evidence is drawn in the plane")
+        yield Finding("fact", "coordinates", "of every instance: evidence is plotted in the plane")
     if bags.instance_classes is not None:
         labelled = int((bags.instance_classes < len(bags.class_names)).sum())
         yield Finding(
@@ -105,7 +105,7 @@ def odd_features(
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
         remedy = _how_to_leave_out(bags, options, odd)
-        what = f"features that read like ids, labels or places{remedy}"
+        what = f"features that read like ids, labels or coordinates{remedy}"
         yield from list_names("warning", what, odd)
 
 

@@ -165,7 +165,8 @@ def count_folds(bags: OwnBags, options: TableOptions) -> tuple[int, int] | None:
 def mean_overlap(bags: OwnBags, options: TableOptions) -> float:
     """Return how many test bags there are for each training bag, over all seeds.
 
-    The result is 0 where all seeds have the same split.
+    The result is 0 where all seeds have the same split. Tests of differences need the number:
+    splits that overlap give errors that are not independent (see `milbench.Task.overlap`).
     """
     if options.splits:
         count, repeats = count_folds(bags, options) or (0, 0)
