@@ -1,4 +1,4 @@
-"""Data sets: where their files come from, how they are checked, read, cropped and cached; generated sounds.
+"""Data sets: fetch, check, read and cache them; and make the sounds of generated recordings.
 
-It may import `milbench.errors` and `milbench._utils`.
+Of milbench itself this package may import `milbench.errors` and `milbench._utils` only.
 """

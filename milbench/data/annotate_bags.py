@@ -1,4 +1,7 @@
-"""What the columns of a table say of its bags, whatever instances these have."""
+"""Read what the columns of a table say of each bag: labels, group, part of the split, annotations.
+
+This is the same for tables of features, of images and of sequences. Instances are read elsewhere.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,10 +15,16 @@ from milbench.errors import UsageError
 
 
 def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: str) -> Bagged:
-    """Return the rows of a table in bags, each of which is a file.
+    """Return the rows of a table in bags, where each bag is a file.
 
-    Raises UsageError for a file in two rows, unless rows are events or boxes. Where the table has
-    columns for these, the message names the option that reads them.
+    If rows are events or boxes, all rows of a file make one bag. Otherwise each file must have one
+    row, and UsageError is raised for a file in two rows. If the table then has the columns of
+    events or boxes, the message names the option that reads the rows as events or boxes.
+
+    Args:
+        table: the table, with a column of files.
+        options: of the task.
+        kind: what messages call a file, such as "image".
     """
     column = getattr(options, options.file_parameter)
     if options.rows_are_marks:
@@ -33,7 +42,7 @@ def bags_of_files(table: Table, options: ImageOptions | SequenceOptions, kind: s
 def _with_rows_of_marks(
     options: ImageOptions | SequenceOptions,
 ) -> ImageOptions | SequenceOptions:
-    """Return the options of a table whose rows are boxes or events."""
+    """Return the same options, but for a table whose rows are boxes or events."""
     if isinstance(options, ImageOptions):
         return replace(options, rows="boxes")
     return replace(options, rows="events")
@@ -46,12 +55,13 @@ def annotate(
     mark_column: str = "",
     form: MarkForm = "events",
 ) -> dict[str, Any]:
-    """Return what columns say of bags, as fields of `OwnBags` by their names.
+    """Return what the columns of a table say of its bags: values for fields of `OwnBags`, by name.
 
     Args:
         bags: the rows of a table in bags.
         options: of the task, which name the columns of labels, groups and splits.
-        other_columns: columns that have another use: they are not counted as ignored.
+        other_columns: columns that the caller reads, such as those of features. They are not
+            listed as ignored.
         mark_column: where rows are bags, the column of boxes or events as JSON; "" for none.
         form: how the numbers of boxes or events are written.
     """
@@ -81,6 +91,7 @@ def annotate(
         "bag_rows": bags.first_rows,
         "mark_rows": None,
     }
+    # If no column says the groups or the split, checks suggest columns that read like one.
     if groups is None:
         annotated["shared_columns"] = bags.shared_columns(others)
     if split is None:

@@ -1,4 +1,8 @@
-"""Where classes are: boxes of an image, or events of a recording, as JSON in a column."""
+"""Annotations, which say where classes are: boxes in an image, or events in a recording.
+
+A column of a table holds the annotations of each bag as JSON. Names in this package shorten
+"annotation" to "mark".
+"""
 
 from __future__ import annotations
 
@@ -16,48 +20,55 @@ from milbench.data.name_lists import set_text, unknown_class
 from milbench.errors import UsageError
 
 MarkForm = BoxForm | Literal["events"]
-"""How the numbers of a mark are written. A mark is a box of an image, or an event of a recording."""
+"""How the numbers of an annotation are written: one of the forms of boxes, or "events"."""
 EXPECTED_MARKS = {**EXPECTED_BOXES, "events": "[class, start, end] in seconds, 0 <= start < end"}
-"""What messages say of each form."""
+"""Form -> how messages describe an annotation in this form."""
 
 
 _LONGEST = 60
-"""Characters of a field that a message shows."""
+"""The most characters of a field that a message shows."""
 
 
 class Annotation(NamedTuple):
-    """A mark: a class, and where it is."""
+    """A class, and where it is: a box in an image, or an event in a recording."""
 
     cls: int
+    """The number of the class."""
     place: tuple[float, ...]
+    """The four numbers of a box, or start and end of an event in seconds."""
 
 
 Marks = list[list[Annotation]]
-"""The marks of every bag."""
+"""The annotations of every bag."""
 
 
 class WrongMarkError(UsageError):
-    """Numbers that are not a mark by the form that was asked for, but perhaps by another one."""
+    """The numbers of an annotation do not fit the form that was asked for.
+
+    They may fit another form.
+    """
 
 
 def marks_in(
     text: str, column: str, form: MarkForm, labels: TableLabels, place: str
 ) -> list[Annotation]:
-    """Return the marks in a field, events in the order of their starts.
+    """Return the annotations in a field of a table, events in the order of their starts.
 
     Args:
         text: the field, JSON.
-        column: its name, for messages.
+        column: the name of its column, for messages.
         form: how the numbers are written.
-        labels: the classes of the table. Marks of labels that mean no class are left out.
+        labels: the classes of the table. Annotations of labels that mean no class are left out.
         place: how a message names the row.
 
     Raises:
-        WrongMarkError: where numbers are not a mark by the form.
+        WrongMarkError: where numbers do not fit the form.
         UsageError: where the text is not JSON, or a name is not a class.
     """
     try:
         items = [(class_name(str(name)), numbers) for name, *numbers in json.loads(text)]
+    # ValueError: no JSON, or an empty annotation. TypeError: a number stands in place of a list.
+    # RecursionError: lists are nested thousands deep.
     except (ValueError, TypeError, RecursionError) as error:
         expected = f"expected JSON, a list of {EXPECTED_MARKS[form]}"
         shown = text[:_LONGEST]
@@ -81,7 +92,7 @@ def marks_in(
 
 
 def is_mark(numbers: Sequence[Any], form: MarkForm) -> bool:
-    """Return whether values are the numbers of a mark."""
+    """Return whether values are the numbers of an annotation in this form."""
     if form == "events":
         return are_numbers(numbers, 2) and 0 <= numbers[0] < numbers[1]
     return are_numbers(numbers, 4) and has_extent(tuple(numbers), form)
@@ -90,11 +101,21 @@ def is_mark(numbers: Sequence[Any], form: MarkForm) -> bool:
 def check_complete(
     marks: list[Annotation], column: str, labels: NDArray[np.bool_], names: list[str], place: str
 ) -> None:
-    """Raise UsageError unless the classes of the marks are those of the label set `labels` (C,)."""
-    marked = {mark.cls for mark in marks}
+    """Raise UsageError unless the annotations of a bag have the same classes as its label set.
+
+    Args:
+        marks: the annotations.
+        column: the name of their column, for messages.
+        labels: (C,), the label set.
+        names: the names of the C classes.
+        place: how a message names the row.
+    """
+    annotated = {mark.cls for mark in marks}
     expected = set(np.flatnonzero(labels).tolist())
-    if marked != expected:
-        marked_text = set_text(names[c] for c in marked)
+    if annotated != expected:
+        annotated_text = set_text(names[c] for c in annotated)
         label_text = set_text(names[c] for c in expected)
-        expected_marks = f"expected one of every class of the labels {label_text} and of no other, or an empty field"
-        raise UsageError(f"{place}: the {column} are of {marked_text}, {expected_marks}")
+        raise UsageError(
+            f"{place}: the {column} are of {annotated_text}, expected one of every class of the "
+            f"labels {label_text} and of no other, or an empty field"
+        )

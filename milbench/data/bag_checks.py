@@ -25,15 +25,22 @@ from milbench.data.splits import BagSplit, divided_groups
 from milbench.data.table_options import FeatureOptions, Kind, TableOptions
 
 EXACT_LABEL_LIMIT = 16
-"""As in `milbench.likelihood`, which imports torch: a check would take three times as long."""
+"""The same number as in `milbench.likelihood`.
+
+It is not imported from there: that would import torch, and a check would take three times as long.
+"""
 
 
 def check_bags(
     bags: OwnBags, options: TableOptions, *, quick: bool = False, splits: Sequence[BagSplit] = ()
 ) -> list[Finding]:
-    """Return findings on bags and on some of their splits, see `checked_splits`.
+    """Return findings on the bags of a table and on their splits.
 
-    A `quick` check leaves out what would read all instances again.
+    Args:
+        bags: the bags.
+        options: of the task.
+        quick: whether to leave out the checks that read all instances again.
+        splits: the splits to check, as `milbench.data.split_checks.checked_splits` returns them.
     """
     if options.kind == "images":
         findings = list(check_images(bags, options))
@@ -42,7 +49,8 @@ def check_bags(
     else:
         findings = list(check_features(bags))
     groups = columns_to_group_by(bags, options)
-    # What is not finite is reported already, and would spoil the arithmetic of these checks.
+    # Numbers that are not finite are reported by `check_features`. They would spoil the arithmetic
+    # of the following checks.
     if isinstance(options, FeatureOptions) and np.isfinite(bags.store.means).all():
         findings += odd_features(bags, options, list(groups))
         findings += time_stamps(bags, options)
@@ -54,7 +62,8 @@ def check_bags(
     findings += check_classes(bags, options)
     id_like = list(id_like_classes(bags))
     findings += id_like
-    # Where classes are names of bags, each is of course missing from most parts of a split.
+    # If classes are names of bags, each class is missing from most parts of a split. This need not
+    # be said as well.
     if not id_like:
         findings += split_gaps(bags, splits)
     findings += _sizes_of_sets(bags, options)
@@ -63,7 +72,7 @@ def check_bags(
 
 
 def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield facts on columns, label sets, groups and splits, with findings on what is odd about them."""
+    """Yield facts and findings on columns, label sets, groups and splits."""
     yield from _other_columns(bags, options)
     yield from _label_sets(bags)
     if bags.groups:
@@ -75,7 +84,7 @@ def _labels(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def _other_columns(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield the columns that are not used, and a finding for one of them that holds a split."""
+    """Yield a fact on the columns that are not used, and a finding if one of them holds a split."""
     if bags.ignored:
         yield Finding("fact", "columns not used", abbreviate(bags.ignored))
     name = bags.split_column
@@ -88,7 +97,7 @@ def _other_columns(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def _label_sets(bags: OwnBags) -> Iterator[Finding]:
-    """Yield how many classes there are, how many a bag has, and how many bags have none."""
+    """Yield how many classes there are, how many each bag has, and how many bags have no class."""
     low = bags.labels.sum(axis=1).min()
     high = bags.labels.sum(axis=1).max()
     span = f"{low}" if low == high else f"{low} to {high}"
@@ -109,8 +118,10 @@ def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
     counts = bags.labels.sum(axis=1)
     many = int((counts > EXACT_LABEL_LIMIT).sum())
     if many:
-        method = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
-        detail = f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: {method}"
+        detail = (
+            f"{many:,} bags have more than {EXACT_LABEL_LIMIT} classes: exact trains on its "
+            "certified lower bound there (method=auto), and method=exact refuses them"
+        )
         yield Finding("warning", "large label sets", detail)
     if isinstance(options, FeatureOptions):
         yield from _small_bags(bags, options)
@@ -119,7 +130,10 @@ def _sizes_of_sets(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def _small_bags(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
-    """Yield a finding for bags with more classes than instances, which no labelling of instances explains."""
+    """Yield a finding for bags that have more classes than instances.
+
+    No labelling of the instances explains such a label set: each instance shows at most one class.
+    """
     is_small = bags.labels.sum(axis=1) > bags.store.sizes
     if not is_small.any():
         return
@@ -135,15 +149,18 @@ def _small_bags(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 
 
 def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
-    """Yield findings for bags of equal content; equal sequences that may be trained and tested on are fatal."""
-    across: Level = "warning"
+    """Yield findings for bags of equal content.
+
+    Equal sequences are fatal where one may be trained on and another tested on.
+    """
+    level_apart: Level = "warning"
     names = bags.bags
     if kind == "sequences":
-        # A test recording that was trained on says nothing of new ones.
-        across = "fatal"
+        # The error on a test recording that was trained on says nothing of new recordings.
+        level_apart = "fatal"
         names = names_with_rows(bags)
     what = "bags" if kind == "features" else kind
-    # Bags with one of these in common are in one part of a split.
+    # Bags with equal values in this list are certainly in one part of a split.
     parts = bags.split or bags.groups or bags.bags
     named = []
     differing = []
@@ -158,14 +175,14 @@ def _duplicates(bags: OwnBags, kind: Kind) -> Iterator[Finding]:
     yield from list_names("warning", f"{what} of equal content", named, 4)
     yield from list_names("warning", f"equal {what}, other labels", differing, 4)
     if bags.split:
-        yield from list_names(across, f"equal {what} in two parts", apart, 4)
-    elif across == "fatal":
+        yield from list_names(level_apart, f"equal {what} in two parts", apart, 4)
+    elif level_apart == "fatal":
         where = "that may get into two parts, being in no common group"
-        yield from list_names(across, f"equal {what} {where}", apart, 4)
+        yield from list_names(level_apart, f"equal {what} {where}", apart, 4)
 
 
 def _equal_bags(bags: OwnBags) -> list[list[int]]:
-    """Return the numbers of bags of equal content, a list for each content that several have."""
+    """Return lists of bags of equal content: in each the numbers of two or more bags."""
     of_content = defaultdict[bytes, list[int]](list)
     for bag, digest in enumerate(bags.store.digests):
         of_content[digest.tobytes()].append(bag)

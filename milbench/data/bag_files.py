@@ -1,4 +1,7 @@
-"""The array of one bag in a file: features of patches, frames of a recording, or the pixels of an image."""
+"""Open a file that holds the array of one bag, and read the array later.
+
+The array holds features of patches, frames of a recording, or the pixels of an image.
+"""
 
 from __future__ import annotations
 
@@ -26,55 +29,72 @@ from milbench.errors import UsageError, hint
 FEATURES = "features"
 COORDINATES = "coords"
 CLASSES = "instance_labels"
-"""The names of arrays in the files of CLAM and TRIDENT, two programs that compute the features of slides' patches."""
+"""The names of arrays in the files of CLAM and TRIDENT.
+
+These two programs cut slides of tissue into patches and compute the features of each patch.
+"""
 
 _OTHER_WORDS = {
-    "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location", "locations", "xy",
-    "id", "ids", "index", "indexes", "indices", "idx", "label", "labels", "class", "classes", "target", "targets", "y",
-    "mask", "masks", "loc", "locs", "centroid", "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets",
-    "barcode", "barcodes", "filename", "filenames", "timestamp", "timestamps",
+    "coord", "coords", "coordinate", "coordinates", "position", "positions", "pos", "location",
+    "locations", "xy", "id", "ids", "index", "indexes", "indices", "idx", "label", "labels",
+    "class", "classes", "target", "targets", "y", "mask", "masks", "loc", "locs", "centroid",
+    "centroids", "bbox", "bboxes", "box", "boxes", "offset", "offsets", "barcode", "barcodes",
+    "filename", "filenames", "timestamp", "timestamps",
 }  # fmt: skip
 """Words in the names of arrays that hold something else than features."""
 _FEATURE_WORDS = {"feature", "features", "feat", "feats", "embedding", "embeddings", "embed"}
 """Words in the names of arrays of features."""
 AUDIO = (".wav", ".flac", ".ogg")
+"""The endings of files of audio."""
 WINDOW_STEPS = 2
-"""The length of a window of `milbench.data.log_mel`, in steps between frames: neighbours overlap by half."""
-BFLOAT16 = "bfloat16"
-"""A type that numpy lacks: its bytes are kept as uint16."""
-_PARSER = Lock()
-"""Held while numpy reads a header, which is text in Python's syntax.
+"""The length of a window of `milbench.data.log_mel`, in steps from one frame to the next.
 
-numpy reads it by `ast.literal_eval`, and this failed in several threads at once with Python 3.11.
+Neighbouring windows thus overlap by half.
+"""
+BFLOAT16 = "bfloat16"
+"""The name of a type that numpy lacks: its bytes are kept as uint16."""
+_PARSER = Lock()
+"""Held while numpy reads the header of a file, which is text in Python's syntax.
+
+numpy reads it by `ast.literal_eval`, which with Python 3.11 failed in several threads at once.
 """
 Arrays = Mapping[str, Any]
-"""The arrays of an open file by their names, as its library has them. An array without a name has the name ""."""
+"""The arrays of an open file by name, as objects of the library that reads the file.
+
+The array in a file .npy has no name, and is found here by the name "".
+"""
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
+"""Opens a file, and closes it when the context ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class BagFile:
-    """What is known of a file with an array of instances, which are its first dimension, and how to read it."""
+    """A file that holds an array of instances: what its header says, and how to read it.
+
+    The first dimension of the array counts the instances.
+    """
 
     shape: tuple[int, ...]
     dtype: str
-    """A name of numpy's, or BFLOAT16."""
+    """The type of the numbers: a name of numpy, or BFLOAT16."""
     read: Callable[[], NDArray[Any]]
+    """Returns the array."""
     mapped: bool = False
-    """Whether the array is memory-mapped from its file, so that it need not be copied into the store."""
+    """Whether the array is memory-mapped from its file, and need not be copied into the store."""
     named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
-    """What reads the other arrays of the file: COORDINATES (K, 2), CLASSES (K,)."""
+    """Name -> what reads another array of the file: COORDINATES (K, 2) or CLASSES (K,)."""
     kind: str = ""
-    """Such as "frames of 20 features", the same in all files of a table."""
+    """What the file holds, such as "frames of 20 features": the same in all files of a table."""
     frames_per_second: float = 0.0
+    """0 where the instances are no frames."""
     starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    """The rows where bags start: the first row alone, since a file of a user holds one bag.
+    """The rows where bags start: row 0 alone in a user's file, which holds one bag.
 
-    Only `milbench.data.bags_store` makes other ones: it cuts a large array of many bags into parts,
-    each described by a `BagFile` that holds several bags.
+    Only `milbench.data.bags_store` makes a `BagFile` of several bags: it cuts a large array of many
+    bags into parts, and describes each part by a `BagFile`.
     """
     name: str = ""
-    """How messages name it."""
+    """How messages name the file."""
 
 
 def open_all(
@@ -83,9 +103,16 @@ def open_all(
     names: Sequence[str],
     rows: Sequence[int] | None = None,
 ) -> list[BagFile]:
-    """Return the files of one kind that a table names, opened. Raises UsageError that names the bad ones.
+    """Return the opened files that a table names.
 
-    `rows` are those that name them; None: each row names one.
+    Args:
+        open_one: opens a file; any error that it raises means that the file cannot be read.
+        table: the path of the table, from whose folder the files are named.
+        names: the names of the files.
+        rows: the row of the table that names each file; None: the rows from 0 on.
+
+    Raises:
+        UsageError: where files cannot be read, or are not all of one kind; it names these files.
     """
     if rows is None:
         rows = range(len(names))
@@ -104,15 +131,17 @@ def open_all(
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file, without unpickling anything.
+    """Open a file that holds the features (K, D) of a bag. Nothing is unpickled.
 
-    Each library has errors of its own for a file without features. `open_all` makes a UsageError of
-    all of them.
+    Each library raises errors of its own for a file without features. `open_all` turns any of them
+    into a UsageError.
 
-    `key` names the array of features, see `_choose_array`.
+    Args:
+        path: of the file.
+        key: the name of the array of features; "": found as `_choose_array` says.
     """
     ending = path.suffix.lower()
-    # A zarr store is a folder.
+    # A zarr store is a folder, for which the next message would be wrong.
     if path.exists() and ending == ".zarr":
         raise ValueError(f"zarr is not read, expected a file {', '.join(_READERS)}")
     if not path.is_file():
@@ -124,7 +153,11 @@ def open_features(path: Path, key: str = "") -> BagFile:
 
 
 def open_frames(path: Path, options: SequenceOptions) -> BagFile:
-    """Return the frames (T, F) of a recording: an array of frames or samples, or audio. Errors: see `open_features`."""
+    """Open a file that holds a sequence, as frames (T, F).
+
+    The file is audio, or an array of frames or of samples. Samples become log-mel frames. For a
+    file that cannot be read, each library raises errors of its own, as in `open_features`.
+    """
     if not path.is_file():
         raise ValueError("not found")
     ending = path.suffix.lower()
@@ -143,7 +176,7 @@ def open_frames(path: Path, options: SequenceOptions) -> BagFile:
 
 
 def _array_frames(path: Path, options: SequenceOptions) -> BagFile:
-    """Return the frames in a file .npy, which holds frames or the samples of a waveform."""
+    """Open a file .npy as frames; it holds frames (T, F) or the samples (S,) of a waveform."""
     array = _open_array(_npy, path, "")
     dimensions = len(array.shape)
     if np.dtype(array.dtype).kind not in "fiu" or dimensions not in (1, 2):
@@ -157,7 +190,7 @@ def _array_frames(path: Path, options: SequenceOptions) -> BagFile:
 
 
 def _open_array(reader: Reader, path: Path, key: str) -> BagFile:
-    """Return the array of features in a file, and how coordinates and classes beside it are read."""
+    """Open the array of features in a file, with the coordinates and classes beside it, if any."""
 
     def read(name: str) -> NDArray[Any]:
         with reader(path) as arrays:
@@ -185,22 +218,22 @@ def _open_array(reader: Reader, path: Path, key: str) -> BagFile:
 
 
 def _shape_and_type(array: Any) -> tuple[tuple[int, ...], str]:
-    """Return the shape of an array, a tensor or a slice of safetensors, and the name of its type."""
+    """Return the shape and the name of the type of an array, a tensor or a slice of safetensors."""
     if hasattr(array, "get_shape"):
-        # A slice of safetensors names its type in another way: the tensor of one row is asked.
+        # A slice of safetensors spells its type in its own way. Its first row is a tensor of torch.
         return tuple(array.get_shape()), _type_name(array[:1].dtype)
     return tuple(array.shape), _type_name(array.dtype)
 
 
 def _type_name(dtype: Any) -> str:
-    """Return the name of a type of numpy or torch, as `BagFile.dtype` has it."""
+    """Return the name of a type of numpy or torch, as `BagFile.dtype` spells it."""
     if isinstance(dtype, np.dtype):
         return dtype.str
     return str(dtype).removeprefix("torch.")
 
 
 def _as_numpy(array: Any) -> NDArray[Any]:
-    """Return an array or a tensor as an array; BFLOAT16 as uint16."""
+    """Return an array or a tensor as an array of numpy; numbers of BFLOAT16 become uint16."""
     if isinstance(array, np.ndarray):
         return np.asanyarray(array)
     import torch
@@ -211,14 +244,14 @@ def _as_numpy(array: Any) -> NDArray[Any]:
 
 
 def _require_numbers(file: BagFile, what: str) -> BagFile:
-    """Check that the array of a file holds numbers, and that its shape is (K, D); return the file with its `kind`.
+    """Return the file with its `kind`, if its array holds numbers in the shape (K, D).
 
-    `what` is the word for the K rows in messages, such as "frames". Raises ValueError.
+    Otherwise raise ValueError. `what` is the word of messages for the K rows, such as "frames".
     """
     if file.dtype != BFLOAT16 and np.dtype(file.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {file.dtype}")
-    # Some models return a batch of one slide, (1, K, D). Its file cannot stay mapped: a bag is
-    # later mapped from the file anew, and would have three dimensions.
+    # Some models return a batch of one slide, (1, K, D). The instances cannot stay in such a file:
+    # the store would map them from it, and get three dimensions.
     is_batch_of_one = len(file.shape) == 3 and file.shape[0] == 1
     if is_batch_of_one:
         read = file.read
@@ -233,7 +266,14 @@ def _require_numbers(file: BagFile, what: str) -> BagFile:
 def _wave_frames(
     count: int, rate: int, samples: Callable[[], NDArray[Any]], options: SequenceOptions
 ) -> BagFile:
-    """Return the frames of a waveform with `count` samples, `rate` of them a second."""
+    """Describe the log-mel frames of a waveform, which are computed when they are read.
+
+    Args:
+        count: the number of samples of the waveform.
+        rate: the number of samples in a second.
+        samples: returns the samples (S,).
+        options: of the task, which say how many frames and bands there are.
+    """
     if not count:
         raise ValueError("it is empty")
     import torch
@@ -244,7 +284,7 @@ def _wave_frames(
     log_mel = LogMel(rate, hop, WINDOW_STEPS * hop, options.bands)
 
     def frames() -> NDArray[np.float32]:
-        # What single precision cannot hold becomes infinite, which is refused.
+        # A number too large for single precision becomes infinite, which the checks of bags refuse.
         with np.errstate(over="ignore"):
             wave = torch.from_numpy(np.array(samples(), np.float32))
         bands = log_mel(wave.unsqueeze(0))[0]
@@ -264,9 +304,10 @@ def _npy(path: Path) -> Iterator[Arrays]:
     with _PARSER:
         if _npy_type(path).hasobject:
             raise ValueError(
-                "it holds pickled objects, which are not read; np.save writes an array of numbers without them"
+                "it holds pickled objects, which are not read; np.save writes an array of numbers "
+                "without them"
             )
-        # An error if the file is shorter than its header claims.
+        # np.load raises an error if the file is shorter than its header claims.
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     yield {"": mapped}
 
@@ -284,8 +325,8 @@ def _npy_type(path: Path) -> np.dtype[Any]:
 
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
-    # The header of an array is read when the array is taken from the file: the lock is held until
-    # the caller is done.
+    # numpy reads the header of an array only when the caller takes the array from the file. So the
+    # lock is held until the caller is done with the file.
     with _PARSER, np.load(path, allow_pickle=False) as file:
         yield file
 
@@ -314,8 +355,8 @@ def _torch(path: Path) -> Iterator[Arrays]:
         raise ValueError(
             "it holds more than tensors, or is damaged; only tensors are read (weights_only)"
         ) from None
-    # Dictionaries may hold others: a tensor is named by all keys that lead to it, with "/" in
-    # between.
+    # Dictionaries may hold dictionaries: the name of a tensor is all the keys that lead to it, with
+    # "/" between them.
     tensors: dict[str, Any] = {}
     values = [("", content)]
     while values:
@@ -333,7 +374,7 @@ def _load_tensors(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError:
-        # The older format, which is no archive, cannot be mapped.
+        # Only archives can be mapped. A file in the format of torch before version 1.6 is none.
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -342,20 +383,25 @@ def _safetensors(path: Path) -> Iterator[Arrays]:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
+        # The file is no dictionary, and can be iterated over only by its keys.
+        yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
 
 
 def _choose_array(key: str, names: list[str]) -> str:
-    """Return the name of the array of features: the key, or `features`, or the only one that may be features."""
+    """Return the name of the array of features in a file.
+
+    This is the key if one is given, else `features`, else the name of the only array that may hold
+    features. Raises ValueError where there is no such array, or where the file holds several bags.
+    """
     if key in names:
         return key
     if key:
         raise ValueError(f"no {key!r}{hint(key, names)}")
     candidates = [name for name in names if _may_be_features(name)]
     groups = _groups_of(candidates)
-    # The file holds several bags, such as slide1/feats and slide2/feats. This is checked before the
-    # name FEATURES is looked for: an array `features` beside slide1/features, in no group of the
-    # file, is the array of one more bag.
+    # In several groups, such as slide1/feats and slide2/feats, the file holds several bags. This is
+    # checked before the name FEATURES is looked for, since an array `features` in no group, beside
+    # slide1/features, is the array of one more bag.
     if len(groups) > 1:
         raise ValueError(
             f"it holds {len(candidates)} arrays in {len(groups)} groups ({abbreviate(groups, 3)}); "
@@ -367,22 +413,27 @@ def _choose_array(key: str, names: list[str]) -> str:
         return FEATURES
     if len(candidates) != 1:
         raise ValueError(
-            f"expected one array, or -p task.key with the name of one (there are: {abbreviate(names)})"
+            "expected one array, or -p task.key with the name of one "
+            f"(there are: {abbreviate(names)})"
         )
     return candidates[0]
 
 
 def _may_be_features(name: str) -> bool:
-    """Return whether an array may hold features by its name. The last word that says something decides."""
+    """Return whether an array may hold features, by its name.
+
+    The last word decides that is in one of the two lists of words, `_FEATURE_WORDS` and
+    `_OTHER_WORDS`. A name with no such word may be one of features.
+    """
     telling = [word for word in words_of(name) if word in _FEATURE_WORDS | _OTHER_WORDS]
     return not telling or telling[-1] in _FEATURE_WORDS
 
 
 def _groups_of(names: list[str]) -> list[str]:
-    """Return the groups of a file that holds a bag in each of several groups; none for any other file.
+    """Return the groups of a file that holds one bag in each group; [] for any other file.
 
-    Arrays named slide1/feats and slide2/feats have the groups slide1 and slide2: one array a group,
-    all of one name.
+    Arrays named slide1/feats and slide2/feats are in the groups slide1 and slide2. A file holds a
+    bag in each group if every group has one array, and all these arrays have one name.
     """
     groups = []
     array_names = []

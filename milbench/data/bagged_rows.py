@@ -1,4 +1,4 @@
-"""The rows of a table in bags, and what they say of each bag."""
+"""Group the rows of a table into bags, and read what the rows say of each bag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from milbench.errors import UsageError, hint
 
 @dataclass(frozen=True, eq=False)
 class Bagged:
-    """The rows of a table in bags. Raises UsageError, which names the row, for what cannot be made of them."""
+    """The N rows of a table in B bags.
+
+    Its methods raise UsageError, which names the row, where the rows of a bag contradict each other
+    or a field cannot be read.
+    """
 
     table: Table
     codes: NDArray[np.int64]
@@ -37,7 +41,13 @@ class Bagged:
         return np.unique(self.codes, return_index=True)[1]
 
     def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
-        """Raise UsageError where two rows of a bag have different values (N, C); `text` says what a row has."""
+        """Raise UsageError where two rows of a bag have different values.
+
+        Args:
+            values: (N, C), the values of every row.
+            what: what messages call the values.
+            text: returns the values of a row, by its number, as text for a message.
+        """
         first_row_of_bag = self.first_rows[self.codes]
         is_different = (values != values[first_row_of_bag]).any(axis=1)
         if is_different.any():
@@ -57,17 +67,21 @@ class Bagged:
         names = np.array(of_rows.names, object)
         if not len(names):
             raise UsageError(
-                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
+                f"{self.table.path}: the column {options.labels!r} names no class in any row, "
+                "expected some labels"
             )
         self._check_alike(sets, "labels", lambda row: set_text(names[sets[row]].tolist()))
         nothing = {label: rows[self.first_rows] for label, rows in of_rows.nothing.items()}
         return of_rows._replace(sets=sets[self.first_rows], nothing=nothing)
 
     def values(self, name: str, usual: str) -> list[str] | None:
-        """Return the value of a column for every bag.
+        """Return the value of a column for every bag, None where the table has no such column.
 
-        None where the column is not there, unless its name was given: then it is an error that it
-        is missing.
+        Raises UsageError for an empty field, and for a missing column that the user has named.
+
+        Args:
+            name: the name of the column.
+            usual: the name that it has if the user names none, which also says what it holds.
         """
         if name == usual and name not in self.table.frame:
             return None
@@ -76,7 +90,7 @@ class Bagged:
         return texts[self.first_rows].tolist()
 
     def split(self, column: str) -> list[str] | None:
-        """Return the part of every bag from a column, None for no such column."""
+        """Return the part of the split that each bag is in, None where the column is missing."""
         values = self.values(column, "split")
         if values is None:
             return None
@@ -96,15 +110,15 @@ class Bagged:
         return split
 
     def split_column(self, names: Sequence[str]) -> str:
-        """Return the first column that can be taken for a split, "" for none."""
+        """Return the first of these columns that holds a split, "" where none does."""
         for name in names:
             if self._is_split_column(name):
                 return name
         return ""
 
     def _is_split_column(self, name: str) -> bool:
-        """Return whether a column has several parts of a split in it, and can be read as one."""
-        texts = {text.casefold() for text in self._texts_or_none(name)}
+        """Return whether a column names parts of a split, at least two, and can be read as one."""
+        texts = {text.casefold() for text in self._different_texts(name)}
         if len(texts) < 2 or not texts <= PARTS.keys():
             return False
         try:
@@ -113,21 +127,24 @@ class Bagged:
             return False
         return True
 
-    def _texts_or_none(self, name: str) -> list[str]:
-        """Return the different texts of a column, none of a column of lists or objects."""
+    def _different_texts(self, name: str) -> list[str]:
+        """Return the different texts of a column, [] for a column of lists or objects."""
         try:
             return self.table.texts(name).categories.tolist()
         except UsageError:
             return []
 
     def shared_columns(self, names: Sequence[str]) -> dict[str, list[int]]:
-        """Return the columns that may say which bags belong together, with the number of every bag's value.
+        """Return the columns that may say which bags belong together, such as those of a patient.
 
-        These are columns whose values several bags share, while no bag has two. A column of numbers
-        counts only where it is named like an id or a group: other numbers are measured.
+        Each column comes with a number for every bag: bags with equal numbers share a value.
+
+        In such a column several bags share a value, while no bag has two values. A column of
+        numbers counts only if it is named like an id or a group: other numbers are measurements.
         """
         shared = {}
         for name in names:
+            # Booleans, integers, floating-point numbers, dates and differences of dates.
             is_number = self.table.frame[name].dtype.kind in "biufMm"
             if is_number and not (is_id_name(name) or is_group_name(name)):
                 continue
@@ -137,7 +154,10 @@ class Bagged:
         return shared
 
     def _numbered(self, name: str) -> NDArray[np.int64]:
-        """Return (N,), the number of the value of each row, -1 for an empty field, and for lists and objects."""
+        """Return (N,), the number of the value of each row.
+
+        It is -1 for an empty field, and in all rows of a column of lists or objects.
+        """
         try:
             texts = self.table.texts(name)
         except UsageError:
@@ -148,9 +168,16 @@ class Bagged:
     def instance_classes(
         self, labels: NDArray[np.bool_], names: list[str], nothing: Collection[str] = ()
     ) -> NDArray[np.int64] | None:
-        """Return (N,) the class of every row from the column `instance_label`; C is background.
+        """Return (N,), the class of every row from the column `instance_label`; C is background.
 
-        A field is background where it is empty or holds a label that means no class.
+        A field is background where it is empty or holds a label that means no class. The result is
+        None where the table has no such column.
+
+        Args:
+            labels: (B, C), the label set of every bag. Raises UsageError for an instance of a class
+                that is not in the label set of its bag.
+            names: the names of the C classes.
+            nothing: the labels that mean no class.
         """
         if "instance_label" not in self.table.frame:
             return None
@@ -163,10 +190,10 @@ class Bagged:
             if name not in number_of:
                 row = int((texts == text).argmax())
                 raise unknown_class(self.table.place(row), name, names)
-        # Few texts are different: each is looked up once.
+        # There are few different texts, so each is looked up once.
         class_of_text = np.array([number_of[name] for name in label_names])
         classes: NDArray[np.int64] = class_of_text[texts.codes]
-        # Every bag may hold background.
+        # Every bag may hold background: a column of True after those of the classes.
         allowed = np.pad(labels, ((0, 0), (0, 1)), constant_values=True)
         is_foreign = ~allowed[self.codes, classes]
         if is_foreign.any():
@@ -178,9 +205,10 @@ class Bagged:
         return classes
 
     def marks(self, column: str, labels: TableLabels, form: MarkForm) -> Marks | None:
-        """Return the marks of every bag from a column of JSON, see `EXPECTED_MARKS`; an empty field has none.
+        """Return the annotations of every bag from a column of JSON, see `EXPECTED_MARKS`.
 
-        Marks of labels that mean no class are left out.
+        A bag whose field is empty has none. Annotations of labels that mean no class are left out.
+        The result is None where the table has no such column.
         """
         if column not in self.table.frame:
             return None
@@ -195,19 +223,25 @@ class Bagged:
         return every_mark
 
     def mark_rows(self, marks: Marks) -> list[list[int]]:
-        """Return the row of each mark: here all marks of a bag are in its own row."""
+        """Return the row of each annotation: a column of JSON has all of a bag in its one row."""
         return [
             [int(row)] * len(of_bag) for row, of_bag in zip(self.first_rows, marks, strict=True)
         ]
 
 
 def take_rows(table: Table, column: str, kind: str) -> Bagged:
-    """Return each row of a table as a bag, named by a column, see `Table.unique`."""
+    """Return each row of a table as a bag, named by the column `column`.
+
+    Raises UsageError for two rows of one name; `kind` is what messages call a bag, such as "image".
+    """
     names = table.unique(column, kind)
     return Bagged(table, np.arange(len(names)), names)
 
 
 def group_rows(table: Table, bag: str) -> Bagged:
-    """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
+    """Return the rows of a table in bags: rows with one name in the column `bag` are one bag.
+
+    Raises UsageError where a row has no name of a bag.
+    """
     texts = table.filled(bag, "the bag that an instance belongs to", "a bag")
     return Bagged(table, texts.codes.astype(np.int64), texts.categories.tolist())

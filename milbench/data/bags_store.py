@@ -1,8 +1,8 @@
-"""The instances of bags, mapped from one packed array or from a file a bag, with their moments and digests.
+"""The instances of bags, memory-mapped, with the mean and spread of each feature and with digests.
 
-Each table is scanned once, in blocks that fit into a processor's cache. Instances are packed in the
-dtype they came in, unless each bag is a .npy file. Processes map the same pages, so that ten cells
-at once hold them once.
+The instances of a table are scanned once, in blocks that fit into a processor's cache. They are
+packed into one array of their own type, unless each bag is a .npy file of that type: then they stay
+in these files. Processes that run at the same time share the mapped memory.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.data.in_order import read_all
 
 BLOCK = 1 << 17
-"""Numbers that are scanned together: a megabyte in double precision."""
+"""How many numbers are scanned together: a megabyte in double precision."""
 PART = 1 << 22
-"""Numbers that are packed together from a table with a row an instance: 16 MB."""
+"""How many numbers of a table with a row for each instance are packed together: 16 MB."""
 _DIGEST_BYTES = 32
+"""The length of a SHA-256."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,26 +33,26 @@ class BagStore:
     """The instances of B bags, N in all, of D features; for images, of D channels."""
 
     offsets: NDArray[np.int64]
-    """(B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1."""
+    """(B + 1,): bag b has the instances offsets[b] to offsets[b + 1] - 1."""
     means: NDArray[np.float64]
     """(B, D), the mean of each feature in each bag."""
     squares: NDArray[np.float64]
-    """(B, D), the sums of squared distances from these means."""
+    """(B, D), the sum over a bag of the squared distances of each feature from its mean."""
     digests: NDArray[np.uint8]
     """(B, 32), the SHA-256 of the content of each bag."""
     packed: NDArray[Any] | None = None
     """(N, ...), the instances; None where they are in files."""
     files: Sequence[Path] = ()
-    """The file of each bag, mapped where it lies."""
+    """The file of each bag, from which its instances are mapped; () where they are packed."""
     dtype: str = "float32"
-    """The type of the stored numbers, by its name in numpy or "bfloat16"."""
+    """The type of the stored numbers: a name of numpy, or "bfloat16"."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(B,), how many instances each bag has."""
+        """(B,), the number of instances in each bag."""
         return np.diff(self.offsets)
 
     @property
@@ -60,7 +61,7 @@ class BagStore:
         return int(self.means.shape[1])
 
     def __getitem__(self, bag: int) -> NDArray[Any]:
-        """Return the instances (K, ...) of a bag as they are stored, mapped."""
+        """Return the mapped instances (K, ...) of a bag, in the type in which they are stored."""
         if self.packed is None:
             return np.asanyarray(np.load(self.files[bag], mmap_mode="r", allow_pickle=False))
         return np.asanyarray(self.packed[self.offsets[bag] : self.offsets[bag + 1]])
@@ -85,10 +86,10 @@ class BagStore:
             yield self[bag]
 
     def ends(self) -> NDArray[np.float32]:
-        """Return (4, D), smallest, second, second largest and largest value of each feature.
+        """Return (4, D): smallest, second smallest, second largest, largest value of each feature.
 
-        Equal values count once. A feature with a single value has inf as the second smallest, and
-        -inf as the second largest.
+        Equal values count once. For a feature with a single value the second smallest is inf, and
+        the second largest is -inf.
         """
         lows = np.full((2, self.width), np.inf, np.float32)
         negated_highs = np.full((2, self.width), np.inf, np.float32)
@@ -101,15 +102,21 @@ class BagStore:
     def copy(
         self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None
     ) -> None:
-        """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
+        """Copy the instances (K, D) of a bag, or the `chosen` ones, into an array.
+
+        Args:
+            bag: the number of the bag.
+            out: (K, D), the array in single precision to copy into.
+            chosen: the numbers of the instances to copy, counted in the bag; None for all.
+        """
         stored = self[bag] if chosen is None else self[bag][chosen]
-        # numpy converts floating-point numbers while it copies them, without an array in between.
+        # numpy converts floating-point numbers while it copies them. This saves an array.
         is_float = stored.dtype.kind == "f"
         out[:] = stored if is_float else to_single_precision(stored, self.dtype)
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
-        # All bags are parts of one.
+        # The bags are merged as if they were parts of one bag, which starts at part 0.
         starts = np.zeros(1, np.int64)
         counts, means, squares = _merge_moments(
             self.sizes[bags], self.means[bags], self.squares[bags], starts
@@ -117,15 +124,21 @@ class BagStore:
         return means[0], np.sqrt(squares[0] / counts[0])
 
     def constant(self) -> NDArray[np.bool_]:
-        """Return (D,), which features have one value in all instances."""
+        """Return (D,): which features have one value in all instances."""
         is_constant_in_bags = (self.squares == 0).all(axis=0)
         has_equal_means = (self.means == self.means[:1]).all(axis=0)
         return np.asarray(is_constant_in_bags & has_equal_means)
 
 
 def _update_two_smallest(two: NDArray[np.float32], values: NDArray[np.float32]) -> None:
-    """Replace `two` (2, D), the smallest and second smallest value of each feature, given more values (K, D)."""
-    # After the first blocks few features change, and only these are compared.
+    """Update the two smallest values of each feature in place, given more values.
+
+    Args:
+        two: (2, D), the smallest and the second smallest value so far.
+        values: (K, D), more values.
+    """
+    # After the first blocks few features have a new value below the second smallest. Only these
+    # features are compared further.
     near = np.flatnonzero(values.min(axis=0) < two[1])
     candidates = np.concatenate([two[:, near], values[:, near]])
     smallest = candidates.min(axis=0)
@@ -135,17 +148,22 @@ def _update_two_smallest(two: NDArray[np.float32], values: NDArray[np.float32]) 
 
 
 def to_single_precision(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
+    """Return stored numbers in single precision.
+
+    Args:
+        array: the numbers. Those of type bfloat16 are stored as uint16.
+        dtype: the type of the numbers, as in `BagStore.dtype`.
+    """
     if dtype == BFLOAT16:
-        # Its 16 bits are the upper half of a number in single precision.
+        # The 16 bits of such a number are the upper half of the same number in single precision.
         return (array.astype(np.uint32) << 16).view(np.float32)
-    # What single precision cannot hold becomes infinite, which the checks name.
+    # A number too large for single precision becomes infinite, which the checks of bags report.
     with np.errstate(over="ignore"):
         return np.asarray(array, np.float32)
 
 
 class Scan(NamedTuple):
-    """What one reading of some bags finds, as in `BagStore`."""
+    """The means, squares and digests of some bags, which are explained in `BagStore`."""
 
     means: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -153,7 +171,13 @@ class Scan(NamedTuple):
 
 
 def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
-    """Return what is found in bags that start at `starts` (n,) in `rows` (K, D), reading them in blocks."""
+    """Return the means, squares and digests of n bags, read in blocks of rows.
+
+    Args:
+        rows: (K, D), the rows of all these bags.
+        starts: (n,), the first row of each bag.
+        dtype: the type of the numbers, as in `BagStore.dtype`.
+    """
     count, width = rows.shape
     rows_a_block = max(1, BLOCK // width)
     cuts = _cut_into_pieces(starts, count, rows_a_block)
@@ -164,7 +188,7 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
     hashes: list[Any] = []
     first = 0
     while first < pieces:
-        # The pieces that fit into a block together, and one at least.
+        # A block has as many pieces as fit into it, and at least one.
         next_block = int(np.searchsorted(cuts, cuts[first] + rows_a_block, side="right")) - 1
         last = max(first + 1, next_block)
         stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
@@ -177,18 +201,24 @@ def scan(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Scan:
     if pieces > len(starts):
         first_pieces = np.flatnonzero(begins_bag)
         _, means, squares = _merge_moments(np.diff(cuts), means, squares, first_pieces)
-    joined = b"".join(one.digest() for one in hashes)
+    joined = b"".join(bag_hash.digest() for bag_hash in hashes)
     digests = np.frombuffer(joined, np.uint8).reshape(-1, _DIGEST_BYTES)
     return Scan(means, squares, digests)
 
 
 def _cut_into_pieces(starts: NDArray[np.int64], count: int, rows_a_block: int) -> NDArray[np.int64]:
-    """Return where pieces of `count` rows start, and last `count`.
+    """Return the rows at which pieces start, and at the end `count`, the number of all rows.
 
-    A piece is a bag that fits into a block, or a part of a larger bag.
+    A piece is a whole bag that fits into a block, or a part of a larger bag.
+
+    Args:
+        starts: (n,), the first row of each bag.
+        count: the number of rows.
+        rows_a_block: the number of rows that fit into a block.
     """
     cuts = np.union1d(starts, np.arange(0, count, rows_a_block))
-    # A single bag is cut at every block. Among several bags only the large ones are cut inside.
+    # The cuts at the blocks are meant for large bags. Those inside bags that fit into a block are
+    # dropped. There are none if there is only one bag.
     if len(starts) > 1:
         sizes = np.diff(np.append(starts, count))
         is_row_of_large_bag = np.repeat(sizes > rows_a_block, sizes)
@@ -204,7 +234,15 @@ def _update_hashes(
     sizes: NDArray[np.int64],
     begins_bag: NDArray[np.bool_],
 ) -> None:
-    """Add the pieces of a block to `hashes`, one a bag: a piece that begins a bag begins a hash, too."""
+    """Update the hashes of bags, one for each bag so far, with the pieces of a block.
+
+    Args:
+        hashes: the hashes. A piece that begins a bag adds a new one.
+        stored: the rows of the block.
+        starts: the first row of each piece.
+        sizes: the number of rows of each piece.
+        begins_bag: whether a piece begins a bag.
+    """
     pieces = zip(starts.tolist(), sizes.tolist(), begins_bag.tolist(), strict=True)
     for start, size, is_first in pieces:
         if is_first:
@@ -215,18 +253,25 @@ def _update_hashes(
 def row_parts(
     features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64], name: str
 ) -> list[BagFile]:
-    """Return bags, each of which has the rows order[offsets[b]:offsets[b + 1]], in files of about PART numbers."""
+    """Cut an array of the rows of many bags into parts of about PART numbers, each of whole bags.
+
+    Args:
+        features: (N, D), a row for each instance, mapped from a file.
+        order: (N,), the rows in the order of their bags.
+        offsets: (B + 1,): bag b has the rows order[offsets[b]:offsets[b + 1]].
+        name: how messages name the array.
+    """
     width = features.shape[1]
     in_order = bool((order[:-1] < order[1:]).all())
     rows_a_part = max(1, PART // width)
     every_part = [*range(0, len(order), rows_a_part), len(order)]
-    # A part ends with a bag.
+    # The nearest bag at or after each of these rows begins a part, so that no bag is cut.
     limits = np.unique(np.searchsorted(offsets, every_part))
     parts = []
     for first_bag, last_bag in pairwise(limits.tolist()):
         first = offsets[first_bag]
         last = offsets[last_bag]
-        # A slice of a mapped array is mapped, while rows by their numbers are copied.
+        # A slice of a mapped array is mapped, too. Rows taken by their numbers are copied.
         rows = slice(first, last) if in_order else order[first:last]
         part = BagFile(
             shape=(int(last - first), width),
@@ -241,8 +286,19 @@ def row_parts(
 
 
 def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> BagStore:
-    """Scan bags, and write their instances to instances.npy unless all files are of one type and can stay mapped."""
+    """Scan the instances of all files, pack them if needed, and return the store.
+
+    Args:
+        folder: where instances.npy is written. It is not written if all files are of one type and
+            can be memory-mapped: then the instances stay in these files.
+        files: the files, in the order of their bags.
+        what: how messages call the files.
+
+    Raises:
+        UsageError: where files cannot be read.
+    """
     dtype = _common_dtype(files)
+    # numpy has no type for bfloat16.
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
     all_stay = all(file.mapped and file.dtype == dtype for file in files)
     offsets = _bag_offsets(files)
@@ -275,24 +331,31 @@ def write_files(folder: Path, files: Sequence[BagFile], what: str = "files") -> 
 
 
 def _common_dtype(files: Sequence[BagFile]) -> str:
-    """Return the type of all files, or where they have several the smallest that holds the numbers of each."""
+    """Return the type in which the numbers of all files can be stored.
+
+    If the files have several types, this is the smallest type that holds the numbers of each.
+    """
     dtypes = {file.dtype for file in files}
     if len(dtypes) == 1:
         return dtypes.pop()
-    # numpy has no type for bfloat16, all numbers of which are numbers in single precision.
+    # numpy has no type for bfloat16, but single precision holds every number of that type.
     known = [np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes]
     return np.result_type(*known).str
 
 
 def _bag_offsets(files: Sequence[BagFile]) -> NDArray[np.int64]:
-    """Return (B + 1,), where the bags of all files start if one file follows the other, and where the last ends."""
+    """Return the offsets (B + 1,) of the bags of all files, as in `BagStore.offsets`."""
     ends = np.cumsum([0, *(file.shape[0] for file in files)])
     starts = [first + file.starts for first, file in zip(ends[:-1].tolist(), files, strict=True)]
     return np.append(np.concatenate(starts), ends[-1])
 
 
 def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
-    """Return the array of a file as another type, whose numbers are kept as `stored`."""
+    """Return the array of a file as numbers of the type `dtype`.
+
+    `stored` is the type of numpy in which these numbers are stored. Raises ValueError where the
+    array has another shape than the header of its file said.
+    """
     array = file.read()
     if array.shape != file.shape:
         raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
@@ -304,7 +367,10 @@ def _read_as(file: BagFile, dtype: str, stored: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _as_rows(array: NDArray[Any]) -> NDArray[Any]:
-    """Return instances (K, D), or the pixels of images (K, channels, h, w), as (rows, D), channels for D."""
+    """Return instances (K, D) as they are, and the pixels of images as a row each.
+
+    Images (K, channels, h, w) become (K * h * w, channels): the channels are the features.
+    """
     if array.ndim == 2:
         return array
     return np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])
@@ -313,11 +379,17 @@ def _as_rows(array: NDArray[Any]) -> NDArray[Any]:
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return means (n, D) of the n pieces in `values` (K, D), and sums of squared distances; `values` are changed."""
-    # Infinite numbers give nan here; the checks name them.
+    """Return the means (n, D) of n pieces, and the sums (n, D) of squared distances from them.
+
+    Args:
+        values: (K, D), the rows of all pieces. They are overwritten.
+        starts: (n,), the first row of each piece.
+        sizes: (n,), the number of rows of each piece.
+    """
+    # Infinite numbers give nan, which the checks of bags report.
     with np.errstate(invalid="ignore"):
         if len(starts) == 1:
-            # For a single piece this is several times faster than below.
+            # For a single piece this is several times faster than `reduceat`.
             means = values.mean(axis=0, keepdims=True)
             values -= means
             return means, np.einsum("ij,ij->j", values, values)[None]
@@ -333,15 +405,21 @@ def _merge_moments(
     squares: NDArray[np.float64],
     starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Merge the moments of parts of bags, which begin at the parts `starts`; return counts, means and squares of bags.
+    """Merge the moments of parts into those of whole bags; return counts, means and squares.
 
-    By T. Chan, G. Golub, R. LeVeque, The American Statistician, 1983.
+    The method is by T. Chan, G. Golub, R. LeVeque, The American Statistician, 1983.
+
+    Args:
+        counts: (n,), the number of rows of each part.
+        means: (n, D), the means of each part.
+        squares: (n, D), the sums of squared distances from these means.
+        starts: (B,), the number of the first part of each bag.
     """
     weights = counts[:, None].astype(np.float64)
     totals = np.add.reduceat(counts, starts)
     merged = np.add.reduceat(weights * means, starts) / totals[:, None]
     parts_of_each = np.diff(np.append(starts, len(counts)))
-    # Means of infinite numbers are infinite, and their difference is nan.
+    # The mean of infinite numbers is infinite, and the difference of two infinite means is nan.
     with np.errstate(invalid="ignore"):
         distances = means - np.repeat(merged, parts_of_each, axis=0)
     return totals, merged, np.add.reduceat(squares + weights * distances**2, starts)

@@ -1,12 +1,16 @@
-"""The forms in which people write boxes, and how each becomes left, top, right and bottom in pixels."""
+"""The forms in which people write boxes, and how to turn each into corners in pixels.
+
+The corners are left, top, right and bottom.
+"""
 
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 BoxForm = Literal["pixels", "relative", "coco", "yolo"]
+"""The forms of boxes, which `EXPECTED_BOXES` explains."""
 Box = tuple[float, ...]
-"""The four numbers of a box, in some form."""
+"""The four numbers of a box, in one of the forms."""
 EXPECTED_BOXES: dict[str, str] = {
     "pixels": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
     "relative": "[class, left, top, right, bottom] as shares of width and height from 0 to 1, "
@@ -15,25 +19,25 @@ EXPECTED_BOXES: dict[str, str] = {
     "yolo": "[class, centre x, centre y, width, height] as shares of width and height from 0 to 1, "
     "width and height above 0",
 }
-"""What messages say of each form."""
+"""Form -> how messages describe a box in this form."""
 FARTHEST = 1e12
-"""Pixels or seconds; a box or an event that lies farther is a mistake."""
+"""The bound, in pixels or seconds, beyond which the number of a box or an event is a mistake."""
 OVERHANG = 1.0
-"""Pixels by which a box may reach beyond its image: some programs count from 1, and others round."""
+"""How many pixels a box may reach beyond its image: some programs count from 1, others round."""
 SMALLEST = 1.0
-"""The width and height of the smallest box, in pixels."""
+"""The smallest width and height of a box, in pixels."""
 _ROUNDING = 1e-6
-"""Pixels: shares are rounded, and so are their products."""
+"""How many pixels a side may be off, since files have rounded shares of width and height."""
 
 
 def are_numbers(values: Sequence[object], count: int) -> bool:
-    """Return whether values are `count` numbers, each of which may be a place in an image or a recording."""
+    """Return whether values are `count` numbers of a size that occurs in boxes and events."""
     if len(values) != count:
         return False
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        # NaN is near nothing.
+        # The comparison is False for NaN, too.
         is_near = abs(value) < FARTHEST
         if not is_near:
             return False
@@ -41,14 +45,14 @@ def are_numbers(values: Sequence[object], count: int) -> bool:
 
 
 def has_extent(box: Box, form: BoxForm) -> bool:
-    """Return whether a box has some width and height."""
+    """Return whether the width and height of a box are above 0."""
     if form in ("coco", "yolo"):
         return box[2] > 0 and box[3] > 0
     return box[0] < box[2] and box[1] < box[3]
 
 
 def in_pixels(box: Box, form: BoxForm, width: int, height: int) -> Box:
-    """Return left, top, right and bottom in pixels of an image.
+    """Return left, top, right and bottom of a box, in pixels of an image of this width and height.
 
     Examples:
         >>> in_pixels((0.5, 0.5, 0.25, 0.5), "yolo", 40, 20)
@@ -67,7 +71,7 @@ def in_pixels(box: Box, form: BoxForm, width: int, height: int) -> Box:
 
 
 def fault_of(box: Box, width: int, height: int) -> str:
-    """Return what is wrong with a box in pixels of an image, "" for nothing."""
+    """Return what is wrong with a box in pixels of its image, "" for nothing."""
     left, top, right, bottom = box
     smallest = SMALLEST - _ROUNDING
     if right - left < smallest or bottom - top < smallest:
@@ -81,18 +85,18 @@ def fault_of(box: Box, width: int, height: int) -> str:
 
 
 def fits(box: Box, form: BoxForm, size: tuple[int, int]) -> bool:
-    """Return whether numbers, read by a form, are a box inside an image of some width and height."""
+    """Return whether a box, read by a form, lies in an image; `size` is width and height."""
     if not has_extent(box, form):
         return False
     return not fault_of(in_pixels(box, form, *size), *size)
 
 
 def box_remedy(boxes: Sequence[tuple[Box, tuple[int, int]]], form: BoxForm) -> str:
-    """Return the end of a message with the forms by which all boxes fit their images, "" for none.
+    """Return the end of a message: the forms by which all boxes fit their images, "" for none.
 
     Args:
         boxes: every box of a table, with width and height of its image.
-        form: by which they do not fit.
+        form: the form that the user gave, by which the boxes do not fit.
     """
     fitting = []
     for other in get_args(BoxForm):
@@ -103,7 +107,7 @@ def box_remedy(boxes: Sequence[tuple[Box, tuple[int, int]]], form: BoxForm) -> s
 
 
 def box_flags(fitting: Sequence[str]) -> str:
-    """Return the end of a message with the forms by which all boxes of a table fit, "" for none."""
+    """Return the end of a message that offers these forms of boxes, "" where there are none."""
     if not fitting:
         return ""
     flags = " or ".join(f"-p task.boxes={other}" for other in fitting)
@@ -111,7 +115,7 @@ def box_flags(fitting: Sequence[str]) -> str:
 
 
 def shown_box(box: Box) -> str:
-    """Return the numbers of a box for a message."""
+    """Return the numbers of a box or an event for a message."""
     return ", ".join(_short(number) for number in box)
 
 

@@ -1,4 +1,7 @@
-"""The built-in data sets: where their files are, whether they are complete, and fetching them, wholly or not at all."""
+"""The built-in data sets: find, check and fetch their files.
+
+A part of a data set is fetched wholly or not at all.
+"""
 
 import hashlib
 import os
@@ -27,7 +30,10 @@ from milbench.errors import UsageError, as_usage, unknown
 ENVIRONMENT = "MILBENCH_DATA"
 """The environment variable that names the data directory."""
 SEAL = ".sha256"
-"""The file with the digest of its folder as milbench fetched it; folders that users brought have none."""
+"""The name of a file in a folder that milbench fetched: it holds the digest of the folder.
+
+A folder that a user brought has no such file.
+"""
 _downloads = ContextVar("downloads", default=True)
 """Whether `check_dataset` may download."""
 
@@ -36,31 +42,36 @@ class Part(NamedTuple):
     """A file or folder of a data set."""
 
     path: str
+    """The path in the data directory."""
     digest: str = ""
-    """MD5 of a file, SHA-256 of a folder or of `contents`; "": that of its seal."""
+    """The MD5 of a file, or the SHA-256 of a folder or by `contents`; "": see the file `SEAL`."""
     contents: Callable[[Path], str] | None = None
-    """Returns the SHA-256 of what counts, where the same data may be in other bytes."""
+    """Returns the SHA-256 of the data in a file whose bytes may differ from one copy to another."""
 
     def expected(self, root: Path) -> str:
-        """Return the digest that it should have, "" where that is not known."""
+        """Return the digest that the part should have, "" where the digest is not known."""
         if self.digest:
             return self.digest
         seal = root / self.path / SEAL
         if not os.path.lexists(seal):
             return ""
         sealed = read_file(seal).decode("utf-8", "replace").strip()
-        # A seal that lost its content is damage. "" would stand for a folder that a user brought.
+        # An empty seal is damaged. "" would mean that a user brought the folder, so another text is
+        # returned, which no digest equals and which reads well in the message.
         return sealed or "a digest"
 
     def files(self, root: Path) -> list[Path]:
-        """Return its files below `root`, sorted."""
+        """Return the files of the part in the data directory `root`, sorted."""
         path = root / self.path
         if not path.is_dir():
             return [path]
         return sorted(file for file in path.rglob("*") if file.is_file())
 
     def problem(self, root: Path, *, remembered: bool = False) -> str:
-        """Describe the fault of this part, "" for none; `remembered`: do not read it again until it changes."""
+        """Return what is wrong with this part in the data directory `root`, "" for nothing.
+
+        With `remembered` a digest that was computed before is used until a file changes.
+        """
         path = root / self.path
         try:
             expected = self.expected(root)
@@ -79,13 +90,16 @@ class Part(NamedTuple):
         return f"{path} is damaged: expected {kind} {expected}, found {found}"
 
     def _reader(self, path: Path) -> tuple[str, Callable[[], str]]:
-        """Return the kind of the digest of this part, which is at `path`, and what reads the part and computes it."""
+        """Return the kind of the digest of this part, and a function that computes the digest.
+
+        The function reads the part from `path`.
+        """
         if self.contents or path.is_dir():
             return "SHA-256", partial(self.contents or folder_digest, path)
         return "MD5", partial(digests.read_digest, path, "md5")
 
     def is_complete(self, root: Path) -> bool:
-        """Return whether it is there, and not damaged as far as is known."""
+        """Return whether the part exists in the data directory `root`, and has no known fault."""
         return (root / self.path).exists() and not self.problem(root)
 
 
@@ -94,54 +108,64 @@ class DatasetStatus(NamedTuple):
 
     dataset: str
     path: Path
+    """The folder of its first part."""
     state: str
     """present, missing or damaged"""
     digest: str
+    """A short digest of all parts, "" where the data set is not whole."""
     note: str
     """What is wrong, or a remark."""
 
 
 class Extra(NamedTuple):
-    """A library that reading a data set needs, and the extra of milbench that brings it."""
+    """A library that is needed to read a data set, and the extra of milbench that installs it."""
 
     module: str
+    """The library, as Python imports it."""
     name: str
+    """The extra, as in `pip install milbench[NAME]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set of some files or folders, which `download` puts below the folder that it is given."""
+    """A built-in data set: its files and folders, and how they are downloaded."""
 
     name: str
     parts: tuple[Part, ...]
     download: sources.Download
+    """Downloads a part into a folder."""
     size: int
-    """Bytes that are downloaded, about."""
+    """About how many bytes are downloaded."""
     licence: str = ""
+    """The licence, "" where its authors state none."""
     extra: Extra | None = None
+    """The library that is needed to read it, None where milbench itself brings what is needed."""
 
     @property
     def about(self) -> str:
-        """Its size and licence in words, as a reader needs them before a download."""
+        """The size and the licence in words, for whoever decides on a download."""
         return f"{megabytes(self.size)}, licence: {self.licence or 'not stated'}"
 
     def check_extra(self) -> None:
-        """Raise UsageError where the library that reads it is not installed."""
+        """Raise UsageError where the library that is needed to read the data is not installed."""
         if self.extra:
             extras.load(self.extra.module, self.extra.name, self.name)
 
     def missing(self, root: Path) -> list[str]:
-        """Return the paths, below `root`, of the parts that do not exist."""
+        """Return the paths, in the data directory `root`, of the parts that do not exist."""
         return [part.path for part in self.parts if not (root / part.path).exists()]
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
-        """Read the parts that exist, if `remembered` those that changed; return one message for each damaged one."""
+        """Check the parts that exist; return a message for each damaged part.
+
+        With `remembered` a part is read only if it changed since it was last read.
+        """
         present = [part for part in self.parts if (root / part.path).exists()]
         problems = [part.problem(root, remembered=remembered) for part in present]
         return [problem for problem in problems if problem]
 
     def identity(self, root: Path) -> str:
-        """Return a digest of what the parts should hold, "" where that is not known of any."""
+        """Return a digest of what the parts should hold, "" where no part has a known digest."""
         lines = []
         for part in self.parts:
             digest = part.expected(root)
@@ -150,7 +174,7 @@ class Dataset:
         return _short_digest("".join(lines)) if lines else ""
 
     def status(self, root: Path) -> DatasetStatus:
-        """Read and check every part."""
+        """Read and check every part; return the state of the data set in the data directory."""
         folder = (root / self.parts[0].path).parent
         missing = self.missing(root)
         if missing:
@@ -165,7 +189,10 @@ class Dataset:
         return DatasetStatus(self.name, folder, "present", self.identity(root), note)
 
     def fetch(self, root: Path) -> None:
-        """Download the parts that are missing or damaged, check them and move them into place, one by one."""
+        """Download, check and move into place each part that is missing or damaged.
+
+        Other processes that want the data set wait.
+        """
         for part in self.parts:
             if part.is_complete(root):
                 continue
@@ -175,31 +202,39 @@ class Dataset:
                     self._fetch_part(part, root, folder)
 
     def _fetch_part(self, part: Part, root: Path, folder: Path) -> None:
-        """Download a part into a scratch folder, and move it with what came with it below `root`."""
+        """Download a part into a scratch folder, check it, and move it into the data directory.
+
+        The download may bring other parts of the data set. If they are needed, they are moved, too.
+        """
         self.download(folder, part.path)
-        # An archive may bring other parts, too. The wanted one is checked even where it did not
-        # come.
-        brought = [one for one in self.parts if one is part or (folder / one.path).exists()]
-        fetched = [one for one in brought if not one.is_complete(root)]
-        for one in fetched:
-            if not one.digest:
-                digest = folder_digest(folder / one.path)
-                (folder / one.path / SEAL).write_text(digest)
-            problem = one.problem(folder)
+        needed = []
+        for other in self.parts:
+            # The part that was asked for is checked even if the download did not bring it.
+            is_brought = other is part or (folder / other.path).exists()
+            if is_brought and not other.is_complete(root):
+                needed.append(other)
+        for fetched in needed:
+            if not fetched.digest:
+                digest = folder_digest(folder / fetched.path)
+                (folder / fetched.path / SEAL).write_text(digest)
+            problem = fetched.problem(folder)
             if problem:
                 raise UsageError(f"the download of {self.name} is not what was expected: {problem}")
-        for one in fetched:
-            _move_into_place(folder, one.path, root)
+        for fetched in needed:
+            _move_into_place(folder, fetched.path, root)
 
 
 def _move_into_place(folder: Path, path: str, root: Path) -> None:
-    """Move a file or folder from a scratch folder below `root`, and what was there into the scratch folder."""
+    """Move a file or folder from a scratch folder into the data directory `root`.
+
+    A folder that was there before is moved into the scratch folder.
+    """
     new = folder / path
     place = root / path
     place.parent.mkdir(parents=True, exist_ok=True)
     # Without this the loss of the machine may leave empty files under valid names.
     flush_tree(new)
-    # A folder cannot be replaced by a folder.
+    # `replace` cannot replace a folder.
     if place.is_dir():
         place.rename(folder / f"damaged-{place.name}")
     new.replace(place)
@@ -218,7 +253,12 @@ def megabytes(size: int) -> str:
 
 @as_usage()
 def data_dir(given: Path | None) -> Path:
-    """Return the data directory: `given`, which must exist, or that in MILBENCH_DATA; else milbench's cache folder."""
+    """Return the data directory.
+
+    It is the folder `given`, or else the one that the environment variable MILBENCH_DATA names.
+    UsageError is raised where this folder does not exist. If neither is set, the data directory is
+    milbench's cache folder, which need not exist.
+    """
     chosen = given or os.environ.get(ENVIRONMENT)
     if not chosen:
         from platformdirs import user_cache_path
@@ -233,9 +273,14 @@ def data_dir(given: Path | None) -> Path:
 
 
 def find_file(name: str, folder: Path | None, parameter: str) -> Path:
-    """Return the path of a file that a parameter names, from the current folder or the data directory.
+    """Return the path of a file, looked for in the current folder and then in the data directory.
 
-    A file that is in neither is returned as it is named.
+    Where it is in neither, its name is returned as a path.
+
+    Args:
+        name: the name of the file.
+        folder: the data directory that the user gave, None for none.
+        parameter: the parameter that names the file, for messages.
     """
     path = expanded(Path(name), parameter)
     if path.exists():
@@ -245,28 +290,37 @@ def find_file(name: str, folder: Path | None, parameter: str) -> Path:
 
 
 def named(name: str) -> Dataset:
-    """Return the data set of a name. Raises UsageError, with the closest name, where there is none."""
+    """Return the data set of this name. Raises UsageError, with the closest name, for another."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     return DATASETS[name]
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download a data set below `root` unless it is complete, replacing damaged files; return its state."""
+    """Download the parts of a data set that are missing or damaged; return its state.
+
+    `root` is the data directory, which is made if needed. Raises UsageError where a download fails.
+    """
     dataset = named(name)
     try:
         root.mkdir(parents=True, exist_ok=True)
         dataset.fetch(root)
     except (OSError, RuntimeError, EOFError) as error:
-        # RuntimeError comes from torchvision where every mirror fails, EOFError from an archive
-        # that is cut off. A proxy may have a password, and libraries quote its address.
+        # torchvision raises RuntimeError where every mirror fails, and an archive that is cut off
+        # raises EOFError. Libraries quote the address of a proxy, which may have a password in it.
         reason = hide_in(str(error))
         raise UsageError(f"cannot fetch {name} into {root}: {reason}") from error
     return dataset.status(root)
 
 
 def how_to_get(name: str, place: object, alternative: str) -> str:
-    """Return what to do where a data set is missing; `place` is where it belongs in a data directory."""
+    """Return what a user can do where a data set is missing, as the end of a message.
+
+    Args:
+        name: the name of the data set.
+        place: where its files are in a data directory.
+        alternative: what is said after "the task": another task that needs no download.
+    """
     folder = f"point --data-dir or {ENVIRONMENT} at a folder with {place}"
     return f"{folder}, or fetch it with `milbench data fetch {name}`; the task {alternative}"
 
@@ -275,7 +329,7 @@ def how_to_get(name: str, place: object, alternative: str) -> str:
 def downloads(allowed: bool) -> Iterator[None]:
     """Say whether `check_dataset` may download within the block.
 
-    If it may not, files that are missing are taken to be those that it would fetch.
+    If it may not, it returns for missing files the digest of the files that it would download.
     """
     token = _downloads.set(allowed)
     try:
@@ -294,11 +348,19 @@ def check_dataset(
     *,
     any_data: bool,
 ) -> str:
-    """Return the title of a data set with its digest; files that are missing are downloaded first, see `downloads`.
+    """Return the title of a data set with its digest. Missing files are downloaded first.
 
-    With `any_data` other files that `load` can read are accepted, as not canonical. Otherwise a
-    damaged file is an error; it is not replaced, as it may be the user's own. `instead` is the end
-    of a message where files are missing.
+    Whether they may be downloaded is set by `downloads`. A damaged file is an error. It is not
+    replaced, as it may be the user's own.
+
+    Args:
+        name: the name of the data set.
+        title: its name for people.
+        given: the data directory that the user gave, None for none.
+        load: reads the data, given the data directory; raises UsageError where it cannot.
+        instead: the end of a message where files are missing.
+        any_data: whether to accept any files that `load` can read. The text that is returned then
+            says that they are not canonical.
     """
     root = data_dir(given)
     dataset = DATASETS[name]
@@ -322,7 +384,10 @@ def check_dataset(
 def _digest_of_any(
     dataset: Dataset, title: str, root: Path, load: Callable[[Path], object], instead: str
 ) -> str:
-    """Return a digest of the files of a data set, whatever is in them, if `load` can read them."""
+    """Return a digest of the files of a data set, if `load` can read them.
+
+    They need not have the digests that are known. Raises UsageError where no file exists.
+    """
     files = []
     for part in dataset.parts:
         files += [file for file in part.files(root) if file.exists()]
@@ -340,7 +405,16 @@ def _digest_of_any(
 def _like_mnist(
     name: str, title: str, *checksums: str, size: int, licence: str, ending: str = ""
 ) -> Dataset:
-    """Return a data set of training images and labels, and test images and labels, with these MD5 sums."""
+    """Return a data set of four files, as MNIST has them, which torchvision can download.
+
+    Args:
+        name: the name of the data set.
+        title: the name of its class in torchvision.
+        checksums: the MD5 of training images, training labels, test images and test labels.
+        size: about how many bytes are downloaded.
+        licence: the licence.
+        ending: the ending of the files, such as ".gz".
+    """
     files = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     paths = [f"{title}/raw/{file}-ubyte{ending}" for file in files]
     parts = tuple(Part(path, md5) for path, md5 in zip(paths, checksums, strict=True))
@@ -352,51 +426,81 @@ _RECORDINGS = Part(
     "dbd573d7cafe79c4b49f65718115e1304e24e067fa39eff18a660dc6cb9c360f",
 )
 _LETTERS = Part(
-    str(ocr_letters.FILE), "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
+    str(ocr_letters.FILE),
+    "2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
     contents=lambda path: ocr_letters.read(path).digest(),
-)  # fmt: skip
+)
 _CLIPS = Part(
-    str(esc10.FOLDER), "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
+    str(esc10.FOLDER),
+    "90f86c372a5566235f4a724cc3bd6163390aae3eebb52b3fd167001f2014db91",
     contents=partial(folder_digest, pattern=esc10.CLIPS),
-)  # fmt: skip
+)
 _CIFAR10_SUMS = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f", "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751", "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb", "test_batch": "40351d587109b95175f43aff81a1287e",
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
     "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-}  # fmt: skip
-"""The MD5 sum of each file."""
+}
+"""File -> its MD5."""
 _CIFAR10 = tuple(Part(f"cifar-10-batches-py/{file}", md5) for file, md5 in _CIFAR10_SUMS.items())
 _H5 = Extra("h5py", "h5")
 _SVHN_LICENCE = "for non-commercial use"
 _DATASETS = (
     _like_mnist(
-        "mnist", "MNIST", "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-        "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
-        size=11_594_722, licence="CC BY-SA 3.0",
+        "mnist",
+        "MNIST",
+        "6bbc9ace898e44ae57da46a324031adb",
+        "a25bea736e30d166cdddb491f175f624",
+        "2646ac647ad5339dbf082846283269ea",
+        "27ae3e4e09519cfbb04c329615203637",
+        size=11_594_722,
+        licence="CC BY-SA 3.0",
     ),
     _like_mnist(
-        "fashion-mnist", "FashionMNIST", "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        "9018921c3c673c538a1fc5bad174d6f9", "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
-        size=30_878_645, licence="MIT",
+        "fashion-mnist",
+        "FashionMNIST",
+        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "9018921c3c673c538a1fc5bad174d6f9",
+        "8181f5470baa50b63fa0f6fddb340f0a",
+        "15d484375f8d13e6eb1aabb0c3f46965",
+        size=30_878_645,
+        licence="MIT",
     ),
     # Compressed, as it is published: torchvision keeps these files, and knows their checksums.
     _like_mnist(
-        "kmnist", "KMNIST", "bdb82020997e1d708af4cf47b453dcf7", "e144d726b3acfaa3e44228e80efcd344",
-        "5c965bf0a639b31b8f53240b1b52f4d7", "7320c461ea6c1c855c0b718fb2a4b134", ending=".gz",
-        size=21_240_888, licence="CC BY-SA 4.0",
+        "kmnist",
+        "KMNIST",
+        "bdb82020997e1d708af4cf47b453dcf7",
+        "e144d726b3acfaa3e44228e80efcd344",
+        "5c965bf0a639b31b8f53240b1b52f4d7",
+        "7320c461ea6c1c855c0b718fb2a4b134",
+        ending=".gz",
+        size=21_240_888,
+        licence="CC BY-SA 4.0",
     ),
     Dataset("cifar10", _CIFAR10, sources.cifar10, 170_498_071),
     Dataset("spoken-digits", (_RECORDINGS,), sources.recordings, 16_000_000, "CC BY-SA 4.0"),
     Dataset("ocr-letters", (_LETTERS,), sources.letters, 1_150_000, "for research"),
     Dataset(
-        "esc10", (_CLIPS,), sources.clips, 41_000_000, "CC BY 3.0, and one for each clip (README.txt)",
+        "esc10",
+        (_CLIPS,),
+        sources.clips,
+        41_000_000,
+        "CC BY 3.0, and one for each clip (README.txt)",
         Extra("soundfile", "audio"),
     ),
     Dataset(
-        "svhn", (Part("svhn/train"), Part("svhn/test")), sources.svhn, 680_697_527, _SVHN_LICENCE, _H5,
+        "svhn",
+        (Part("svhn/train"), Part("svhn/test")),
+        sources.svhn,
+        680_697_527,
+        _SVHN_LICENCE,
+        _H5,
     ),
     Dataset("svhn-extra", (Part("svhn/extra"),), sources.svhn, 1_955_489_752, _SVHN_LICENCE, _H5),
-)  # fmt: skip
+)
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _DATASETS}
 """The data sets that `milbench data` lists, checks and fetches, by name."""

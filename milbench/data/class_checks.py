@@ -1,4 +1,8 @@
-"""Checks of the names of classes: several in one, none at all, or names of bags."""
+"""Checks of the names of classes.
+
+A name may stand for several classes, or for no class. It may also be the name of a bag, or
+a measured number.
+"""
 
 import re
 import unicodedata
@@ -15,26 +19,26 @@ from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import LIST_MARK, TableOptions, listed
 
 _NOTHING = {
-    "nan", "na", "n/a", "n.a.", "#n/a", "<na>", "nat", "none", "null", "nil", "-", "--", "?", "...", "#value!",
-    "unknown", "undefined", "missing", "unlabeled", "unlabelled", "empty", "no label", "not available",
-    "background", "noise", "silence", "nothing", "no finding", "no findings", "no event", "no events", "no class",
-    "no call", "nocall", "no bird",
+    "nan", "na", "n/a", "n.a.", "#n/a", "<na>", "nat", "none", "null", "nil", "-", "--", "?", "...",
+    "#value!", "unknown", "undefined", "missing", "unlabeled", "unlabelled", "empty", "no label",
+    "not available", "background", "noise", "silence", "nothing", "no finding", "no findings",
+    "no event", "no events", "no class", "no call", "nocall", "no bird",
 }  # fmt: skip
-"""Labels that stand for no class in the files of many programs, in lower case and with spaces between words."""
+"""Labels that mean "no class" in the files of many programs, as `_in_words` returns them."""
 _RARE_MARKS = ",;|"
-"""Marks that are rare in names, so that they probably stand between classes."""
+"""Punctuation marks that are rare in names, and so probably stand between classes."""
 _USUAL_MARKS = (",", "|", ";", "/", "+", "&")
-"""Marks that often stand between classes: those that are rare in names first, then others."""
+"""Punctuation marks that often stand between classes: first those that are rare in names."""
 _FEWEST_NUMBERS = 10
-"""Of fewer classes that are numbers there is no warning: they may well be grades."""
+"""Up to this many classes that are numbers are judged like other names: they may be grades."""
 _MOST_CLASSES = 4
-"""So few classes are never taken for ids."""
+"""Up to this many classes are never taken for ids."""
 _LIST = re.compile(r"\[.*\]|\{.*\}|\(.*['\"].*\)|(['\"]).*\1", re.DOTALL)
 """A text that reads like a list."""
 
 
 def check_classes(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield findings on the names of classes, and in how many bags each is."""
+    """Yield findings on the names of classes, and in how many bags each class is."""
     yield from _twin_classes(bags)
     yield from _binary_classes(bags, options)
     yield from _classes_like_nothing(bags, options)
@@ -63,7 +67,10 @@ def _twin_classes(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _binary_classes(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield a finding for a column that says whether one class is there: its values are read as two classes."""
+    """Yield a finding where the classes are 0 and 1, or false and true.
+
+    Such a column says whether a bag has one class, but it is read as a column of two classes.
+    """
     names = {name.casefold() for name in bags.class_names}
     if names not in ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"}):
         return
@@ -81,12 +88,12 @@ def _binary_classes(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def _classes_like_nothing(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield a finding for classes whose names say that there is none, with the option that reads them so."""
+    """Yield a finding for names that mean "no class", with the option that reads them so."""
     names = []
     for name in bags.class_names:
-        # Na is sodium.
+        # Na is a class where chemical elements are: sodium.
         means_nothing = _in_words(name) in _NOTHING and name != "Na"
-        # Beside a class wren, -wren is a recording without a wren.
+        # Beside a class wren, the label -wren says that there is no wren.
         is_negation = re.match(r"-[^\W\d]", name) and name[1:] in bags.class_names
         if means_nothing or is_negation:
             names.append(name)
@@ -102,7 +109,10 @@ def _classes_like_nothing(bags: OwnBags, options: TableOptions) -> Iterator[Find
 
 
 def _nothing_flag(bags: OwnBags, options: TableOptions, names: Sequence[str]) -> str:
-    """Return the option by which labels mean no class, "" where it cannot be given or leaves no class."""
+    """Return the option by which these labels mean no class.
+
+    The result is "" where the option cannot be given, or where no class would be left.
+    """
     is_possible = not any(LIST_MARK in name or name in listed(options.classes) for name in names)
     if not is_possible or len(names) == len(bags.class_names):
         return ""
@@ -111,7 +121,7 @@ def _nothing_flag(bags: OwnBags, options: TableOptions, names: Sequence[str]) ->
 
 
 def _classes_like_several(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield findings for labels that seem to be lists, or classes with another separator between them."""
+    """Yield findings for labels that seem to be lists, or several classes with a separator."""
     lists = [text for text in bags.label_texts if _LIST.fullmatch(text)]
     if lists and options.separator != LIST:
         yield _several_in_one(bags, options, LIST, lists)
@@ -123,7 +133,10 @@ def _classes_like_several(bags: OwnBags, options: TableOptions) -> Iterator[Find
 def _several_in_one(
     bags: OwnBags, options: TableOptions, separator: str, texts: Sequence[str]
 ) -> Finding:
-    """Return the finding of texts that may be several classes, with an option if it takes all labels apart."""
+    """Return the finding that some texts may be several classes.
+
+    It offers another separator where that reads all labels of the table.
+    """
     detail = f"{abbreviate([*map(repr, texts)], 3)} may be several classes"
     setting = ""
     if _takes_apart(bags, options, separator):
@@ -135,9 +148,9 @@ def _several_in_one(
 
 
 def _takes_apart(bags: OwnBags, options: TableOptions, separator: str) -> bool:
-    """Return whether another separator reads all labels of the table.
+    """Return whether all labels of the table can be read with another separator.
 
-    It does not where a class would then have the present separator in its name.
+    They cannot if a class would then have the present separator in its name.
     """
     classes = set[str]()
     for text in bags.label_texts:
@@ -155,7 +168,7 @@ def _takes_apart(bags: OwnBags, options: TableOptions, separator: str) -> bool:
 
 
 def _unseparated_classes(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return separator -> the classes that seem to be several ones with it between them."""
+    """Return separator -> the names that seem to be several classes with it between them."""
     found: dict[str, list[str]] = {}
     left = list(names)
     others = set(re.findall(r"\W|_", "".join(names))) - set(_USUAL_MARKS) - {" "}
@@ -168,18 +181,18 @@ def _unseparated_classes(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _joined_by(separator: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are other classes with a separator between them."""
+    """Return the names that seem to be several classes with this separator between them."""
     parts: dict[str, list[str]] = {}
     for name in names:
         if separator in name:
             stripped = [part.strip() for part in name.split(separator)]
             parts[name] = [part for part in stripped if part]
-    # A mark that names may have, such as a slash, stands between classes where all parts are
-    # classes by themselves.
+    # A mark that is not rare in names, such as a slash, separates classes only if every part is
+    # a class by itself.
     if separator not in _RARE_MARKS:
         return [name for name, several in parts.items() if _are_several(several, set(names))]
-    # For a comma it is enough that one part is a class, or that each is one or is a part of several
-    # names.
+    # A rare mark, such as a comma, separates classes if one part is a class by itself, or if every
+    # part is a class or occurs in several names.
     counts = Counter(part for several in parts.values() for part in set(several))
     repeated = {part for part, count in counts.items() if count > 1}
     classes = repeated.union(names)
@@ -192,7 +205,7 @@ def _joined_by(separator: str, names: Sequence[str]) -> list[str]:
 
 
 def _are_several(parts: Sequence[str], classes: set[str]) -> bool:
-    """Return whether there are at least two parts, all of which are classes."""
+    """Return whether there are at least two parts, and all of them are classes."""
     return len(parts) > 1 and classes.issuperset(parts)
 
 
@@ -201,12 +214,13 @@ def id_like_classes(bags: OwnBags) -> Iterator[Finding]:
     names = bags.class_names
     labelled = int(bags.labels.any(axis=1).sum())
     most_classes_of_a_bag = bags.labels.sum(axis=1).max()
-    # A bag has one id or one number, and a few classes are no ids.
+    # A column of ids or measured numbers has one for each bag, and many different ones.
     if most_classes_of_a_bag > 1 or len(names) <= _MOST_CLASSES:
         return
     numbers = pd.to_numeric(pd.Series(names), errors="coerce")
     are_numbers = numbers.notna().all() and len(names) > _FEWEST_NUMBERS
-    # Bags of a class on average; names of bags have one each.
+    # How many bags a class has on average, at least, if it is no id. Numbers may be grades, but
+    # then each grade has more bags.
     fewest_bags = 4 if are_numbers else 2
     has_fractions = bool((numbers % 1 > 0).any())
     if has_fractions or fewest_bags * len(names) > labelled:

@@ -1,9 +1,13 @@
-"""Reader of `digitStruct.mat`, SVHN's list of pictures with one box a digit (Netzer et al. 2011).
+"""Reader of `digitStruct.mat`, SVHN's list of pictures with a box for each digit.
 
-MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold an object reference for
-each picture: to the file name as UTF-16 code units, and to a group with the datasets label, left,
-top, width and height. Each of these is a column of references to one number for each digit, or that
-number itself where a picture has a single digit.
+SVHN is by Netzer et al. 2011. The file is one of MATLAB 7.3, which is HDF5. Its arrays
+`digitStruct/name` and `digitStruct/bbox` hold an object reference for each picture:
+
+- a name refers to the name of the picture, as UTF-16 code units;
+- a bbox refers to a group with the datasets label, left, top, width and height.
+
+Each of these five is a column with a reference for each digit, which leads to one number. Where a
+picture has a single digit, the dataset is the number itself.
 """
 
 import re
@@ -21,30 +25,41 @@ from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
 FIELDS = ("label", "left", "top", "width", "height")
+"""What the file holds for each digit: its label, and its box in pixels."""
 ZERO = 10
 """The label of the digit 0."""
 FARTHEST = 1_000_000_000
-"""The largest coordinate or side of a box, in pixels: far beyond any picture, and far from overflow in a sum."""
+"""The largest coordinate or side of a box, in pixels.
+
+It is far beyond any picture, and so small that sums do not overflow.
+"""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
-"""A name that leads to no other folder, whatever a file says."""
+"""The name of a PNG file without a path. A damaged list thus cannot lead to another folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A picture, its n digits in the order of reading, and boxes (n, 4): left, top, width, height in pixels."""
+    """A picture with its n digits."""
 
     name: str
+    """The name of its file."""
     classes: tuple[int, ...]
+    """The n digits in the order of reading, each from 0 to 9."""
     boxes: NDArray[np.float64]
+    """(n, 4), left, top, width and height of each digit's box, in pixels of the picture."""
 
 
 def read(path: Path) -> list[Record]:
-    """Return the records of a digitStruct.mat, checked, in their order. Boxes may reach beyond the picture."""
+    """Return the records of a digitStruct.mat, in their order. Boxes may reach beyond the picture.
+
+    Raises UsageError for a file that is missing or damaged.
+    """
     if not path.is_file():
         raise UsageError(f"{path} not found")
     h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
-    # An error of h5py becomes a UsageError with this text; a UsageError passes as it is.
+    # `reading` turns an error of h5py into a UsageError with this text. It leaves a UsageError
+    # as it is.
     with reading(path, "is damaged: no HDF5 file with SVHN's records"), h5py.File(path) as file:
         name_refs = np.ravel(file["digitStruct"]["name"][()])
         group_refs = np.ravel(file["digitStruct"]["bbox"][()])
@@ -62,7 +77,12 @@ def read(path: Path) -> list[Record]:
 def _record(file_id: Any, name_ref: Any, group_ref: Any, where: str) -> Record:
     """Return the record of one picture from the references to its name and its group of boxes.
 
-    `file_id` is the open file in h5py's low-level interface. Messages begin with `where`.
+    Args:
+        file_id: the open file in h5py's low-level interface, which takes half the time of
+            the high-level one.
+        name_ref: refers to the name.
+        group_ref: refers to the group of boxes.
+        where: the beginning of messages: the file and the number of the record.
     """
     from h5py import h5d, h5r
 
@@ -75,8 +95,10 @@ def _record(file_id: Any, name_ref: Any, group_ref: Any, where: str) -> Record:
     digits = _labels_and_boxes(columns)
     if digits is None:
         got = {field: column.tolist() for field, column in zip(FIELDS, columns, strict=True)}
-        expected = f"a label from 1 to {ZERO} and a box with width and height, at most {FARTHEST:,} pixels away"
-        raise UsageError(f"{where} ({text}) has {got}, expected {expected}, for each digit")
+        raise UsageError(
+            f"{where} ({text}) has {got}, expected a label from 1 to {ZERO} and a box with width "
+            f"and height, at most {FARTHEST:,} pixels away, for each digit"
+        )
     labels, boxes = digits
     classes = tuple(int(label) % ZERO for label in labels)
     return Record(text, classes, boxes)
@@ -85,7 +107,10 @@ def _record(file_id: Any, name_ref: Any, group_ref: Any, where: str) -> Record:
 def _labels_and_boxes(
     columns: Sequence[NDArray[Any]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the labels (n,) and boxes (n, 4) of n digits from columns of `FIELDS`; None for anything else."""
+    """Return the labels (n,) and boxes (n, 4) of n digits, None where they make no sense.
+
+    `columns` are the numbers of each of `FIELDS`.
+    """
     lengths = {len(column) for column in columns}
     if len(lengths) != 1 or lengths == {0}:
         return None
@@ -102,14 +127,17 @@ def _are_digits(labels: NDArray[np.float64]) -> bool:
 
 
 def _are_boxes(boxes: NDArray[np.float64]) -> bool:
-    """Return whether boxes (n, 4) are not too far away, and have width and height. No number may be nan."""
+    """Return whether boxes (n, 4) are near enough, and have a width and height above 0.
+
+    A comparison with nan is False, so that a box with nan is refused.
+    """
     is_near = np.abs(boxes) <= FARTHEST
     has_extent = boxes[:, 2:] > 0
     return bool(is_near.all() and has_extent.all())
 
 
 def _numbers(file_id: Any, dataset: Any) -> NDArray[Any]:
-    """Return the numbers that a dataset holds or refers to. h5py's high-level interface takes twice the time."""
+    """Return the numbers that a dataset holds or refers to."""
     from h5py import h5r, h5s
 
     values = np.empty(dataset.shape, dataset.dtype)

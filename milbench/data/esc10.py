@@ -1,4 +1,7 @@
-"""ESC-10, short recordings of ten kinds of sounds, read as waveforms without the silence that they are padded with."""
+"""Read the clips of ESC-10, short recordings of ten classes of sounds, as waveforms.
+
+The silence that pads a clip at its beginning and end is cut off.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,26 +22,40 @@ FOLDER = Path("esc10")
 """Where the clips are, below the data directory."""
 CLIPS = "*.ogg"
 SAMPLE_RATE = 16_000
-"""Samples a second of what is returned; the clips of ESC-10 have 44,100."""
+"""Samples a second of the waveforms that are returned; the clips of ESC-10 have 44,100."""
 CLASSES = (
-    "dog bark", "rain", "sea waves", "baby cry", "clock tick", "person sneeze", "helicopter", "chainsaw", "rooster",
+    "dog bark",
+    "rain",
+    "sea waves",
+    "baby cry",
+    "clock tick",
+    "person sneeze",
+    "helicopter",
+    "chainsaw",
+    "rooster",
     "fire crackling",
-)  # fmt: skip
+)
 FOLDS = 5
 SILENCE = 1e-4
-"""Softer beginnings and ends of clips are cut off: 80 dB below the loudest possible sound."""
+"""Samples up to this are silence. It is 80 dB below 1, the largest possible sample."""
 
 
 class Clips(NamedTuple):
-    """N waveforms (S_i,) in [-1, 1] at `SAMPLE_RATE`, with their classes (N,) and folds (N,), both from 0."""
+    """N clips."""
 
     waveforms: Sequence[NDArray[np.float32]]
+    """The samples (S_i,) of each clip i, in [-1, 1] and at `SAMPLE_RATE`."""
     classes: NDArray[np.int64]
+    """(N,), numbered from 0 as in `CLASSES`."""
     folds: NDArray[np.int64]
+    """(N,), from 0 to `FOLDS` - 1."""
 
 
 def clip_files(root: Path) -> list[Path]:
-    """Return the clips below a data directory, sorted. Raises UsageError where there are none."""
+    """Return the files of the clips in a data directory, sorted.
+
+    Raises UsageError where there are none.
+    """
     paths = sorted((root / FOLDER).rglob(CLIPS))
     if not paths:
         raise UsageError(f"{root / FOLDER} has no {CLIPS} files")
@@ -47,9 +64,13 @@ def clip_files(root: Path) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Clips:
-    """Return all clips, sorted by file name; they are decoded once, and again where the `digest` of the data is new."""
+    """Return all clips, in the order of `clip_files`.
+
+    Clips are decoded once and then kept in a cache. Another `digest` of the files
+    makes another cache.
+    """
     paths = clip_files(root)
-    # The names are read first: decoding takes long, and a wrong name is found at once.
+    # Decoding takes long. The names are read first, so that a wrong name is found at once.
     classes, folds = np.array([_class_and_fold(path) for path in paths]).T
 
     def decode_all(new: Path, declare: DeclareInputs) -> Fields:  # noqa: ARG001
@@ -58,7 +79,7 @@ def read_all(root: Path, digest: str) -> Clips:
         bounds = np.cumsum([0, *(len(waveform) for waveform in waveforms)])
         return {"samples": np.concatenate(waveforms), "ends": bounds}
 
-    # What changes the samples makes another cache.
+    # The key holds all that changes the samples.
     key = hashlib.sha256(f"{digest} {SAMPLE_RATE} {SILENCE}".encode()).hexdigest()[:16]
     place = cache_place(root / FOLDER, "clips") / f"{FOLDER}-{key}"
     cached = cached_arrays(place, root, decode_all)
@@ -68,7 +89,10 @@ def read_all(root: Path, digest: str) -> Clips:
 
 
 def _class_and_fold(path: Path) -> tuple[int, int]:
-    """Return class and fold of a clip, both from 0, as its name has them from 1. Raises UsageError."""
+    """Return the class and the fold of a clip, both counted from 0.
+
+    The name of the clip has both, counted from 1. Raises UsageError for another name.
+    """
     class_text = path.parent.name.split(" ")[0]
     fold_text = path.name.split("-")[0]
     try:
@@ -84,7 +108,7 @@ def _class_and_fold(path: Path) -> tuple[int, int]:
 
 
 def _decode(path: Path) -> NDArray[np.float32]:
-    """Return the samples (S,) of a clip: one channel, at `SAMPLE_RATE`, without silence at its ends."""
+    """Return the samples (S,) of a clip in one channel, at `SAMPLE_RATE`, without silent ends."""
     from scipy.signal import resample_poly
 
     soundfile = extras.load("soundfile", "audio", str(path))
@@ -95,5 +119,6 @@ def _decode(path: Path) -> NDArray[np.float32]:
     if not len(loud):
         raise UsageError(f"{path} is silent")
     trimmed = mono[loud[0] : loud[-1] + 1]
+    # `resample_poly` takes whole factors: the ratio of the rates in lowest terms.
     common = np.gcd(rate, SAMPLE_RATE)
     return np.asarray(resample_poly(trimmed, SAMPLE_RATE // common, rate // common))

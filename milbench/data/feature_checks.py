@@ -1,4 +1,4 @@
-"""Checks of tables of features: values that are no measurements, and columns that are no features."""
+"""Checks of tables of features: find values that are not measured, and columns of other things."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,28 +14,31 @@ from milbench.data.table_options import FeatureOptions, leave_out_flag
 from milbench.data.written_numbers import thousands_remedy
 
 FAR = 5
-"""A value is far from all others if its distance from the nearest one is more than this times what they span."""
+"""A value is far from all others if its distance from them is more than this times their range."""
 _LEAST_CODE = 999
-"""From this size on a single value far from all others may be a code for a missing value."""
+"""The least absolute value of a single far value that may be a code for a missing value."""
 _MOST_FAR_VALUES = 4
-"""Of more values far from all others only the number is said."""
+"""How many features with far values a finding names."""
 _FEWEST_OTHERS = 10
-"""A value is not called far from all others where there are fewer others."""
+"""A value is called far from all others only if there are at least this many others."""
 _NO_FEATURES = {"index", "class", "target", "fold", "y"}
 """Names of columns that hold labels or numbers of rows."""
 _NO_FEATURE_WORDS = {"label", "labels", "coord", "coords", "coordinate", "coordinates"}
-"""Words in the names of columns that hold labels or places."""
+"""Words in the names of columns that hold labels or coordinates."""
 _ROUNDING = 0.1
-"""How far a thousand times a number below 1000 may be from a whole one, in single precision."""
+"""How far a number with three decimals, times 1000, may be from an integer.
+
+Numbers below 1000 are stored in single precision, and so are not exact.
+"""
 _YEAR_2000 = 946_684_800
 _YEAR_2100 = 4_102_444_800
-"""The seconds from 1970 to these years."""
+"""The seconds from the beginning of 1970 to the beginning of 2000 and of 2100."""
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-"""Unit of a time stamp -> how many of it a second has."""
+"""Unit of a time stamp -> how many of these are a second."""
 
 
 def check_features(bags: OwnBags) -> Iterator[Finding]:
-    """Yield facts on instances and features, and findings for features that are constant or not finite."""
+    """Yield facts on instances and features, and findings for constant or not finite ones."""
     store = bags.store
     sizes = store.sizes
     yield Finding("fact", "bags", f"{len(bags):,}, with {sizes.sum():,} instances")
@@ -44,7 +47,7 @@ def check_features(bags: OwnBags) -> Iterator[Finding]:
     )
     yield Finding("fact", "features", f"{store.width}: {abbreviate(bags.feature_names)}")
     if bags.coords is not None:
-        yield Finding("fact", "coordinates", "of every instance: evidence is drawn in the plane")
+        yield Finding("fact", "coordinates", "of every instance: evidence is plotted in the plane")
     if bags.instance_classes is not None:
         labelled = int((bags.instance_classes < len(bags.class_names)).sum())
         yield Finding(
@@ -52,7 +55,7 @@ def check_features(bags: OwnBags) -> Iterator[Finding]:
             "instance labels",
             f"{labelled:,} of {len(bags.instance_classes):,} are not background",
         )
-    # Only a bag with a number that is not finite has such a mean.
+    # The mean of a bag is not finite exactly if one of its numbers is not.
     broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1)).tolist()
     if broken:
         yield _not_finite(bags, broken)
@@ -61,7 +64,10 @@ def check_features(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _not_finite(bags: OwnBags, broken: Sequence[int]) -> Finding:
-    """Return the finding of numbers that are not finite in some bags, with the place of the first."""
+    """Return the finding that numbers are not finite, with the row and feature of the first one.
+
+    `broken` are the numbers of the bags that have such numbers.
+    """
     store = bags.store
     count = sum(int((~np.isfinite(store.single(bag))).sum()) for bag in broken)
     values = store.single(broken[0])
@@ -75,7 +81,13 @@ def _not_finite(bags: OwnBags, broken: Sequence[int]) -> Finding:
 
 
 def constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") -> Iterator[Finding]:
-    """Yield a finding for features with one value in all instances; `counted` says how `names` are counted."""
+    """Yield a finding for features that have one value in all instances.
+
+    Args:
+        bags: the bags.
+        names: the names of the features, for messages.
+        counted: what a message adds on these names, such as " (counted from 0)".
+    """
     constant = [names[number] for number in np.flatnonzero(bags.store.constant()).tolist()]
     if len(constant) == len(names):
         yield Finding("fatal", "features", "all are constant: no instance differs from another one")
@@ -86,23 +98,29 @@ def constant_features(bags: OwnBags, names: Sequence[str], counted: str = "") ->
 def odd_features(
     bags: OwnBags, options: FeatureOptions, groups: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield a finding for features with names of ids, labels or places. Columns of groups are reported elsewhere."""
+    """Yield a finding for features that are named like ids, labels or coordinates.
+
+    The columns `groups` are left out: `milbench.data.group_checks` reports them.
+    """
     odd = [name for name in bags.feature_names if _is_no_feature(name) and name not in groups]
     if odd:
         remedy = _how_to_leave_out(bags, options, odd)
-        what = f"features that read like ids, labels or places{remedy}"
+        what = f"features that read like ids, labels or coordinates{remedy}"
         yield from list_names("warning", what, odd)
 
 
 def _is_no_feature(name: str) -> bool:
-    """Return whether a column is named like ids, labels, groups or places."""
+    """Return whether a column is named like ids, labels, groups or coordinates."""
     if name.casefold() in _NO_FEATURES or not _NO_FEATURE_WORDS.isdisjoint(words_of(name)):
         return True
     return is_id_name(name) or is_group_name(name)
 
 
 def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
-    """Yield a finding for features that may be times since 1970: all of their means are between 2000 and 2100."""
+    """Yield a finding for features that may be times since 1970.
+
+    Read as such a time, the mean of the feature is between 2000 and 2100 in every bag.
+    """
     names = []
     texts = []
     means = bags.store.means
@@ -121,19 +139,25 @@ def time_stamps(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
 
 
 def _how_to_leave_out(bags: OwnBags, options: FeatureOptions, names: Sequence[str]) -> str:
-    """Return the option that leaves features out, for a message; "" where none would be left, or they are of files."""
+    """Return the option that leaves features out, in brackets, for a message.
+
+    The result is "" where no feature would be left, or where features are read from files.
+    """
     flag = "" if options.of_files else leave_out_flag(options.features, names, bags.feature_names)
     return f" ({flag} leaves them out)" if flag else ""
 
 
 def far_values(bags: OwnBags) -> Iterator[Finding]:
-    """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
+    """Yield a finding for features in which one value is far from all others.
+
+    Such a value, for example -9999, often stands for a missing one.
+    """
     texts = []
     for feature, value in sorted(_far_ends(bags)):
         text = _describe_far_value(bags, feature, value)
         if text:
             texts.append(text)
-        # One more than are named, to say that there are more.
+        # One text more than the finding shows: it then ends with "and 1 more".
         if len(texts) > _MOST_FAR_VALUES:
             break
     if texts:
@@ -143,11 +167,11 @@ def far_values(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
-    """Yield each feature whose smallest or largest value is far from the next one, with that value."""
-    # The difference of two values of 3e38 overflows in single precision.
+    """Yield each feature whose smallest or largest value is far from all others, with the value."""
+    # In double precision, since the difference of 3e38 and -3e38 overflows in single precision.
     low, next_low, next_high, high = bags.store.ends().astype(np.float64)
     for extreme, nearest, opposite in ((low, next_low, high), (high, next_high, low)):
-        # What all other values span. A feature with a single value has no nearest one.
+        # The range of all other values. If a feature has a single value, `nearest` is infinite.
         span = np.where(np.isfinite(nearest), abs(opposite - nearest), 0)
         is_far = (span > 0) & (abs(nearest - extreme) > FAR * span)
         for feature in np.flatnonzero(is_far).tolist():
@@ -155,12 +179,11 @@ def _far_ends(bags: OwnBags) -> Iterator[tuple[int, float]]:
 
 
 def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
-    """Return in which instances a feature has a value far from all others; "" for one that may well be true."""
+    """Return how often and where a feature has its far value; "" if the value may well be true."""
     matches = np.concatenate([block[:, feature] == value for block in bags.store.blocks()])
     count = int(matches.sum())
     others = len(matches) - count
-    # A single value of this kind may well be true, unless it is as large as codes for missing
-    # values are.
+    # A value that occurs once may well be true, unless it is as large as a code for a missing one.
     is_like_a_code = count > 1 or abs(value) >= _LEAST_CODE
     if others < _FEWEST_OTHERS or not is_like_a_code:
         return ""
@@ -170,10 +193,9 @@ def _describe_far_value(bags: OwnBags, feature: int, value: float) -> str:
 
 
 def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[Finding]:
-    """Yield a finding for features that may be written with the mark of decimals between thousands.
+    """Yield a finding for features whose decimal mark may separate thousands.
 
-    Read as they are, such numbers have three decimals and are below 1000: 5.050 may be five
-    thousand.
+    Read as decimals, such numbers are below 1000 and have three decimals: 5.050 may mean 5050.
     """
     if options.of_files or options.form.thousands or not is_text(bags.path):
         return
@@ -190,7 +212,8 @@ def marks_between_thousands(bags: OwnBags, options: FeatureOptions) -> Iterator[
     suspects = [names[number] for number in np.flatnonzero(may_have_marks & has_fraction).tolist()]
     if not suspects:
         return
-    # A number of a list, such as name[0], is a feature but no column of the file.
+    # Where a column holds lists, each number of the list is a feature, such as name[0]. It is no
+    # column of the file.
     in_file = column_names(bags.path, options.form)
     columns = [name for name in suspects if name in in_file]
     remedies = [thousands_remedy(bags.path, options.form, column, names) for column in columns]

@@ -1,4 +1,4 @@
-"""Which columns of a table are features."""
+"""Choose the columns of a table that are features."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _BAG = "the bag that an instance belongs to"
 
 
 def check_columns(path: Path, options: FeatureOptions) -> None:
-    """Raise UsageError where a table has not the columns that are needed, or `features` names what is not read."""
+    """Raise UsageError where a table lacks a needed column, or `features` names an unfit file."""
     require_columns(path, options.form, {options.bag: _BAG})
     pattern = options.features
     ending = Path(pattern).suffix.lower()
@@ -31,12 +31,21 @@ def check_columns(path: Path, options: FeatureOptions) -> None:
         )
     if ending in UNREAD_FILES:
         raise UsageError(
-            f"task.features={pattern!r}: files {ending} are not read, expected {', '.join(FEATURE_FILES)}"
+            f"task.features={pattern!r}: files {ending} are not read, "
+            f"expected {', '.join(FEATURE_FILES)}"
         )
 
 
 def feature_names(table: Table, options: FeatureOptions) -> list[str]:
-    """Return the columns that are features. Raises UsageError where there are none, or for one that cannot be."""
+    """Return the columns that are features.
+
+    These are the columns that the parameter `features` names. If it names none, they are all
+    columns of numbers that have no other use.
+
+    Raises:
+        UsageError: where no column is a feature, where a column of names or labels is named as a
+            feature, or where `coords` does not name two columns.
+    """
     coords = table.matching(options.coords, "of x and y")
     if len(coords) not in (0, 2):
         columns = "1 column" if len(coords) == 1 else f"{len(coords)} columns"
@@ -60,7 +69,8 @@ def feature_names(table: Table, options: FeatureOptions) -> list[str]:
         names = table.holds_numbers([name for name in table.columns if name not in used])
     if not names:
         raise UsageError(
-            f"{table.path} has no column of numbers for features (it has: {shown_names(table.columns)})"
+            f"{table.path} has no column of numbers for features "
+            f"(it has: {shown_names(table.columns)})"
         )
     return names
 
@@ -68,11 +78,12 @@ def feature_names(table: Table, options: FeatureOptions) -> list[str]:
 def _wanted_features(
     table: Table, options: FeatureOptions, wanted: list[str], reserved: set[str]
 ) -> list[str]:
-    """Return the columns that `features` names.
+    """Return the columns that the parameter `features` names.
 
-    A pattern skips columns of names and labels. Raises UsageError where such a column is named.
+    A pattern skips the `reserved` columns, which hold names or labels. UsageError is raised where
+    such a column is named itself.
     """
-    # Reserved for other tables: in a table of features a user may call a feature so.
+    # These three columns have a use only in other tables. Here a user may give a feature this name.
     names_or_labels = reserved - {"features", "image", "boxes"}
     for name in table.columns:
         if name in wanted and name in names_or_labels:

@@ -1,4 +1,7 @@
-"""Tables of folders: with a folder a class, or with files and one CSV that names them and says their labels."""
+"""Write a table of the files in a folder, for `milbench data table`.
+
+The folder has a folder for each class, or files and one CSV that says the labels of each file.
+"""
 
 import os
 from collections import Counter
@@ -25,22 +28,34 @@ from milbench.data.table_options import FEATURE_FILES, LIST_MARK
 from milbench.errors import UsageError
 
 _LABELS = (
-    "labels", "label", "event_label", "classes", "class", "species", "annotation", "target", "category", "diagnosis",
-    "y",
+    "labels", "label", "event_label", "classes", "class", "species", "annotation", "target",
+    "category", "diagnosis", "y",
 )  # fmt: skip
-"""Names of columns of labels, the likeliest first."""
+"""Names that a column of labels may have, the likeliest first."""
 _FILES = ""
-"""The column of paths while a table is made: no column of a user has this name."""
+"""The name of the column of files while a table is made.
+
+It is empty, since no column of a user has an empty name.
+"""
 
 
 def table_of_folder(
     folder: Path, out: Path, labels: str = "", form: TableFormat = USUAL
 ) -> tuple[str, list[str]]:
-    """Write a table of the files in a folder; return a sentence and the words of the command to run next.
+    """Write a table of the files in a folder; return a sentence and the next command in words.
 
-    The sentence says where labels are from. Where a CSV is among the files, they are in the column
-    of it that `labels` names; "": in the likeliest column. Otherwise the label of a file is the
-    name of its folder.
+    The sentence says where the labels are from. If a CSV is among the files, labels are from one
+    of its columns. Otherwise the label of a file is the name of its folder. The next command
+    checks the table.
+
+    Args:
+        folder: the folder.
+        out: the path of the table to write.
+        labels: the column of the CSV that has the labels; "": the likeliest one.
+        form: how the fields of the CSV are written.
+
+    Raises:
+        UsageError: where no table can be made of the folder, or where `out` exists.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -61,17 +76,16 @@ def table_of_folder(
     paths = [Path(os.path.relpath(path, out.parent)).as_posix() for path in labelled_files]
     frame.insert(0, column, paths)
     check = ["milbench", "data", "check", str(out)]
-    # Only a CSV names a file twice, in the rows of its boxes or events. A folder has each file
-    # once.
+    # A CSV may name a file in several rows, one for each of its boxes or events.
     if len(set(paths)) < len(paths):
         frame, rows = _with_usual_columns(tables[0], frame, column)
         check += ["-p", f"task.rows={rows}"]
         source += f"; rows are {rows}"
     if column == "path":
-        # In a table of images or recordings each file is a bag, which needs no other name. A table
-        # of features names its bags.
+        # A table of features needs names of bags. In a table of images or recordings the path of
+        # the file is the name of the bag.
         frame.insert(0, "bag", [str(Path(path).with_suffix("")) for path in paths])
-        # The @ says that features are in the files that the column names, not in the column itself.
+        # The @ says that the column holds the paths of files of features, and not the features.
         check += ["-p", "task.features=@path"]
     write_table(frame, out)
     return f"{out}: {len(frame):,} rows; labels are {source}", check
@@ -80,7 +94,12 @@ def table_of_folder(
 def _files_of_one_kind(
     folder: Path, files: list[Path], tables: list[Path]
 ) -> tuple[str, list[Path]]:
-    """Return the column for the files that a task reads, and these files. Raises UsageError for several kinds."""
+    """Return the files that a task can read, and before them the name of their column.
+
+    Raises UsageError where files are of several kinds, or of none, or where there
+    are several tables.
+    """
+    # This fills `Image.EXTENSION`.
     Image.init()
     endings = {"path": FEATURE_FILES, "file": AUDIO, "image": tuple(Image.EXTENSION)}
     of_kind = {}
@@ -95,17 +114,21 @@ def _files_of_one_kind(
             counts.append(f"{len(members)} {kinds}")
         has = ", ".join(counts) or "of no known kind"
         raise UsageError(
-            f"{folder} has {len(tables)} tables and files {has}, expected one kind; features are read from files "
-            f"{', '.join(FEATURE_FILES)}, sounds from {', '.join(AUDIO)}"
+            f"{folder} has {len(tables)} tables and files {has}, expected one kind; "
+            f"features are read from files {', '.join(FEATURE_FILES)}, "
+            f"sounds from {', '.join(AUDIO)}"
         )
     (found,) = of_kind.items()
     return found
 
 
 def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, str]:
-    """Return the files in folders of a class, in the column `_FILES`, with their labels, and where these are from."""
+    """Label each file by the name of its folder; return a frame, and a text that says so.
+
+    The frame has the files in the column `_FILES`. Files that are in no folder are left out.
+    """
     parts = [path.relative_to(folder).parts for path in files]
-    # Such as train/cat/1.png
+    # Where folders of classes are in folders of parts of a split, as in train/cat/1.png.
     are_split = all(len(names) > 2 and names[0].casefold() in PARTS for names in parts)
     depth_of_class = 1 if are_split else 0
     rows = []
@@ -117,7 +140,8 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
             split.append(names[0])
     if not rows:
         raise UsageError(
-            f"{folder} has neither folders, one a class, nor a CSV that says the labels of its files"
+            f"{folder} has neither folders, one a class, nor a CSV that says the labels of its "
+            "files"
         )
     counts = Counter(name for _, name in rows)
     named = abbreviate([f"{name} ({count:,})" for name, count in counts.items()])
@@ -133,9 +157,9 @@ def _label_by_folders(folder: Path, files: list[Path]) -> tuple[pd.DataFrame, st
 def _label_by_table(
     path: Path, files: list[Path], labels: str, form: TableFormat
 ) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a table whose files exist, with their labels, and where these are from.
+    """Label files by a table; return its rows, and a text that says where the labels are from.
 
-    The files are in the column `_FILES`.
+    The files are in the column `_FILES`. Rows whose file does not exist are left out.
     """
     table = read_table(path, column_names(path, form), form)
     texts = {name: table.texts(name).tolist() for name in table.columns}
@@ -156,27 +180,27 @@ def _label_by_table(
 def _with_labels(
     table: Table, frame: pd.DataFrame, texts: dict[str, list[str]], labels: str
 ) -> tuple[pd.DataFrame, str]:
-    """Return a frame whose column of labels is named `labels`, and which columns of the table it was.
+    """Return a frame with a column `labels`, and a text that says which columns they are from.
 
     Args:
-        table: for messages.
-        frame: its columns without that of files.
-        texts: the same columns as text.
-        labels: the column of labels; "": the one that is named like labels, else all columns of 0
-            and 1.
+        table: the table, for messages.
+        frame: the columns of the table, except the column of files.
+        texts: these columns as text.
+        labels: the column of labels; "": the column that is named like labels, or else all columns
+            of 0 and 1.
     """
     label_column = labels or _likely_labels(list(texts))
     if label_column:
-        # Only to raise UsageError where the table lacks the column that `labels` names.
+        # This raises UsageError where the table lacks the column that `labels` names.
         table.column(label_column, "the labels")
         renamed = frame.rename(columns={label_column: "labels"})
         return renamed, f"the column {label_column!r}"
-    # A column with 0 alone, or 1 alone, is not taken for a class: it tells no bags apart, and could
-    # be anything.
+    # A column of zeros alone, or of ones alone, is not taken for a class: it could be anything.
     indicators = [name for name, values in texts.items() if set(values) == {"0", "1"}]
     if len(indicators) < 2:
         raise UsageError(
-            f"{table.path}: which column has the labels? --labels names it (it has: {abbreviate([*texts])})"
+            f"{table.path}: which column has the labels? --labels names it "
+            f"(it has: {abbreviate([*texts])})"
         )
     sets = []
     for row in zip(*(texts[name] for name in indicators), strict=True):
@@ -187,16 +211,17 @@ def _with_labels(
 
 
 def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[pd.DataFrame, str]:
-    """Return a frame with one row for each event or box, its columns renamed, and the word for what rows are.
+    """Rename the columns of events or boxes to their usual names.
 
-    A table may name the columns of an event start and end, or onset and offset. The first of these
-    names, start and end, are the usual ones, which tasks read. Raises UsageError where a frame has
-    no such columns.
+    A table may call the columns of an event start and end, or onset and offset. The first two are
+    the usual names. Returns the frame, and "events" or "boxes", which says what its rows are.
+    Raises UsageError where the frame does not have the columns of events or boxes.
 
     Args:
-        table: for messages.
-        frame: rows of files, where a file has several rows.
-        column: the column of the files; "file": sounds, with events; "image": images, with boxes.
+        table: the path of the table, for messages.
+        frame: the rows of the table, a file in several of them.
+        column: the column of files: "file" for sounds, which have events; "image" for images,
+            which have boxes.
     """
     known_names = {"file": TIMES, "image": CORNERS}.get(column, ())
     found = [names for names in known_names if set(names) <= set(frame.columns)]
@@ -213,7 +238,7 @@ def _with_usual_columns(table: Path, frame: pd.DataFrame, column: str) -> tuple[
 
 
 def _likely_labels(names: list[str]) -> str:
-    """Return the column that is named like labels, or the only one; "" for none."""
+    """Return the likeliest column of labels by its name, or the only column; "" for none."""
     for word in _LABELS:
         for name in names:
             if name.casefold() == word:
@@ -224,7 +249,11 @@ def _likely_labels(names: list[str]) -> str:
 def _files_of_rows(
     path: Path, files: list[Path], texts: dict[str, list[str]], form: TableFormat
 ) -> tuple[str, list[Path | None]]:
-    """Return the column that names most files, and the file of each row, None for no file. Raises UsageError."""
+    """Return the column that names the most files, and the file of each row, None for no file.
+
+    A column may name files by their names, with or without ending, or by their paths from the
+    folder of the table. Raises UsageError where a name fits several files, or no column names any.
+    """
     named: dict[str, set[Path]] = {}
     for file in files:
         relative = Path(os.path.relpath(file, path.parent)).as_posix()

@@ -1,4 +1,4 @@
-"""The Free Spoken Digit Dataset, read as waveforms."""
+"""Read the recordings of the Free Spoken Digit Dataset as waveforms."""
 
 import wave
 from collections.abc import Sequence
@@ -13,20 +13,30 @@ from milbench._utils.files import reading
 from milbench.errors import UsageError
 
 SAMPLE_RATE = 8000
+"""Samples a second."""
 FOLDER = Path("spoken-digits/recordings")
 """Where the recordings are, below the data directory."""
 
 
 class Recordings(NamedTuple):
-    """N recordings (S_i,) int16 of one digit each; takes 0 to 4 of each speaker and digit are the official test set."""
+    """N recordings, each of one spoken digit."""
 
     waveforms: Sequence[NDArray[np.int16]]
+    """The samples (S_i,) of each recording i, at `SAMPLE_RATE`."""
     digits: Sequence[int]
+    """The digit of each recording, from 0 to 9."""
     takes: Sequence[int]
+    """The number of each recording among those of its speaker and digit, counted from 0.
+
+    Takes 0 to 4 are the official test set.
+    """
 
 
 def wav_files(root: Path) -> list[Path]:
-    """Return the recordings below a data directory, sorted by name. Raises UsageError where there are none."""
+    """Return the files of the recordings in a data directory, sorted by name.
+
+    Raises UsageError where there are none.
+    """
     paths = sorted((root / FOLDER).glob("*.wav"))
     if not paths:
         raise UsageError(f"{root / FOLDER} has no .wav files")
@@ -35,7 +45,11 @@ def wav_files(root: Path) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
-    """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew."""
+    """Return all recordings, in the order of `wav_files`.
+
+    They are kept in memory for the next call. `digest` is that of the files: with another one the
+    files are read again.
+    """
     waveforms = []
     digits = []
     takes = []
@@ -48,7 +62,7 @@ def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
 
 
 def _digit_and_take(path: Path) -> tuple[int, int]:
-    """Return which digit a recording is of, and its number among those of speaker and digit. Raises UsageError."""
+    """Return the digit and the take of a recording, which its name has. Raises UsageError."""
     try:
         digit_text, _, take_text = path.stem.split("_")
         digit = int(digit_text)
@@ -64,7 +78,10 @@ def _digit_and_take(path: Path) -> tuple[int, int]:
 
 
 def _read_samples(path: Path) -> NDArray[np.int16]:
-    """Return the samples (S,) of a recording. Raises UsageError for one that is not as those of the data set."""
+    """Return the samples (S,) of a recording.
+
+    Raises UsageError for a recording whose format is not that of the data set.
+    """
     with reading(path, "is damaged"), wave.open(str(path)) as file:
         is_mono = file.getnchannels() == 1
         has_two_bytes = file.getsampwidth() == 2

@@ -1,4 +1,4 @@
-"""Columns that may say which bags belong together, such as those of one patient."""
+"""Tell whether a column may say which bags belong together, such as the bags of one patient."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MISSING = -1
-"""The number of an empty field; it is no value that bags could share."""
+"""The number that stands for an empty field. Bags with empty fields share no value."""
 
 
 def is_shared_and_unsplit(values: NDArray[np.int64], bags: NDArray[np.int64]) -> bool:
@@ -37,7 +37,7 @@ def stands_in_train_and_test(
     train: Sequence[int] | NDArray[np.int64],
     test: Sequence[int] | NDArray[np.int64],
 ) -> bool:
-    """Return whether a value of a column stands in bags to train on and in bags to test on.
+    """Return whether a bag to train on and a bag to test on share a value of a column.
 
     Args:
         values: (B,), the number of the value of each bag, -1 where it has none.

@@ -11,12 +11,12 @@ from milbench.data.own_bags import OwnBags
 from milbench.data.table_options import ImageOptions, TableOptions
 
 _FEWEST_BOXES = 5
-"""Of fewer boxes it may well be chance that all are in the upper left."""
+"""With fewer boxes it may be chance that each of them, read in another form, fits its image."""
 
 
 def check_images(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield facts on images and boxes, and findings for boxes that read like sizes and for plain images."""
-    # `pack_images` gives every image its size.
+    """Yield facts on images and boxes, and findings for suspicious boxes and for plain images."""
+    # For mypy: `pack_images` always gives the sizes of images.
     assert bags.sizes is not None  # noqa: S101
     sizes = bags.sizes
     areas = sizes.prod(axis=1)
@@ -44,9 +44,10 @@ def _size_text(size: NDArray[np.int32]) -> str:
 def _boxes_like_sizes(
     bags: OwnBags, sizes: NDArray[np.int32], options: TableOptions
 ) -> Iterator[Finding]:
-    """Yield a finding where all boxes, read as corners, could as well be left, top, width and height.
+    """Yield a finding where all boxes could as well be left, top, width and height.
 
-    Boxes that are corners allow that only where all of them are in the upper left of their images.
+    Boxes are read as left, top, right and bottom. Correct boxes could be read in the other form
+    only if all of them were in the upper left of their images, which is unlikely.
     """
     if not isinstance(options, ImageOptions) or options.boxes != "pixels":
         return

@@ -1,4 +1,7 @@
-"""Compute results in threads before they are asked for, and hand them out in order: files, or batches to train on."""
+"""Compute results in threads ahead of time, and hand them out in order.
+
+Files are read in this way, and batches to train on are made.
+"""
 
 import os
 from collections import deque
@@ -19,23 +22,27 @@ _MOST_THREADS = 8
 def read_all(
     read: Callable[[T], R], files: Sequence[T], named: Sequence[str], what: str = "files"
 ) -> Iterator[R]:
-    """Yield the result of `read` for each file, until one fails; then read the others, and raise one error of all.
+    """Yield the result of `read` for each file, in order.
+
+    If a file cannot be read, no more results are yielded. The other files are still read, so that
+    one error can name all bad files.
 
     Args:
-        read: a file for which it raises an exception of any kind cannot be read.
-        files: what is read.
+        read: reads a file. If it raises an exception of any kind, the file cannot be read.
+        files: the files.
         named: how messages name each file.
-        what: how the progress bar and messages name the files.
+        what: how the progress bar and messages call the files.
 
     Raises:
-        UsageError: with the reasons of the first twenty files that cannot be read.
+        UsageError: where files cannot be read, with the reasons for the first twenty.
     """
     broken: list[str] = []
 
     def read_or_error(number: int) -> R | UsageError:
         try:
             return read(files[number])
-        except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
+        # Every format has errors of its own for a damaged file.
+        except Exception as error:  # noqa: BLE001
             reason = str(error) or type(error).__name__
             first_line = reason.splitlines()[0]
             return UsageError(f"{named[number]}: {first_line}")
@@ -52,7 +59,11 @@ def read_all(
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
-    """Yield the results of `work` on items in their order, computed in threads a few items ahead, with a bar."""
+    """Yield the results of `work` on items, in the order of the items, and show a progress bar.
+
+    Threads compute the results a few items ahead. `label` is the text of the bar, which only
+    a terminal shows.
+    """
     from rich.progress import track
 
     from milbench._utils.console import console
@@ -65,16 +76,19 @@ def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator
 
 
 def _usable_cores() -> int:
-    """Return on how many cores this process may run, where the system says it; else how many there are."""
+    """Return the number of cores that this process may use.
+
+    Where the system does not say this, return the number of cores of the machine.
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def prefetched(batches: Iterable[T]) -> Iterator[T]:
-    """Yield batches in their order, while a thread makes the next one.
+    """Yield batches in their order, while a thread makes the next batch.
 
-    An error in making a batch is raised where the batch would come.
+    If an error occurs while a batch is made, it is raised in place of the batch.
     """
     source = iter(batches)
     # This object, which is no batch, marks the end of the batches. Without it, `next` would raise
@@ -82,9 +96,9 @@ def prefetched(batches: Iterable[T]) -> Iterator[T]:
     # which Python turns a StopIteration into a RuntimeError.
     end = object()
     make_batch = partial(next, source, end)
-    # The jobs never end: each makes one more batch. `takewhile` asks for no result after the first
-    # that is `end`. When `takewhile` is dropped, the generator of `_ahead` is closed, and the
-    # thread ends with it.
+    # The list of jobs never ends: each job makes one more batch. `takewhile` stops at the first
+    # result that is `end`. When the caller drops the iterator, the generator of `_ahead` is closed,
+    # and its thread ends.
     made: Iterator[Any] = _ahead(repeat(make_batch), threads=1)
     return takewhile(lambda batch: batch is not end, made)
 

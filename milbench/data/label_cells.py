@@ -1,8 +1,8 @@
-"""The classes in one field of a column of labels: separated by a mark, or a list.
+"""Read the classes in one field of a column of labels: a text with separators, or a list.
 
-A list is a list of a Parquet file, JSON, or a literal of Python (a list, a tuple or a set). Its
-items are classes as they stand: a name may have any character in it. What is no list is an error,
-and nothing is cut out of it.
+A list may be a list of a Parquet file, or text in JSON or in Python's syntax for a list, a tuple or
+a set. Each item is the name of a class, whatever characters it has. A text that cannot be read as a
+list is an error: it is not guessed what it means.
 """
 
 import ast
@@ -19,20 +19,28 @@ import numpy as np
 LIST = "list"
 """The separator of classes that are written as a list."""
 LONGEST = 60
-"""Characters of a value that a message shows."""
+"""The most characters of a value that a message shows."""
 
 
 def class_name(text: str) -> str:
-    """Return the name of a class without spaces around it, and with one of Unicode's two forms of letters such as é."""
+    """Return the name of a class, without spaces around it and with its letters composed.
+
+    Unicode can write a letter such as é in two ways, as one character or as two. Here it becomes
+    one character, so that equal names are equal texts.
+    """
     return unicodedata.normalize("NFC", text.strip())
 
 
 def classes_in(value: Any, separator: str) -> frozenset[str]:
-    """Return the classes in a field, none of an empty one. Raises ValueError, with a reason, for what is no label set.
+    """Return the classes in a field. An empty field has none.
 
     Args:
-        value: text, or a list of a Parquet file, whatever the separator.
-        separator: what stands between the classes in a text; "" for spaces, "list" for a list.
+        value: text, or a list of a Parquet file.
+        separator: what stands between the classes in a text: "" for spaces, "list" for a list. It
+            has no effect on a list of a Parquet file.
+
+    Raises:
+        ValueError: where the value is no label set, with the reason.
     """
     if is_list(value):
         names = _item_texts(value)
@@ -49,12 +57,15 @@ def classes_in(value: Any, separator: str) -> frozenset[str]:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value of a column is a list, as Parquet files have them."""
+    """Return whether a value of a column is a list, as a Parquet file may hold."""
     return isinstance(value, list | tuple | set | np.ndarray)
 
 
 def parse_list(text: str) -> list[Any]:
-    """Return the items of a list in JSON or Python. Raises ValueError, with a reason, for another text."""
+    """Return the items of a list that is written in JSON or Python.
+
+    Raises ValueError, with a reason, for another text.
+    """
     value = _parse(text)
     if isinstance(value, dict):
         raise ValueError("it is an object, expected the list alone")
@@ -76,7 +87,8 @@ def _parse(text: str) -> Any:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("expected a list in JSON or Python") from None
-    # Python joins two texts without a comma between them. numpy prints its arrays so.
+    # Python joins two texts if there is no comma between them. numpy prints its arrays without
+    # commas, and all their texts would become one class.
     if _has_adjacent_texts(text):
         raise ValueError("two of its texts have no comma between them")
     return value
@@ -104,7 +116,10 @@ def _is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as text. Raises ValueError, with a reason, for lists, objects and bytes that are no text."""
+    """Return a value of a column as text.
+
+    Raises ValueError, with a reason, for a list, an object, or bytes that are not UTF-8.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -122,6 +137,6 @@ def text_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value as text for a message, with "…" in place of the end of a long one."""
     text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"

@@ -1,4 +1,4 @@
-"""The classes of the rows of a table: from a column of label sets, or from columns of 0 and 1."""
+"""Read the classes of each row of a table, from a column of label sets or columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ from milbench.data.table_options import LIST_MARK, TableOptions, listed
 from milbench.errors import UsageError
 
 _WHAT = "the classes of a bag; for columns of 0 and 1 -p task.labels='wren;owl' lists them"
+"""What messages say of the column of labels."""
 
 
 class TableLabels(NamedTuple):
-    """What a table says of classes, for each of its N rows or bags."""
+    """The label sets of the N rows, or of the N bags, of a table."""
 
     sets: NDArray[np.bool_]
     """(N, C), the label sets."""
     names: list[str]
-    """The names of the classes."""
+    """The names of the C classes."""
     columns: list[str]
-    """The columns that they were read from."""
+    """The columns that the label sets were read from."""
     texts: list[str]
-    """The different fields of a column of text, [] for other columns."""
+    """The different texts in the column; [] for columns of 0 and 1, and for lists."""
     nothing: dict[str, NDArray[np.bool_]]
-    """Label that means no class -> (N,), the rows or bags that have it."""
+    """Label that means no class -> (N,), whether a row or bag has the label."""
 
 
 def label_columns(table: Table, labels: str) -> list[str]:
-    """Return the column of label sets, or the columns of 0 and 1, that the parameter `labels` names."""
+    """Return the columns that the parameter `labels` names.
+
+    This is one column of label sets, or several columns of 0 and 1.
+    """
     if LIST_MARK in labels or "*" in labels:
         return table.matching(labels, "of 0 and 1, one a class")
     return [labels]
 
 
 def read_labels(table: Table, options: TableOptions) -> TableLabels:
-    """Return the classes of every row, by the options. Raises UsageError for a field that is no label set."""
+    """Return the label set of every row. Raises UsageError for a field that is no label set."""
     columns = label_columns(table, options.labels)
     texts: list[str] = []
     if columns == [options.labels]:
@@ -50,7 +54,7 @@ def read_labels(table: Table, options: TableOptions) -> TableLabels:
     else:
         names = columns
         sets = _sets_in_indicators(table, columns)
-    # Labels that mean no class were read as classes, and are taken out again.
+    # Labels that mean no class were read as classes. They are taken out of the label sets.
     nothing = {}
     for label in map(class_name, listed(options.nothing)):
         nothing[label] = np.zeros(len(sets), bool)
@@ -69,7 +73,10 @@ def read_labels(table: Table, options: TableOptions) -> TableLabels:
 def _sets_in_column(
     table: Table, name: str, separator: str
 ) -> tuple[list[str], NDArray[np.bool_], list[str]]:
-    """Return the classes in a column, the label sets (N, C), and the different texts, [] of lists."""
+    """Return the classes in a column, the label sets (N, C), and the different texts.
+
+    The texts are [] for a column of lists.
+    """
     fields, codes, texts = _fields_of_column(table, name)
     classes_of_fields = []
     for number, value in enumerate(fields):
@@ -89,9 +96,10 @@ def _sets_in_column(
 def _fields_of_column(
     table: Table, name: str
 ) -> tuple[Sequence[Any], NDArray[np.integer[Any]], list[str]]:
-    """Return the fields of a column, the number (N,) of the field of each row, and the different texts.
+    """Return the fields of a column, the number (N,) of each row's field, and the different texts.
 
-    Each text is a field once. Lists are a field for each row, without texts.
+    In a column of text each different text is one field. In a column of lists each row has a field
+    of its own, and the texts are [].
     """
     values = table.column(name, _WHAT)
     if is_text(table.path) or not values.map(is_list).any():
@@ -100,7 +108,7 @@ def _fields_of_column(
         return texts, column.codes, texts
     lists = []
     for value in values:
-        # A list that is missing is nan or None.
+        # A missing list is nan or None.
         is_missing = not is_list(value) and pd.isna(value)
         lists.append(() if is_missing else value)
     return lists, np.arange(len(lists)), []
@@ -120,7 +128,10 @@ def _sets_in_indicators(table: Table, columns: list[str]) -> NDArray[np.bool_]:
 
 
 def _order_of_classes(table: Table, classes: str) -> list[str]:
-    """Return the classes that the parameter `classes` lists. Raises UsageError where it names one twice."""
+    """Return the classes that the parameter `classes` lists.
+
+    Raises UsageError where it names a class twice.
+    """
     order = [class_name(name) for name in listed(classes)]
     if len(set(order)) < len(order):
         raise UsageError(
@@ -132,7 +143,16 @@ def _order_of_classes(table: Table, classes: str) -> list[str]:
 def _ordered_sets(
     table: Table, names: list[str], sets: NDArray[np.bool_], order: list[str]
 ) -> NDArray[np.bool_]:
-    """Return label sets with their classes in another order. Raises UsageError for a class that is not in it."""
+    """Return label sets (N, C) with the classes in the order of the parameter `classes`.
+
+    Raises UsageError where a row has a class that the parameter does not list.
+
+    Args:
+        table: the table, for messages.
+        names: the classes of the columns of `sets`.
+        sets: the label sets.
+        order: the classes that the parameter lists. It may list classes that no row has.
+    """
     strangers = [number for number, name in enumerate(names) if name not in order]
     has_stranger = sets[:, strangers].any(axis=1)
     if has_stranger.any():

@@ -1,4 +1,4 @@
-"""Labelled images in memory, and their split into images to train, to validate and to test on."""
+"""Labelled images in memory, and their split into training, validation and test images."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -17,11 +17,14 @@ class LabelledImages:
     pixels: Tensor
     """(N, channels, h, w) uint8"""
     classes: Tensor
-    """int64, (N,) where each image shows one thing, else (N, M) with -1 where one shows fewer than M."""
+    """The classes, int64: (N,) where each image shows one thing, else (N, M).
+
+    In (N, M) an image that shows fewer than M things has -1 after its classes.
+    """
     white: int
-    """The value of a pixel that is scaled to 1."""
+    """The value of a white pixel: pixels are scaled so that it becomes 1."""
     boxes: Tensor | None = None
-    """(N, M, 4) float32, (left, top, right, bottom) in pixels; None where one thing fills an image."""
+    """(N, M, 4) float32: left, top, right, bottom in pixels. None where a thing fills its image."""
     numbers: Tensor | None = None
     """(N,) int64, the number of each image in its data set, for `Bags.origin`; None in training."""
 
@@ -29,7 +32,10 @@ class LabelledImages:
         return len(self.pixels)
 
     def __getitem__(self, index: slice | Tensor) -> Self:
-        """Return the images of a slice, or those numbered by `index` (n,) int64, which may be on another device."""
+        """Return some of the images: a slice, or those at the positions `index` (n,) int64.
+
+        `index` may be on another device than the images.
+        """
         if isinstance(index, Tensor):
             index = to_device(index, self.pixels.device)
         boxes = None if self.boxes is None else self.boxes[index]
@@ -66,20 +72,22 @@ class LabelledImages:
 
 @dataclass(frozen=True, slots=True)
 class ImageSplits:
-    """Images to train on, to validate on (None: there are none) and to test on; no image is in two of them."""
+    """Images to train on, to validate on and to test on. No image is in two of these parts."""
 
     train: LabelledImages
     validation: LabelledImages | None
+    """None if there are no images to validate on."""
     test: LabelledImages
 
     @classmethod
     def with_last_for_validation(
         cls, train: LabelledImages, test: LabelledImages, *, count: int, task_name: str
     ) -> Self:
-        """Split off the last `count` training images for validation.
+        """Return splits in which the last `count` training images are for validation.
 
-        Images to validate and test on are numbered: training images from 0 on, then test images.
-        Raises UsageError where no image would be left to train on.
+        Images to validate on and to test on are numbered. The numbers count all images that were
+        given as `train` from 0 on, and then those of `test`. Raises UsageError where no image would
+        be left to train on.
         """
         trained = len(train) - count
         if trained < 1:

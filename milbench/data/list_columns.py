@@ -1,4 +1,4 @@
-"""Columns whose fields are lists of numbers, such as embeddings: a column for each number."""
+"""Turn a column whose fields are lists of numbers, such as embeddings, into a column a number."""
 
 import json
 import re
@@ -17,16 +17,18 @@ from milbench.errors import UsageError
 
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _PRINTED = re.compile(r"\[[-+.eE\d\s]*\d[-+.eE\d\s]*\]")
-"""An array as numpy prints it: without commas, and with "..." in place of the middle of a long array."""
+"""An array as numpy prints it: without commas, and a long array with "..." in its middle."""
 
 
 def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
-    """Return a table in which a column of lists of numbers is the columns `name[0]`, `name[1]` and so on.
+    """Return a table in which each column of lists is replaced by a column for each number.
 
+    The numbers of the lists in a column `name` become the columns `name[0]`, `name[1]` and so on.
     Columns of names and labels are left as they are. Raises UsageError, which names the row, where
-    two lists have other lengths.
+    the lists of a column have different lengths.
     """
-    # In other tables this column holds paths; here a user may call the column of lists so.
+    # In other tables a column "features" holds paths. Here a user may give a column of
+    # lists this name.
     kept = {*TEXT_COLUMNS, *options.texts} - {"features"}
     lists = []
     for name, dtype in zip(table.columns, table.frame.dtypes, strict=True):
@@ -48,13 +50,13 @@ def with_lists_as_columns(table: Table, options: FeatureOptions) -> Table:
 
 
 def _is_asked_for(name: str, options: FeatureOptions) -> bool:
-    """Return whether a column is among the features that are asked for; where none are named, all are."""
+    """Return whether the parameter `features` asks for a column; if empty, it asks for all."""
     wanted, unwanted = chosen_and_left_out(options.features)
     if _is_named(name, unwanted):
         return False
     if not wanted:
         return True
-    # A number of a list, such as name[0], asks for the column of lists.
+    # Whoever names one number of the lists, such as name[0], asks for the column of lists.
     columns_of_numbers = [part.partition("[")[0] for part in wanted]
     return _is_named(name, [*wanted, *columns_of_numbers])
 
@@ -65,10 +67,10 @@ def _is_named(name: str, parts: Sequence[str]) -> bool:
 
 
 def _check_not_printed(table: Table, name: str, options: FeatureOptions) -> None:
-    """Raise UsageError where a column begins with an array as numpy prints it.
+    """Raise UsageError where a column holds arrays as numpy prints them.
 
-    Such a column is often an embedding: if it were left out, other columns would be trained on
-    without a word.
+    Such a column is often an embedding. It cannot be read as numbers. If it were left out without a
+    word, a network would be trained on the other columns alone.
     """
     row, value = _first_filled(table.frame[name])
     if isinstance(value, str) and _PRINTED.fullmatch(value.strip()):
@@ -90,13 +92,16 @@ def _check_numbered_names(table: Table, name: str) -> None:
 
 
 def _holds_lists(values: "pd.Series[Any]") -> bool:
-    """Return whether the first field that is filled, and no empty list, is a list of numbers."""
+    """Return whether a column holds lists of numbers, by its first field that is not empty."""
     _, value = _first_filled(values)
     return _numbers_in(value) is not None
 
 
 def _first_filled(values: "pd.Series[Any]") -> tuple[int, Any]:
-    """Return the first row of a column whose field is filled, and no empty list, and its value; else 0 and None."""
+    """Return the row and the value of the first field that is not empty; 0 and None for none.
+
+    An empty list counts as empty.
+    """
     for row, value in enumerate(values):
         if not _is_empty(value):
             return row, value
@@ -104,7 +109,7 @@ def _first_filled(values: "pd.Series[Any]") -> tuple[int, Any]:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a field is missing, or holds no text and no item of a list."""
+    """Return whether a field is an empty text, an empty list, or neither text nor a list."""
     if isinstance(value, np.ndarray):
         return value.size == 0
     if isinstance(value, str):
@@ -113,7 +118,10 @@ def _is_empty(value: Any) -> bool:
 
 
 def _numbers_in(value: Any) -> NDArray[Any] | None:
-    """Return the numbers in a field, nan for one that is missing; None where it is no list of numbers."""
+    """Return the numbers of a list in a field, None where the field is no list of numbers.
+
+    A number that is missing from the list is nan.
+    """
     if isinstance(value, str):
         value = _parse(value)
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -122,11 +130,12 @@ def _numbers_in(value: Any) -> NDArray[Any] | None:
         value = np.array(value, float)
     if not isinstance(value, np.ndarray) or value.ndim != 1 or not value.size:
         return None
+    # Booleans, integers and floating-point numbers.
     return value if value.dtype.kind in "biuf" else None
 
 
 def _parse(text: str) -> NDArray[np.float64] | None:
-    """Return the numbers of a list in JSON, None for another text."""
+    """Return the numbers of a list that is written in JSON, None for another text."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -139,7 +148,11 @@ def _parse(text: str) -> NDArray[np.float64] | None:
 
 
 def _columns_of(table: Table, name: str) -> pd.DataFrame:
-    """Return the columns of a column of lists. Raises UsageError for a field that is none, or of another length."""
+    """Return the columns that replace a column of lists.
+
+    Raises UsageError for a field that is no list of numbers, or whose list has another length
+    than the first.
+    """
     arrays: list[NDArray[Any]] = []
     for row, value in enumerate(table.frame[name]):
         array = _numbers_in(value)
@@ -149,7 +162,8 @@ def _columns_of(table: Table, name: str) -> pd.DataFrame:
         if arrays and array.size != arrays[0].size:
             first = f"{arrays[0].size} as in {table.short_place(0)}"
             raise UsageError(
-                f"{table.place(row)}: the list in column {name!r} has {array.size} numbers, expected {first}"
+                f"{table.place(row)}: the list in column {name!r} has {array.size} numbers, "
+                f"expected {first}"
             )
         arrays.append(array)
     names = [f"{name}[{number}]" for number in range(arrays[0].size)]

@@ -1,4 +1,4 @@
-"""Bags from a user's table: packed once into a cache, and mapped from there."""
+"""Load the bags of a user's table: they are packed once into a cache, and mapped from there."""
 
 import hashlib
 import json
@@ -22,12 +22,16 @@ _PACKERS: dict[str, Any] = {
     "images": pack_images,
     "sequences": pack_sequences,
 }
-"""What packs the bags of a table, by the kind of its options."""
+"""Kind of a task's options -> the function that packs the bags of a table."""
 
 
 def load_bags(path: Path, options: TableOptions) -> OwnBags:
-    """Return the bags of a table, packed into a cache if they are not yet. Raises UsageError, which names the row."""
-    # What is read with other parameters is kept beside it.
+    """Return the bags of a table.
+
+    The first time they are read and packed into a cache. UsageError is raised where the table or a
+    file of it cannot be read; its message names the row.
+    """
+    # The same table read with other parameters has another cache, in the same folder.
     key = hashlib.sha256(json.dumps([options.kind, options.reading]).encode()).hexdigest()[:12]
 
     def write(folder: Path, declare: DeclareInputs) -> Fields:
@@ -39,26 +43,26 @@ def load_bags(path: Path, options: TableOptions) -> OwnBags:
 
 
 def _record(bags: OwnBags) -> Fields:
-    """Return bags as the fields of a cache."""
+    """Return what a cache keeps of bags, by name: the fields of `OwnBags` and of its store."""
     record = {**vars(bags.store), **vars(bags)}
     record["digest"] = _digest(bags)
     record["files"] = [str(file) for file in bags.store.files]
-    # The path may be another one when the cache is read, and the packed instances are a file of the
-    # cache.
+    # The folder of the table may be moved, with the cache in it: then the path changes. The fields
+    # of the store are in the record themselves, and the packed instances are a file of the cache.
     for name in ("path", "store", "packed"):
         del record[name]
     return record
 
 
 def _from_record(path: Path, record: Fields) -> OwnBags:
-    """Return the bags of a table from the fields of a cache."""
+    """Return the bags of a table from what a cache keeps of them."""
     fields = dict(record)
     store = BagStore(
         offsets=np.asarray(fields.pop("offsets")),
         means=np.asarray(fields.pop("means")),
         squares=np.asarray(fields.pop("squares")),
         digests=np.asarray(fields.pop("digests")),
-        # The array that `write_files` writes, unless all instances stay in their files.
+        # The cache has this array, unless all instances stay in the user's files.
         packed=fields.pop("instances", None),
         files=[path.parent / name for name in fields.pop("files")],
         dtype=fields.pop("dtype"),
@@ -66,17 +70,17 @@ def _from_record(path: Path, record: Fields) -> OwnBags:
     fields["labels"] = np.array(fields["labels"])
     if fields["marks"] is not None:
         fields["marks"] = [_as_annotations(marks) for marks in fields["marks"]]
-    # What is left are the fields of OwnBags.
+    # The other fields are those of OwnBags.
     return OwnBags(path=path, store=store, **fields)
 
 
 def _as_annotations(marks: Sequence[Any]) -> list[Annotation]:
-    """Return the marks of a bag as they were before they became JSON."""
+    """Return the annotations of a bag from lists of JSON."""
     return [Annotation(cls, tuple(place)) for cls, place in marks]
 
 
 def _digest(bags: OwnBags) -> str:
-    """Return a digest of what bags hold, see `OwnBags.digest`."""
+    """Return the digest of the content of bags, see `OwnBags.digest`."""
     texts = [
         bags.bags,
         bags.feature_names or None,

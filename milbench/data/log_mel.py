@@ -1,4 +1,4 @@
-"""Log-mel frames: how much power a waveform has in each frequency band, as time goes on."""
+"""Log-mel frames: how much power a waveform has in each band of frequencies, at each time."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,31 @@ from torch import Tensor
 from milbench.errors import UsageError
 
 LEAST_POWER = 1e-10
-"""Power that is added in each band, 100 dB below 1, so that the logarithm of silence is finite."""
+"""The power that is added in each band, so that the logarithm of silence is finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMel:
-    """Log-mel frames of waveforms: triangular bands, evenly spaced in mel, of a short-time Fourier transform.
+    """Computes the log-mel frames of waveforms, by a short-time Fourier transform.
 
-    Frame t is about the samples t * hop up to (t + 1) * hop, which are in the middle of its Hann
-    window of `window` samples. Outside the waveform there is silence. A time in seconds is thus the
-    place seconds * sample_rate / hop in frames. The F bands go from 0 Hz to half the sample rate.
-    Raises UsageError where a band holds no frequency.
+    Each frame has F numbers: the logarithm of the power in each of F triangular bands. The bands
+    are evenly spaced in mel, from 0 Hz to half the sample rate.
+
+    Frame t describes the samples from t * hop up to (t + 1) * hop. They are in the middle of its
+    Hann window. Before and after the waveform there is silence. The time s in seconds thus falls
+    into frame s * sample_rate / hop, rounded down.
+
+    UsageError is raised where a band holds no frequency of the transform.
     """
 
     sample_rate: int
+    """Samples a second."""
     hop: int
+    """How many samples it is from one frame to the next."""
     window: int
+    """How many samples a window has."""
     bands: int
+    """F, the number of bands."""
 
     def __post_init__(self) -> None:
         has_frequencies = self.filters().any(dim=1)
@@ -43,14 +51,14 @@ class LogMel:
         return -(-samples // self.hop)
 
     def filters(self) -> Tensor:
-        """Return (F, window // 2 + 1), the weight of each frequency of the transform in each band, 1 at most."""
+        """Return (F, window // 2 + 1), the weight of each frequency in each band, from 0 to 1."""
         # mel = 2595 log10(1 + f / 700) (D. O'Shaughnessy, "Speech Communication", 1987)
         highest = self.sample_rate / 2
         top = 2595 * torch.log10(torch.tensor(1 + highest / 700, dtype=torch.float64))
         mels = torch.linspace(0, 1, self.bands + 2, dtype=torch.float64) * top
         corners = (700 * (10 ** (mels / 2595) - 1)).unsqueeze(1)
-        # The triangle of a band rises from the middle of the band before, and falls to that of the
-        # next one.
+        # The triangle of a band rises from the middle of the band before to its own middle, and
+        # falls to the middle of the band after.
         low = corners[:-2]
         middle = corners[1:-1]
         high = corners[2:]
@@ -60,11 +68,11 @@ class LogMel:
         return torch.minimum(rising, falling).clamp(min=0).float()
 
     def __call__(self, waveforms: Tensor) -> Tensor:
-        """Return the log-mel frames (B, F, T) of waveforms (B, S), T as `count` says."""
+        """Return the log-mel frames (B, F, T) of waveforms (B, S); T is `count(S)`."""
         samples = waveforms.shape[-1]
         frames = self.count(samples)
-        # Silence at both ends: the first samples are in the middle of the first window, the last in
-        # that of the last.
+        # Silence at both ends puts the first samples into the middle of the first window, and the
+        # last samples into the middle of the last window.
         before = (self.window - self.hop) // 2
         after = (frames - 1) * self.hop + self.window - before - samples
         padded = torch.nn.functional.pad(waveforms, (before, after))
@@ -72,6 +80,6 @@ class LogMel:
         spectrum = torch.stft(
             padded, self.window, self.hop, window=hann, center=False, return_complex=True
         )
-        # White noise of variance 1 has the power 1 at each frequency.
+        # Divided by this sum, white noise of variance 1 has the power 1 at each frequency.
         power = (spectrum.real.square() + spectrum.imag.square()) / hann.square().sum()
         return torch.log(self.filters().to(power) @ power + LEAST_POWER)

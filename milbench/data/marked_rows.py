@@ -1,8 +1,9 @@
-"""Tables with a row for each event or box: the rows of a file make its label set, and say where its classes are.
+"""Tables with a row for each annotation: each row is an event in a recording, or a box in an image.
 
-A row has the file, one class, and the times of an event or the sides of a box. A file without any
-event or box has one row with an empty label. Columns are found by the parameters of the task, or
-else by known names; nothing is guessed.
+A row has the file, one class, and the times of an event or the sides of a box. The classes of all
+rows of a file are its label set. A file without events or boxes has one row with an empty label.
+The parameters of the task name the columns. Columns that they do not name are found by known names;
+nothing is guessed.
 """
 
 from collections.abc import Sequence
@@ -30,22 +31,24 @@ from milbench.errors import UsageError
 
 Options = TypeVar("Options", bound=ImageOptions | SequenceOptions)
 CORNERS = (("left", "top", "right", "bottom"), ("xmin", "ymin", "xmax", "ymax"))
+"""Groups of names that the columns of a box's corners may have, the usual names first."""
 TIMES = (("start", "end"), ("onset", "offset"), ("Begin Time (s)", "End Time (s)"))
+"""Groups of names that the columns of an event's times may have, the usual names first."""
 SIDES: dict[str, Sequence[tuple[str, ...]]] = {
     "pixels": CORNERS,
     "relative": CORNERS,
     "coco": (("left", "top", "width", "height"), ("x", "y", "width", "height")),
     "yolo": (("x_center", "y_center", "width", "height"), ("x", "y", "width", "height")),
 }
-"""The columns of the four numbers of a box, by the form of boxes."""
+"""Form of boxes -> groups of names that the columns of the four numbers may have."""
 KNOWN_NAMES = {
     "file": ("file", "filename", "Begin File"),
     "image": ("image", "filename"),
     "labels": ("labels", "label", "event_label", "class", "Species", "Annotation"),
 }
-"""The names by which a column is found, by the parameter that names another one."""
+"""Parameter -> the names by which its column is found, if the parameter names no other column."""
 _EMPTY = ("", "nan", "None", "<NA>")
-"""The texts of fields without a value."""
+"""The texts of empty fields."""
 _WHAT = {
     "file": "the paths of recordings",
     "image": "the paths of images",
@@ -53,16 +56,19 @@ _WHAT = {
     "times": "start and end of an event in seconds",
     "sides": "the four numbers of a box",
 }
-"""What the columns of a parameter hold."""
+"""Parameter -> what its columns hold, for messages."""
 
 
 def with_columns(options: Options, table: str, columns: Sequence[str]) -> Options:
-    """Return the options with the names of the columns that a table has. Raises UsageError where one is not found.
+    """Return the options with the names of the columns that hold files, labels and numbers.
+
+    Options of a task whose rows are not events or boxes are returned as they are. Raises UsageError
+    where a column is not found.
 
     Args:
-        options: of a task whose rows are events or boxes; of others they are returned as they are.
+        options: of the task.
         table: how a message names the table.
-        columns: those of the table.
+        columns: the columns of the table.
     """
     if not options.rows_are_marks:
         return options
@@ -78,7 +84,10 @@ def with_columns(options: Options, table: str, columns: Sequence[str]) -> Option
 
 
 def _label_column(options: Options, table: str, columns: Sequence[str]) -> str:
-    """Return the column of labels, or the parameter as it is where it is a list or pattern of columns."""
+    """Return the column of labels.
+
+    If the parameter `labels` is a list or a pattern of columns, it is returned as it is.
+    """
     labels = options.labels
     is_list_or_pattern = LIST_MARK in labels or "*" in labels
     if labels in columns or is_list_or_pattern:
@@ -93,7 +102,15 @@ def _number_columns(
     table: str,
     columns: Sequence[str],
 ) -> list[str]:
-    """Return the columns of the numbers of a mark: those `given` by a parameter, or the known group of a table."""
+    """Return the columns that hold the numbers of an event or a box.
+
+    Args:
+        parameter: the parameter that names the columns: "times" or "sides".
+        given: its value, "" where the user did not give it.
+        groups: the groups of names by which the columns are then found.
+        table: how a message names the table.
+        columns: the columns of the table.
+    """
     names = listed(given)
     if not names:
         return _known_group(parameter, groups, table, columns)
@@ -109,7 +126,10 @@ def _number_columns(
 
 
 def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Options:
-    """Return the options with the name of the column of files; a table to predict on needs no other."""
+    """Return the options with the name of the column that holds files.
+
+    A table of files to predict on needs no other column. Raises UsageError where it is not found.
+    """
     parameter = options.file_parameter
     if not options.rows_are_marks or getattr(options, parameter) in columns:
         return options
@@ -118,8 +138,12 @@ def with_file_column(options: Options, table: str, columns: Sequence[str]) -> Op
 
 
 def _known_column(options: Options, parameter: str, table: str, columns: Sequence[str]) -> str:
-    """Return the only column of a known name. Raises UsageError where a parameter names a column that is not there."""
-    defaults = {one.name: one.default for one in fields(options)}
+    """Return the only column that has a known name.
+
+    Raises UsageError where there is no such column, or several, or where the user has named a
+    column that the table does not have.
+    """
+    defaults = {option.name: option.default for option in fields(options)}
     given = getattr(options, parameter)
     if given != defaults[parameter]:
         raise _not_found(f"no column {given!r}", parameter, table, columns)
@@ -136,7 +160,10 @@ def _known_column(options: Options, parameter: str, table: str, columns: Sequenc
 def _known_group(
     parameter: str, groups: Sequence[tuple[str, ...]], table: str, columns: Sequence[str]
 ) -> list[str]:
-    """Return the only group of columns of known names that a table has."""
+    """Return the only group of known names of which a table has all columns.
+
+    Raises UsageError where there is no such group, or several.
+    """
     found = [group for group in groups if set(group) <= set(columns)]
     if not found:
         texts = [LIST_MARK.join(group) for group in groups]
@@ -149,7 +176,10 @@ def _known_group(
 
 
 def _not_found(what: str, parameter: str, table: str, columns: Sequence[str]) -> UsageError:
-    """Return the error of a column, with the columns that were read and the flag that names another one."""
+    """Return the error that a column is not found.
+
+    It says which columns there are, and which option names the right one.
+    """
     examples = {"times": "'START;END'", "sides": "'A;B;C;D'"}
     flag = f"-p task.{parameter}={examples.get(parameter, 'COLUMN')}"
     return UsageError(
@@ -159,7 +189,7 @@ def _not_found(what: str, parameter: str, table: str, columns: Sequence[str]) ->
 
 
 def columns_in_words(options: Options, columns: Sequence[str]) -> str:
-    """Return the columns that rows of events or boxes would be read from, in words; "" where one is not found."""
+    """Return the columns from which events or boxes would be read; "" where one is not found."""
     try:
         named = with_columns(options, "", columns)
     except UsageError:
@@ -169,7 +199,13 @@ def columns_in_words(options: Options, columns: Sequence[str]) -> str:
 
 
 def group_by_file(table: Table, column: str, kind: str) -> "MarkedRows":
-    """Return the rows of a table in bags by the files in a column. Raises UsageError for an empty field."""
+    """Return the rows of a table in bags: the rows of one file are one bag.
+
+    Args:
+        table: the table.
+        column: the column of files. Raises UsageError for an empty field in it.
+        kind: what messages call a file, such as "image".
+    """
     what = f"the path or name of a row's {kind}"
     texts = table.filled(column, what, f"the path or name of its {kind}")
     return MarkedRows(table, texts.codes.astype(np.int64), texts.categories.tolist())
@@ -177,14 +213,20 @@ def group_by_file(table: Table, column: str, kind: str) -> "MarkedRows":
 
 @dataclass(frozen=True, eq=False)
 class MarkedRows(Bagged):
-    """The rows of a table in bags, each an event or a box, or a file without any."""
+    """The rows of a table in bags, where each row is an event or a box.
 
-    def labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:  # type: ignore[override]
-        """Return the label sets of the bags: the classes of their rows."""
+    A row with an empty label stands for a file without events or boxes.
+    """
+
+    def labels(  # type: ignore[override]
+        self, options: ImageOptions | SequenceOptions
+    ) -> TableLabels:
+        """Return the label set of each bag: the classes of all its rows."""
         of_rows = self._row_labels(options)
         if not of_rows.names:
             raise UsageError(
-                f"{self.table.path}: the column {options.labels!r} names no class in any row, expected some labels"
+                f"{self.table.path}: the column {options.labels!r} names no class in any row, "
+                "expected some labels"
             )
         sets = np.zeros((len(self.names), len(of_rows.names)), bool)
         np.logical_or.at(sets, self.codes, of_rows.sets)
@@ -195,8 +237,13 @@ class MarkedRows(Bagged):
         return of_rows._replace(sets=sets, nothing=nothing)
 
     def _row_labels(self, options: ImageOptions | SequenceOptions) -> TableLabels:
-        """Return the class of each row as a label set. Raises UsageError for several, and for a file without any."""
+        """Return the class of each row, as a label set of one class or none.
+
+        Raises UsageError for a row of several classes, and for a row without a label that says
+        where something is or whose file has other rows.
+        """
         of_rows = read_labels(self.table, options)
+        # A label that means no class counts as a label.
         counts = of_rows.sets.sum(axis=1) + sum(has.astype(int) for has in of_rows.nothing.values())
         if (counts > 1).any():
             row = int((counts > 1).argmax())
@@ -206,19 +253,19 @@ class MarkedRows(Bagged):
                 "expected one class: a row is one event or box"
             )
         is_unlabelled = counts == 0
-        self._check_no_place(is_unlabelled, options)
+        self._check_no_numbers(is_unlabelled, options)
         self._check_single_rows(is_unlabelled)
         return of_rows
 
-    def _check_no_place(
+    def _check_no_numbers(
         self, is_unlabelled: NDArray[np.bool_], options: ImageOptions | SequenceOptions
     ) -> None:
-        """Raise UsageError for a row without a label that says where something is."""
+        """Raise UsageError for a row that has no label, but numbers of an event or a box."""
         for column in listed(options.mark_columns):
             values = self.table.texts(column)
-            is_placed = is_unlabelled & ~np.isin(values, _EMPTY)
-            if is_placed.any():
-                row = int(is_placed.argmax())
+            has_number = is_unlabelled & ~np.isin(values, _EMPTY)
+            if has_number.any():
+                row = int(has_number.argmax())
                 raise UsageError(
                     f"{self.table.place(row)}: no label, and {column!r} is {values[row]}; "
                     "expected a class, or both empty"
@@ -235,16 +282,17 @@ class MarkedRows(Bagged):
             is_other[row] = False
             other = self.table.short_place(int(is_other.argmax()))
             raise UsageError(
-                f"{self.table.place(row)}: {self.names[bag]!r} has no label here, and {other} is of "
-                "it too; expected no other row of a file without any"
+                f"{self.table.place(row)}: {self.names[bag]!r} has no label here, and {other} is "
+                "of it too; expected no other row of a file without any"
             )
 
     def marks_of_rows(
         self, options: ImageOptions | SequenceOptions, form: MarkForm
     ) -> tuple[Marks, list[list[int]]]:
-        """Return the marks of every bag, events in the order of their starts, and the rows that they are in.
+        """Return the annotations of every bag, and the row of each.
 
-        Raises UsageError for numbers that are no mark, and for a mark twice.
+        Events are in the order of their starts, boxes in the order of their rows. Raises UsageError
+        for numbers that are no event or box, and for an annotation that occurs twice.
         """
         sets = self._row_labels(options).sets
         names = self.labels(options).names
@@ -252,7 +300,7 @@ class MarkedRows(Bagged):
         classes = sets[rows].argmax(axis=1)
         columns = listed(options.mark_columns)
         numbers = self.table.exact_numbers(columns, rows)
-        # Each mark of a bag with its row: both are sorted together.
+        # Each annotation is kept with its row, so that both are sorted together.
         found: list[list[tuple[Annotation, int]]] = [[] for _ in self.names]
         first_row: dict[tuple[int, Annotation], int] = {}
         for row, cls, place in zip(rows.tolist(), classes.tolist(), numbers.tolist(), strict=True):
@@ -278,5 +326,5 @@ class MarkedRows(Bagged):
 
 
 def _expected(form: MarkForm) -> str:
-    """Return the form of the numbers of a mark, for a message; the class is in another column."""
+    """Return how messages describe the numbers of an annotation. Its class is in another column."""
     return EXPECTED_MARKS[form].replace("[class, ", "[")

@@ -1,4 +1,4 @@
-"""Bags without labels, for a trained network: from tables, from folders, or files with a bag each."""
+"""Read new bags, which a trained network shall label, from tables, folders, or a file a bag."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -34,7 +34,18 @@ from milbench.errors import UsageError
 def new_bags(
     paths: Sequence[Path], options: FeatureOptions, feature_names: Sequence[str]
 ) -> dict[str, BagFile]:
-    """Return the bags of tables with the columns that were trained on, of files of features, and folders, by names."""
+    """Return name -> bag, for the bags of features in some tables, files and folders.
+
+    Args:
+        paths: tables, which must have the columns that the network was trained on; files of
+            features, one for each bag; or folders of such files.
+        options: of the task that the network was trained on.
+        feature_names: the features that the network was trained on.
+
+    Raises:
+        UsageError: where a file cannot be read, two bags have one name, or a bag has another
+            number of features.
+    """
     files = _expand_folders(paths, FEATURE_FILES)
     named_bags: list[tuple[str, BagFile]] = []
     for path in files:
@@ -57,7 +68,10 @@ def new_bags(
 
 
 def finite_features(name: str, bag: BagFile) -> NDArray[np.float32]:
-    """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
+    """Return the instances (K, D) of a bag in single precision.
+
+    Raises UsageError, which names the bag, where a number is not finite.
+    """
     features = np.array(to_single_precision(bag.read(), bag.dtype))
     is_broken = ~np.isfinite(features).all(axis=1)
     if is_broken.any():
@@ -70,7 +84,13 @@ def finite_features(name: str, bag: BagFile) -> NDArray[np.float32]:
 def new_images(
     paths: Sequence[Path], options: ImageOptions
 ) -> Iterator[tuple[str, Path, NDArray[np.uint8], tuple[int, int]]]:
-    """Yield name (in a table, or the path), file, pixels (channels, size, size), and the size before, of images."""
+    """Yield the images in some tables, files and folders, read as the options of a task say.
+
+    For each image this is its name, as a table has it or else the path of its file; the path of its
+    file; its pixels (channels, size, size) in a square; and its width and height before. Raises
+    UsageError where an image cannot be read or is named twice.
+    """
+    # This fills `Image.EXTENSION`.
     Image.init()
     files: dict[str, Path] = {}
     for path in _expand_folders(paths, sorted(Image.EXTENSION)):
@@ -94,12 +114,25 @@ def new_images(
 def new_sequences(
     paths: Sequence[Path], options: SequenceOptions, kind: str
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
-    """Yield name, frames (T, F) and frames a second of sequences of the `kind` in training; those of tables first."""
+    """Yield the sequences in some tables, files and folders, those of tables first.
+
+    For each sequence this is its name, its frames (T, F), and the number of frames in a second.
+
+    Args:
+        paths: tables of files, files, and folders of files.
+        options: of the task that the network was trained on.
+        kind: what the files of the training sequences hold, see `BagFile.kind`.
+
+    Raises:
+        UsageError: where a file cannot be read, or where the files of a table are not of this kind.
+    """
     files = _expand_folders(paths, (".npy", *AUDIO))
     tables = [path for path in files if is_table(path)]
     sources = [(table, _files_in_table(table, options, "sequence")) for table in tables]
     sequence_files = [str(path.absolute()) for path in files if not is_table(path)]
     if sequence_files:
+        # `open_all` looks for files from the folder of a table. An absolute path stays as it is, so
+        # that any name will do for the table, which stands only in messages.
         sources.append((Path("the files given"), sequence_files))
     for path, names in sources:
         opened = open_all(partial(open_frames, options=options), path, names)
@@ -112,7 +145,7 @@ def new_sequences(
 
 
 def _files_in_table(path: Path, options: ImageOptions | SequenceOptions, kind: str) -> list[str]:
-    """Return the files that a table names, each once. Its labels and places are not needed."""
+    """Return the files that a table names, each once. It needs no columns of labels or boxes."""
     options = with_file_column(options, str(path), column_names(path, options.form))
     column = getattr(options, options.file_parameter)
     table = read_table(path, options.texts, options.form)
@@ -122,7 +155,7 @@ def _files_in_table(path: Path, options: ImageOptions | SequenceOptions, kind: s
 
 
 def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
-    """Return paths with the files that end so in place of each folder."""
+    """Return the paths, with each folder replaced by its files that have one of the endings."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -139,7 +172,10 @@ def _expand_folders(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]
 def _bags_of_table(
     path: Path, options: FeatureOptions, feature_names: Sequence[str]
 ) -> Iterable[tuple[str, BagFile]]:
-    """Return the bags of a table by their names, with the features that were trained on."""
+    """Return the name and the features of each bag of a table.
+
+    The features are those that the network was trained on, `feature_names`.
+    """
     table = read_table(path, options.texts, options.form)
     if options.of_files:
         bags = take_rows(table, options.bag, "bag")

@@ -1,4 +1,4 @@
-"""Handwritten words, letter by letter, in the form of B. Taskar's file `letter.data`."""
+"""Read handwritten words, letter by letter, from B. Taskar's file `letter.data`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,63 +15,72 @@ from milbench.errors import UsageError
 FILE = Path("ocr-letters/letter.data.gz")
 """Where the letters are, below the data directory."""
 ROWS = 16
+"""The height of a letter, in pixels."""
 COLUMNS = 8
-"""Pixels of a letter."""
+"""The width of a letter, in pixels."""
 FOLDS = 10
+# The numbers of the columns of the file that are used, counted from 0.
 _LETTER = 1
 _NEXT = 2
 _FOLD = 5
 _PIXELS = 6
-"""The columns of the file; pixels are those from this one on."""
+"""The column of the first pixel. The other pixels follow it."""
 _NO_NEXT = -1
-"""In the place of the number of the next letter, at the end of a word."""
+"""What the column _NEXT holds at the end of a word, in place of the number of the next letter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Letters:
-    """N letters, those of a word one after the other."""
+    """The N letters of W words, word after word."""
 
     pixels: NDArray[np.uint8]
-    """(N, 128), 0 or 1, the rows of a letter from the top."""
+    """(N, 128), the pixels of each letter, 0 or 1, row by row from the top."""
     classes: NDArray[np.int64]
-    """(N,), 0 for a."""
+    """(N,), the letters: 0 for a, 25 for z."""
     folds: NDArray[np.int64]
-    """(N,), from 0 to 9."""
+    """(N,), the fold of each letter's word, from 0 to 9."""
     sizes: NDArray[np.int64]
-    """(W,), how many letters each word has."""
+    """(W,), the number of letters in each word."""
 
     def digest(self) -> str:
-        """Return a SHA-256 of pixels, classes and folds: the bytes of the file may differ."""
+        """Return a SHA-256 of pixels, classes and folds.
+
+        It is the same for any file with these letters, however the file is compressed.
+        """
         parts = (self.pixels, self.classes.astype(np.uint8), self.folds.astype(np.uint8))
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Letters:  # noqa: ARG001
-    """Return the letters below a data directory; `digest` makes another file in the same place be read anew."""
+    """Return the letters in the data directory `root`.
+
+    They are kept in memory for the next call. `digest` is that of the data: with another one the
+    file is read again.
+    """
     return read(root / FILE)
 
 
 def read(path: Path) -> Letters:
-    """Return the letters of a file.
+    """Return the letters of a file. Raises UsageError where the file is damaged.
 
-    It has a row a letter, of numbers between tabs but for the letter: a running number, the letter,
-    the number of the next one of the word or -1, the number of the word, the place in it, the fold,
-    and the pixels. Raises UsageError.
+    The file has a row for each letter, with tabs between its fields: a running number, the letter,
+    the number of the next letter of the word or -1, the number of the word, the position in the
+    word, the fold, and the pixels.
     """
     import pandas as pd
 
     width = _PIXELS + ROWS * COLUMNS
     with reading(path, "is damaged"):
-        # A tab may end a row.
+        # A tab may end a row. `usecols` leaves out the column that pandas would read behind it.
         table = pd.read_csv(
             path, sep="\t", header=None, usecols=range(width), keep_default_na=False
         )
         pixels = table.iloc[:, _PIXELS:].to_numpy(np.int64)
-        # A copy: the table would stay in memory as long as a view of it.
+        # A view would keep the whole table in memory, so this is a copy.
         folds = table[_FOLD].to_numpy(np.int64, copy=True)
         number_of = {letter: number for number, letter in enumerate(ascii_lowercase)}
-        # What is no letter becomes nan.
+        # A text that is no letter from a to z becomes nan.
         classes = table[_LETTER].map(number_of).to_numpy(float)
         is_last = table[_NEXT].to_numpy(np.int64) == _NO_NEXT
     ends = np.flatnonzero(is_last) + 1
@@ -80,8 +89,10 @@ def read(path: Path) -> Letters:
     has_strange_pixels = not np.isin(pixels, (0, 1)).all()
     has_strange_folds = not np.isin(folds, range(FOLDS)).all()
     if has_strange_letters or has_strange_pixels or has_strange_folds:
-        values = f"letters other than a to z, pixels other than 0 and 1, or folds other than 0 to {FOLDS - 1}"
-        raise UsageError(f"{path} has {values}")
+        raise UsageError(
+            f"{path} has letters other than a to z, pixels other than 0 and 1, "
+            f"or folds other than 0 to {FOLDS - 1}"
+        )
     word_of_letter = np.repeat(np.arange(len(ends)), sizes)
     is_complete = len(word_of_letter) == len(folds)
     if not is_complete or (folds != folds[ends - 1][word_of_letter]).any():

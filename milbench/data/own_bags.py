@@ -1,4 +1,4 @@
-"""The bags of a user's table."""
+"""The bags of a user's table: what checks, splits and tasks work with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -34,33 +34,36 @@ class OwnBags:
     ignored: Sequence[str] = ()
     """Columns that are not used."""
     shared_columns: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Columns that may say which bags belong together, such as `patient`, with the number of each bag's value.
+    """Columns that may say which bags belong together, such as `patient`.
 
-    All rows of a bag have one value, and some bags have the same one. `{"patient": [0, 0, 1, -1]}`:
-    the first two of four bags are of one patient, and the last bag has an empty field.
+    Each has a number for every bag: bags with equal numbers share a value, and -1 is an empty
+    field. In `{"patient": [0, 0, 1, -1]}` the first two of four bags are of one patient.
     """
     split_column: str = ""
-    """The column that can be taken for a split, where none was named."""
+    """A column that reads like a split, though no option names it; "" for none."""
     label_texts: Sequence[str] = ()
-    """The different texts in the column of labels. Empty where labels are lists, or columns of 0 and 1."""
+    """The different texts in the column of labels; () for lists, and for columns of 0 and 1."""
     nothing: Mapping[str, int] = field(default_factory=dict)
-    """The labels that mean "no class", given by the parameter `nothing`, with the number of bags that have each."""
+    """Label that the parameter `nothing` says means "no class" -> how many bags have it."""
     marks: list[list[Annotation]] | None = None
-    """The marks of each bag: boxes of images in pixels, or events of sequences in the order of their starts.
+    """The annotations of each bag, which say where its classes are.
 
-    A mark of a user's bag is an `Annotation`. It is no mark of a report, which is a bound stated in
-    advance.
+    They are boxes of images, in pixels, or events of sequences in the order of their starts. They
+    are not the marks of a report, which are bounds stated in advance.
     """
     bag_rows: NDArray[np.int64] | None = None
     """(B,), the first row of the table that names each bag."""
     mark_rows: list[list[int]] | None = None
-    """The row of the table that each mark is in."""
+    """The row of the table that each annotation is in."""
     digest: str = ""
-    """SHA-256 of names, labels, instances and marks, independent of the format of the files."""
+    """SHA-256 of names, labels, instances and annotations, whatever the format of the files."""
     feature_names: Sequence[str] = ()
     """The names of the features, none for images and sequences."""
     rows: NDArray[np.int64] | None = None
-    """(N,), the row of the table that each instance comes from. None: a row is a bag, with all its instances."""
+    """(N,), the row of the table that each instance comes from.
+
+    None means that each row is a bag, and all instances of the bag come from this row.
+    """
     instance_classes: NDArray[np.int64] | None = None
     """(N,), the class of each instance, C for background."""
     coords: NDArray[np.float32] | None = None
@@ -68,30 +71,34 @@ class OwnBags:
     sizes: NDArray[np.int32] | None = None
     """(B, 2), width and height of each image before it was fitted into a square."""
     kind: str = ""
-    """What each file holds, such as "a waveform of 16000 samples a second", where bags are sequences."""
+    """What the file of each sequence holds, such as "a waveform of 16000 samples a second"."""
     frames_per_second: float = 0.0
+    """0 where bags are no sequences."""
 
     def __len__(self) -> int:
         return len(self.bags)
 
     def marked(self) -> NDArray[np.bool_]:
-        """Return (B,), which bags have a mark for each class in their label set; empty label sets need none."""
+        """Return (B,), which bags have an annotation of each class in their label set.
+
+        A bag with an empty label set needs none.
+        """
         if self.marks is None:
             return np.zeros(len(self), bool)
-        # Reading the table has refused bags in which only some of the classes have marks.
+        # When a table is read, bags are refused in which only some of the classes are annotated.
         has_marks = np.array([len(marks) > 0 for marks in self.marks])
         has_no_class = ~self.labels.any(axis=1)
         return has_marks | has_no_class
 
     def place(self, instance: int) -> str:
-        """Return how a message names the row of the table that an instance comes from, such as "bags.csv, row 7".
+        """Return how a message names the row of an instance, such as "bags.csv, row 7".
 
-        The place is one in the table, not the position of an instance in its bag.
+        This is the row of the table that the instance comes from.
         """
         return row_name(self.path, self._row_of(instance))
 
     def short_place(self, instance: int) -> str:
-        """Return how a message that has named the table names the row of an instance, such as "row 7"."""
+        """Return the row of an instance for a message that has named the table, such as "row 7"."""
         return short_row_name(self.path, self._row_of(instance))
 
     def _row_of(self, instance: int) -> int:
@@ -109,7 +116,10 @@ class OwnBags:
         return int(self.bag_rows[bag])
 
     def mark_row(self, bag: int, number: int) -> int:
-        """Return the row of the table that a mark of a bag is in."""
+        """Return the row of the table that an annotation of a bag is in.
+
+        `number` counts the annotations of the bag from 0.
+        """
         if self.mark_rows is None:
             return self.bag_row(bag)
         return self.mark_rows[bag][number]

@@ -1,4 +1,4 @@
-"""Bags whose features are in a file each, opened where they lie."""
+"""Read the bags of a table with a row for each bag, and a file of features for each bag."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from milbench.errors import UsageError
 
 
 def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
-    """Return the path of the file of every bag, from the folder of the table."""
+    """Return the path of every bag's file of features, from the folder of the table."""
     if options.features.startswith("@"):
         return bags.table.texts(options.features[1:], "the file of a bag's features").tolist()
     return [options.features.replace("*", name) for name in bags.names]
@@ -32,7 +32,16 @@ def feature_files(bags: Bagged, options: FeatureOptions) -> list[str]:
 def pack_feature_files(
     folder: Path, table: Table, options: FeatureOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the bags of a table with a row a bag, each of which has its features in a file."""
+    """Read the bags of a table with a row for each bag, whose features are in a file of their own.
+
+    Args:
+        folder: an empty folder, into which the instances are written if they cannot stay
+            in their files.
+        table: the table.
+        options: of the task.
+        declare: is told which files the bags are made from, so that a cache notices when one
+            of them changes.
+    """
     bags = take_rows(table, options.bag, "bag")
     annotated = annotate(bags, options, {options.bag, options.features.removeprefix("@")})
     names = feature_files(bags, options)
@@ -49,7 +58,7 @@ def pack_feature_files(
 
 
 def _coords_in_files(files: Sequence[BagFile]) -> NDArray[np.float32] | None:
-    """Return x and y of all instances, None unless every file has a pair for each of its instances."""
+    """Return x and y of all instances (N, 2), None unless every file has them for each instance."""
     of_files = []
     for file in files:
         if COORDINATES not in file.named:
@@ -64,10 +73,10 @@ def _coords_in_files(files: Sequence[BagFile]) -> NDArray[np.float32] | None:
 def _classes_in_files(
     files: Sequence[BagFile], annotated: Mapping[str, Any]
 ) -> NDArray[np.int64] | None:
-    """Return the classes of all instances, None unless every file has them."""
+    """Return the classes (N,) of all instances, None unless every file has them."""
     if any(CLASSES not in file.named for file in files):
         return None
-    # Every bag may hold background, which is the last.
+    # Every bag may hold background: a column of True after those of the classes.
     allowed = np.pad(annotated["labels"], ((0, 0), (0, 1)), constant_values=True)
     names = annotated["class_names"]
     nothing = annotated["nothing"]
@@ -80,9 +89,17 @@ def _classes_in_files(
 def _classes_in(
     file: BagFile, class_names: list[str], nothing: Collection[str], has: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background.
+    """Return the classes (K,) of the instances in a file, which has names or numbers of classes.
 
-    Raises UsageError unless each instance has one that the bag may have by `has` (C + 1,).
+    The name "", the number -1 and the labels `nothing`, which mean no class, are background.
+    Raises UsageError unless each instance has a class that is in the label set of the bag,
+    or is background.
+
+    Args:
+        file: the file.
+        class_names: the names of the C classes.
+        nothing: the labels that mean no class.
+        has: (C + 1,), whether the bag may have an instance of each class, or of background.
     """
     values = file.named[CLASSES]()
     background = len(class_names)
@@ -100,7 +117,10 @@ def _classes_in(
 def _numbers_of_names(
     values: NDArray[Any], class_names: list[str], nothing: Collection[str]
 ) -> NDArray[np.int64]:
-    """Return the numbers (K,) of classes that are named: -1 for background, C + 1 for a name that is unknown."""
+    """Return the numbers (K,) of classes by their names.
+
+    They are -1 for background, and C + 1 for an unknown name, which is no number of a class.
+    """
     unknown = len(class_names) + 1
     number_of = {name: number for number, name in enumerate(class_names)}
     number_of |= dict.fromkeys(["", *nothing], -1)

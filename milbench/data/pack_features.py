@@ -1,4 +1,4 @@
-"""Bags of a table with a row an instance, whose features are columns."""
+"""Read the bags of a table with a row for each instance, whose features are columns."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,17 @@ from milbench.errors import UsageError
 def pack_features(
     folder: Path, path: Path, options: FeatureOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the bags of a table with a row an instance, or with a row a bag and a file of features for each."""
+    """Read the bags of a table of features, and pack the features into one array.
+
+    The table has a row for each instance, or a row for each bag and a file of its features.
+
+    Args:
+        folder: an empty folder, into which the instances are written.
+        path: of the table.
+        options: of the task.
+        declare: is told which files besides the table the bags are made from, so that a cache
+            notices when one of them changes.
+    """
     check_columns(path, options)
     if options.of_files:
         table = read_table(path, options.texts, options.form)
@@ -43,7 +53,8 @@ def pack_features(
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     parts = row_parts(features, order, offsets, str(path))
     store = write_files(folder, parts, "parts")
-    # Where bag follows bag in the table, the instances are already in the order of the bags.
+    # The parts stay mapped if the rows of the table are already in the order of the bags. Then
+    # `write_files` has not written them again.
     if parts[0].mapped:
         rows_file.replace(folder / "instances.npy")
     else:
@@ -59,11 +70,12 @@ def pack_features(
 
 
 def _write_rows(rows_file: Path, path: Path, options: FeatureOptions) -> tuple[list[str], Table]:
-    """Write the features of the rows of a table to a file .npy; return their names, and the other columns.
+    """Write the features of all rows of a table to a file .npy; return their names, and a table.
 
-    The table is read in chunks of rows, and the first chunk decides what is a feature. Features
-    that are named like ids or groups are returned with the other columns, too: they may say which
-    bags belong together.
+    The table that is returned has the other columns. It also has the features that are named like
+    ids or groups, since these may say which bags belong together.
+
+    The table is read in chunks of rows. The first chunk decides which columns are features.
     """
     names: list[str] = []
     features_alone: list[str] = []
@@ -77,7 +89,7 @@ def _write_rows(rows_file: Path, path: Path, options: FeatureOptions) -> tuple[l
                 features_alone = [
                     name for name in names if not is_group_name(name) and not is_id_name(name)
                 ]
-                # How many rows there are is not known yet: the header is written again at the end.
+                # The number of rows is not known yet. The header is written again at the end.
                 write_header(out, np.dtype(np.float32), (0, len(names)))
             _check_lists(chunk, names)
             out.write(chunk.numbers(names, options.features).data)
@@ -89,10 +101,11 @@ def _write_rows(rows_file: Path, path: Path, options: FeatureOptions) -> tuple[l
 
 
 def _check_lists(chunk: Table, names: Sequence[str]) -> None:
-    """Raise UsageError where lists of numbers are shorter than those in the rows before."""
+    """Raise UsageError where lists of numbers are shorter than the lists in the chunks before."""
     for name in names:
         if name not in chunk.frame:
             column = name.rpartition("[")[0]
             raise UsageError(
-                f"{chunk.place(0)}: column {column!r} has not the length of the lists in the rows before"
+                f"{chunk.place(0)}: column {column!r} has not the length of the lists in the rows "
+                "before"
             )

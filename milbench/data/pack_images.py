@@ -1,4 +1,4 @@
-"""Images of a table, fitted into squares and packed, with their boxes in pixels."""
+"""Read the images of a table, fitted into squares and packed, with their boxes in pixels."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,7 +35,17 @@ from milbench.errors import UsageError
 
 
 def pack_images(folder: Path, path: Path, options: ImageOptions, declare: DeclareInputs) -> OwnBags:
-    """Pack the images that a table names, each fitted into a square, with boxes in pixels if the table has some."""
+    """Read the images that a table names, fit each into a square, and pack them into one array.
+
+    If the table has boxes, they become corners in pixels of the images before they were fitted.
+
+    Args:
+        folder: an empty folder, into which the pixels are written.
+        path: of the table.
+        options: of the task.
+        declare: is told which files the pixels are made from, so that a cache notices when one
+            of them changes.
+    """
     options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.image: "the paths of images"})
     table = read_table(path, options.texts, options.form)
@@ -46,7 +56,7 @@ def pack_images(folder: Path, path: Path, options: ImageOptions, declare: Declar
     def read(bag: int) -> NDArray[np.uint8]:
         image = path.parent / bags.names[bag]
         pixels, size = decode_image(image, options.size, options.channels)
-        # Boxes are checked against the sizes of their images once all are read.
+        # Once all images are read, boxes are checked against these sizes.
         sizes[bag] = size
         return pixels[None]
 
@@ -55,7 +65,7 @@ def pack_images(folder: Path, path: Path, options: ImageOptions, declare: Declar
     try:
         annotated = annotate(bags, options, other_columns, "boxes", options.boxes)
     except WrongMarkError as error:
-        # The numbers of a box are none by this form; all boxes may be by another one.
+        # A box does not fit the form that was given. All boxes may fit another form.
         remedy = _remedy_of_all(bags, options)
         raise UsageError(f"{error}{remedy}") from None
     files = [
@@ -71,7 +81,10 @@ def pack_images(folder: Path, path: Path, options: ImageOptions, declare: Declar
 def _boxes_in_pixels(
     table: Table, annotated: Mapping[str, Any], options: ImageOptions, sizes: NDArray[np.int32]
 ) -> Marks:
-    """Return the boxes of all images in pixels. Raises UsageError for one below a pixel, or outside its image."""
+    """Return the boxes of all images as corners in pixels.
+
+    Raises UsageError for a box that is smaller than a pixel, or outside its image.
+    """
     marks = []
     for bag, boxes in enumerate(annotated["marks"]):
         width, height = sizes[bag].tolist()
@@ -103,9 +116,9 @@ def _sized_boxes(marks: Marks, sizes: NDArray[np.int32]) -> list[tuple[Box, tupl
 
 
 def _remedy_of_all(bags: Bagged, options: ImageOptions) -> str:
-    """Return the end of a message with the forms by which all boxes of a table fit their images, "" for none.
+    """Return the end of a message: the forms by which all boxes fit their images, "" for none.
 
-    Images need not have been read before.
+    Unlike `box_remedy` it can be called before images are read, since it opens them for their size.
     """
     fitting = []
     for form in get_args(BoxForm):

@@ -1,4 +1,4 @@
-"""Pack the recordings and the arrays of frames that are listed in a table, with their events."""
+"""Read the recordings, or arrays of frames, that a table lists, with their events."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,27 +18,26 @@ from milbench.data.table_options import SequenceOptions, listed
 def pack_sequences(
     folder: Path, path: Path, options: SequenceOptions, declare: DeclareInputs
 ) -> OwnBags:
-    """Pack the sequences that are listed in a table, with their events if the table has some.
+    """Read the sequences that a table lists, with their events if the table has some.
 
     Args:
         folder: an empty folder, into which the frames are written unless all of them can stay in
             their own files.
         path: of the table.
         options: of the task; they name the columns of the table.
-        declare: is told which files the frames are made from, so that a cache notices when one of
-            them changes.
+        declare: is told which files the frames are made from, so that a cache notices when one
+            of them changes.
     """
-    # `options.form` says how the fields of the table are written, and `options.texts` which columns
-    # hold text. Where rows are events, columns that the user did not name are found by their usual
-    # names.
+    # `options.form` says how the fields of the table are written, and `options.texts` which
+    # columns hold text. Where rows are events, columns that the user did not name are found by
+    # their usual names.
     options = with_columns(options, str(path), column_names(path, options.form))
     require_columns(path, options.form, {options.file: "the paths of recordings or arrays"})
     table = read_table(path, options.texts, options.form)
     bags = bags_of_files(table, options, "sequence")
     columns_used_here = {options.file, *listed(options.times)}
-    # In milbench.data a mark is a box of an image or an event of a recording. If each row is a
-    # sequence, its events are in the column "events". The argument `form` says how an event is
-    # written; it is not `options.form`.
+    # If each row is a sequence, its events are in the column "events". The argument `form` says how
+    # an event is written; it is not `options.form`.
     annotated = annotate(
         bags, options, other_columns=columns_used_here, mark_column="events", form="events"
     )
@@ -52,8 +51,8 @@ def pack_sequences(
     scanned = write_files(folder, files)
     paths = [Path(name) for name in bags.names]
     store = replace(scanned, files=paths)
-    # `open_all` has checked that all files are of the same kind, and so they have the same frame
-    # rate.
+    # `open_all` has checked that all files are of the same kind, and so they have the
+    # same frame rate.
     return OwnBags(
         **annotated, store=store, kind=files[0].kind, frames_per_second=files[0].frames_per_second
     )

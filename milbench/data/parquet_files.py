@@ -1,7 +1,7 @@
-"""Parquet files of tables: every value as its type says.
+"""Read tables from Parquet files, with every value as its type says.
 
-An integer stays one where others of its column are missing, lists stay lists, and an index of
-pandas that has a name is a column. Bytes are text in UTF-8.
+Integers stay integers, even if values of their column are missing. Lists stay lists. An index of
+pandas that has a name becomes a column. Bytes become text, read as UTF-8.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ def parquet_names(path: Path) -> list[str]:
 
 
 def read_parquet(path: Path, text_columns: Collection[str]) -> pd.DataFrame:
-    """Return the rows of a file, of which some columns are kept as text."""
+    """Return the rows of a file as a frame.
+
+    In the columns `text_columns`, decimal numbers are not converted to floating-point numbers, so
+    that their texts keep all digits.
+    """
     pq = extras.load("pyarrow.parquet", "parquet", str(path))
     names = parquet_names(path)
-    # pq.read_table would make columns of folders that are named like year=2020. A ParquetFile is
-    # this file alone.
+    # If a folder in the path is named like year=2020, pq.read_table adds a column `year`. A
+    # ParquetFile has the columns of the file alone.
     with pq.ParquetFile(path) as file:
         table = file.read().select(names)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
@@ -48,14 +52,14 @@ def read_parquet(path: Path, text_columns: Collection[str]) -> pd.DataFrame:
 
 
 def _exact(column: Any, *, is_text: bool) -> Any:
-    """Return a column of an Arrow table for pandas, None where pandas has it as it is."""
+    """Return a column of an Arrow table for pandas, None where pandas' own conversion is right."""
     pa = extras.load("pyarrow", "parquet", "a table")
     kind = column.type
     if pa.types.is_boolean(kind) and column.null_count:
-        # pandas would make objects of them, which would be no numbers.
+        # pandas would make objects of booleans and None, which do not count as numbers.
         return column.to_pandas(types_mapper={pa.bool_(): pd.BooleanDtype()}.get)
     if pa.types.is_integer(kind) and column.null_count:
-        # pandas would make floating-point numbers of them, which cannot hold 2**53 + 1.
+        # pandas would make floating-point numbers of these integers, which cannot hold 2**53 + 1.
         return column.to_pandas(types_mapper=_nullable_integer)
     if _is_list(pa, kind) and pa.types.is_integer(kind.value_type):
         return _exact_lists(column)
@@ -71,12 +75,15 @@ def _is_list(pa: Any, kind: Any) -> bool:
     is_any_length = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if is_any_length or pa.types.is_fixed_size_list(kind):
         return True
-    # Views of lists, which Arrow has since its version 16.
+    # Before version 16 Arrow had no views of lists, and no functions that tell them.
     return str(kind).startswith(("list_view<", "large_list_view<"))
 
 
 def _exact_lists(column: Any) -> pd.Series[Any] | None:
-    """Return a column of lists of integers of which some are missing, None where none is."""
+    """Return a column of lists of integers as objects, None where no integer is missing.
+
+    pandas would make floating-point numbers of the integers beside a missing one.
+    """
     has_missing = any(chunk.flatten().null_count for chunk in column.chunks)
     if not has_missing:
         return None
@@ -85,16 +92,16 @@ def _exact_lists(column: Any) -> pd.Series[Any] | None:
 
 
 def _nullable_integer(kind: Any) -> Any:
-    """Return the type of pandas for a type of integers of Arrow, whose names differ in case alone."""
+    """Return the type of pandas for a type of integers of Arrow: Int64 for int64, and so on."""
     nullable = str(kind).replace("uint", "UInt").replace("int", "Int")
     return pd.api.types.pandas_dtype(nullable)
 
 
 def _decoded(values: list[bytes | None]) -> pd.Series[Any]:
-    """Return texts in UTF-8, or the bytes as they are where one is no text, such as a picture.
+    """Return bytes as texts in UTF-8; if a value is no such text, return all bytes as they are.
 
-    Nothing is wrong with a column of pictures that is not used. Whoever needs its text names the
-    row.
+    This is no error yet: a column of pictures, for instance, may not be used. If a caller needs the
+    column as text, it raises an error that names the row.
     """
     try:
         texts = [None if value is None else value.decode("utf-8") for value in values]

@@ -1,4 +1,4 @@
-"""A small table of bags that milbench makes up, for a first comparison without data of one's own."""
+"""Make up a small table of bags, for a first comparison by users who have no data of their own."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ BAGS = 120
 FEATURES = 6
 FEWEST_SOUNDS = 3
 MOST_SOUNDS = 8
-"""In a recording."""
+"""A recording has from `FEWEST_SOUNDS` to `MOST_SOUNDS` sounds."""
 BIRD_SHARE = 0.3
-"""Of the sounds; the others are background."""
+"""The share of sounds that are of birds. The other sounds are background."""
 LOUDNESS = 3.5
-"""How far the sounds of a bird lie from the background, in deviations of the noise."""
+"""The distance of a bird's mean from the background's, in standard deviations of a feature."""
 
 
 def sample_table() -> pd.DataFrame:
-    """Return the table: a row a sound, with the recording it is in, the birds of that recording and features.
+    """Return the table, in which a bag is a recording and an instance is a sound.
 
-    A sound is that of a bird or background. Its features are normal, with a mean of its own for
-    every bird and zero for background. The table is the same wherever and whenever it is made.
+    It has a row for each sound: the name of its recording, the birds that are heard in that
+    recording, and the features of the sound.
+
+    A sound is of one bird or background. Its features are normally distributed with variance 1.
+    Their mean is zero for background, and another point for each bird. The table is the same
+    whenever and wherever it is made.
     """
     import pandas as pd
 
     rng = np.random.default_rng(SEED)
-    # Every bird has a direction of its own, so that a network can tell the birds apart.
+    # The means of the birds are in directions at right angles, so that a network can tell
+    # the birds apart.
     directions, _ = np.linalg.qr(rng.normal(size=(FEATURES, FEATURES)))
     means = LOUDNESS * directions[: len(CLASSES)]
     rows: list[tuple[str | float, ...]] = []

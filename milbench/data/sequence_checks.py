@@ -10,11 +10,11 @@ from milbench.data.own_bags import OwnBags
 from milbench.data.table_files import short_row_name
 
 STRIDE = 4
-"""How many frames a position has in the networks for sequences, by default."""
+"""How many frames one position has, by default, in the networks for sequences."""
 
 
 def check_sequences(bags: OwnBags) -> Iterator[Finding]:
-    """Yield facts on sequences, and findings for late events, broken frames and what never changes."""
+    """Yield facts on sequences, and findings for late events and for odd or constant values."""
     lengths = bags.store.sizes
     rate = bags.frames_per_second
     names = names_with_rows(bags)
@@ -46,7 +46,7 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
     begin_late = []
     end_late = []
     lengths = bags.store.sizes / bags.frames_per_second
-    # The length is known only to a frame.
+    # The length of a recording is known only to within a frame.
     frame = 1 / bags.frames_per_second
     for bag, events in enumerate(bags.marks or []):
         for number, (cls, (start, end)) in enumerate(events):
@@ -62,10 +62,13 @@ def _late_events(bags: OwnBags) -> Iterator[Finding]:
 
 
 def short_sequences(bags: OwnBags) -> Iterator[Finding]:
-    """Yield findings for sequences with more classes than frames, or than positions of a network."""
+    """Yield findings for sequences with more classes than frames, or more than positions.
+
+    A network has one position for `STRIDE` frames, and a position shows at most one class.
+    """
     counts = bags.labels.sum(axis=1)
     sizes = bags.store.sizes
-    # A begun block of frames is a position: the quotient is rounded up.
+    # The last position may have fewer frames: the quotient is rounded up.
     positions = -(-sizes // STRIDE)
     named = [
         f"{name} has {count} classes and {size:,} frames"

@@ -1,8 +1,10 @@
-"""How each data set is downloaded: into a scratch folder in the data directory, from which the catalogue moves it.
+"""Download each built-in data set into a scratch folder.
 
-SVHN's page (Y. Netzer et al., NIPS workshop, 2011, for non-commercial use) gives no checksums: the
-SHA-256 sums here are those that Hugging Face datasets (all three) and docTR (train and test)
-recorded independently.
+`milbench.data.catalog` checks what was downloaded, and moves it into the data directory.
+
+SVHN is by Y. Netzer et al., NIPS workshop, 2011, for non-commercial use. Its page gives no
+checksums. The SHA-256 sums below are those that two projects recorded independently: Hugging Face
+datasets all three, and docTR those of `train` and `test`.
 """
 
 import shutil
@@ -16,16 +18,16 @@ from milbench._utils.digests import read_digest
 from milbench.errors import UsageError
 
 Download = Callable[[Path, str], None]
-"""Puts at least the wanted file or folder, by its path, below a folder."""
+"""Downloads into a folder, given first, at least the file or folder whose path there is given."""
 STALLED = 30.0
-"""Seconds without an answer after which a connection is given up."""
+"""After this many seconds without an answer a connection is given up."""
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
 ARCHIVES = {
     "svhn/train": "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898",
     "svhn/test": "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5",
     "svhn/extra": "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c",
 }
-"""The SHA-256 of the archive of each part."""
+"""Part of SVHN -> the SHA-256 of its archive."""
 COMMIT = "26eb9aaf76e81b692f806f9140c2d2777410d7a1"
 RECORDINGS = f"https://github.com/Jakobovski/free-spoken-digit-dataset/archive/{COMMIT}.tar.gz"
 ESC10_COMMIT = "9c866b987dd6d351badb95af9465f9310c68339b"
@@ -35,7 +37,10 @@ LETTERS = "http://ai.stanford.edu/~btaskar/ocr/letter.data.gz"
 
 @contextmanager
 def stalled_connections_end() -> Iterator[None]:
-    """Give up connections without an answer for `STALLED` seconds: torchvision opens them without a time limit."""
+    """Give up connections in this block that get no answer for `STALLED` seconds.
+
+    torchvision opens connections without a time limit, and so might wait forever.
+    """
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(STALLED)
     try:
@@ -45,22 +50,24 @@ def stalled_connections_end() -> Iterator[None]:
 
 
 def by_torchvision(title: str, folder: Path, wanted: str) -> None:  # noqa: ARG001
-    """Download by a class of torchvision, into the folder TITLE/raw."""
+    """Download by the class of torchvision with the name `title`, into the folder TITLE/raw."""
     from torchvision import datasets
 
     getattr(datasets, title)(folder, download=True)
 
 
 def cifar10(folder: Path, wanted: str) -> None:  # noqa: ARG001
-    """Download CIFAR-10. CIFAR10(download=True) is not used: it goes on to unpickle what it downloaded."""
+    """Download CIFAR-10."""
     from torchvision.datasets import CIFAR10
 
+    # CIFAR10(download=True) would also unpickle what it downloaded, which is not safe.
     shutil.unpack_archive(_download(CIFAR10.url, folder), folder, filter="data")
 
 
 def svhn(folder: Path, wanted: str) -> None:
     """Download, check and unpack a part of SVHN."""
-    # To read it takes h5py: whoever lacks it should know before a download of gigabytes.
+    # h5py is needed to read SVHN. If it is missing, the user should know before a
+    # download of gigabytes.
     extras.load("h5py", "h5", "SVHN")
     archive = _download(f"{SVHN}{wanted.removeprefix('svhn/')}.tar.gz", folder)
     digest = read_digest(archive, "sha256")
@@ -72,23 +79,33 @@ def svhn(folder: Path, wanted: str) -> None:
 
 
 def recordings(folder: Path, wanted: str) -> None:
-    """Download the Free Spoken Digit Dataset as of one commit, Z. Jackson et al., 2016-2024, CC BY-SA 4.0."""
+    """Download the Free Spoken Digit Dataset, as it was at one commit.
+
+    It is by Z. Jackson et al., 2016-2024, under the licence CC BY-SA 4.0.
+    """
     unpack(RECORDINGS, folder, f"free-spoken-digit-dataset-{COMMIT}/recordings", wanted)
 
 
 def clips(folder: Path, wanted: str) -> None:
-    """Download ESC-10 as of one commit, K. J. Piczak, 2015, CC BY 3.0; its README.txt has the licence of each clip."""
+    """Download ESC-10, as it was at one commit.
+
+    It is by K. J. Piczak, 2015, under the licence CC BY 3.0. Its README.txt has the licence
+    of each clip.
+    """
     unpack(ESC10, folder, f"ESC-10-{ESC10_COMMIT}", wanted)
 
 
 def letters(folder: Path, wanted: str) -> None:
-    """Download the letters of R. Kassel's handwritten words (MIT, 1995) as B. Taskar published them, for research."""
+    """Download handwritten words letter by letter, as B. Taskar published them for research.
+
+    R. Kassel collected the words (MIT, 1995).
+    """
     (folder / wanted).parent.mkdir()
     _download(LETTERS, folder).rename(folder / wanted)
 
 
 def unpack(address: str, folder: Path, member: str, wanted: str) -> None:
-    """Download an archive and unpack it; what it calls `member` becomes `wanted`."""
+    """Download an archive, unpack it into a folder, and rename its folder `member` to `wanted`."""
     shutil.unpack_archive(_download(address, folder), folder, filter="data")
     (folder / wanted).parent.mkdir(exist_ok=True)
     (folder / member).rename(folder / wanted)

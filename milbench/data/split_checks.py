@@ -1,4 +1,4 @@
-"""Checks of splits: whether there can be one, and which classes its parts lack."""
+"""Checks of splits: whether the bags can be split, and which classes a part of a split lacks."""
 
 import dataclasses
 import itertools
@@ -16,20 +16,24 @@ from milbench.data.splits import BagSplit, count_folds, split_bags, split_of_col
 from milbench.data.table_options import TableOptions
 
 _RARE = 30
-"""If at least as many bags or groups have a class, and as many lack it, both are in every part of a drawn split."""
+"""How many bags or groups must have a class, and how many must lack it, so that it is not rare.
+
+Bags that have the class, and bags that lack it, are then in every part of a random split.
+"""
 _SPLITS_CHECKED = 10
-"""How many splits are checked where a seed draws each."""
+"""How many splits are checked where each seed makes a random one."""
 
 
 def checked_splits(
     bags: OwnBags, options: TableOptions, seeds: Sequence[int] | None = None
 ) -> list[BagSplit]:
-    """Return the splits in which classes may be missing from a part; none where no class is rare.
+    """Return the splits in which a part may lack a class; [] where no class is rare.
 
     Args:
-        bags: those of a table.
+        bags: the bags of a table.
         options: of the task, which say how bags are split.
-        seeds: those of the splits; None: one for each fold, or 0 to 9 where there are no folds.
+        seeds: the seeds of the splits to check; None: one for each fold, or 0 to 9 where there
+            are no folds.
 
     Raises:
         UsageError: where the bags cannot be split as the options say.
@@ -49,15 +53,17 @@ def checked_splits(
 
 
 def _count_splits(bags: OwnBags, options: TableOptions) -> int:
-    """Return how many folds there are in all repetitions; where there are no folds, how many splits are checked."""
+    """Return how many splits to check: as many as there are folds, or else `_SPLITS_CHECKED`."""
     counts = count_folds(bags, options)
     return _SPLITS_CHECKED if counts is None else math.prod(counts)
 
 
 def _has_rare_class(labels: NDArray[np.bool_], units: NDArray[np.int64]) -> bool:
-    """Return whether few bags or groups have some class of label sets (B, C), or few lack it.
+    """Return whether few bags or groups have some class, or few lack it.
 
-    `units` (B,) are the numbers of the groups of bags, or of bags without groups.
+    Args:
+        labels: (B, C), the label sets.
+        units: (B,), the number of the group of each bag, or of the bag if there are no groups.
     """
     has_or_lacks = np.concatenate([labels, ~labels], axis=1)
     fewest = min(len(np.unique(units[of_class])) for of_class in has_or_lacks.T)
@@ -65,7 +71,7 @@ def _has_rare_class(labels: NDArray[np.bool_], units: NDArray[np.int64]) -> bool
 
 
 def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
-    """Yield findings on the split of a column, or where there are too few bags or groups to draw one."""
+    """Yield a fact on the split that a column says, or a finding if bags are too few to split."""
     what = "group" if bags.groups else "bag"
     units = len(set(bags.groups or bags.bags))
     if bags.split:
@@ -80,9 +86,9 @@ def check_parts(bags: OwnBags, options: TableOptions) -> Iterator[Finding]:
 
 
 def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
-    """Yield findings for classes that no bag of a part of a split has, or every one.
+    """Yield findings for classes that no bag in a part of a split has, or that every bag has.
 
-    Also for bags that are in no part of the first split.
+    Also yield a finding for bags that are in no part of the first split.
     """
     if bags.split and not splits:
         splits = [split_of_column(bags.split)]
@@ -106,20 +112,27 @@ def split_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> Iterator[Finding]:
 
 @dataclasses.dataclass
 class _Gaps:
-    """In how many splits something is missing from a part."""
+    """In how many splits a part lacks a class, or lacks bags without it."""
 
     missing: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    """(class, part) -> the splits in which no bag of the part has the class."""
+    """(class, part) -> the number of splits in which no bag of the part has the class."""
     everywhere: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
-    """(class, part) -> the splits in which every bag of the part has the class, and the part lacks no class."""
+    """(class, part) -> the number of splits in which every bag of the part has the class.
+
+    Parts that lack some class are not counted.
+    """
     without_threshold: int = 0
-    """The splits whose validation bags have no class or all classes, so that none can be told by a threshold."""
+    """The number of splits in which no threshold can be chosen.
+
+    In these every validation bag has all classes, or none has any.
+    """
 
 
 def _count_gaps(bags: OwnBags, splits: Sequence[BagSplit]) -> _Gaps:
-    """Return which classes the parts of splits lack. Those in all bags or in none are reported elsewhere."""
+    """Count in how many splits a part lacks a class, or lacks bags without it."""
     gaps = _Gaps()
     names = np.array(bags.class_names, object)
+    # A class that is in all bags of the table, or in none, is reported elsewhere.
     is_varied = ~bags.labels.all(axis=0) & bags.labels.any(axis=0)
     for split, part in itertools.product(splits, SPLITS):
         labels = bags.labels[getattr(split, part)]

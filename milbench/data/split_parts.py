@@ -1,6 +1,7 @@
 """The parts of a split, and the names that people write for them."""
 
 SPLITS = ("train", "validation", "test")
+"""The parts of a split."""
 PARTS = {
     "train": "train",
     "training": "train",
@@ -14,4 +15,4 @@ PARTS = {
     "test": "test",
     "testing": "test",
 }
-"""The parts of a split by the names that people write."""
+"""Name of a part, as people write it in lower case -> the part."""

@@ -1,4 +1,7 @@
-"""Which bags are trained on, validated on and tested on: as a table or files say, in folds, or drawn by seed."""
+"""Split bags into those to train on, to validate on and to test on.
+
+A split is made as a column of the table or as files say, by folds, or at random by a seed.
+"""
 
 import json
 from collections import Counter
@@ -19,14 +22,18 @@ from milbench.data.table_options import TableOptions
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
-"""To draw a share of the bags they are put into up to ten folds, or into more if the share or the rest is smaller."""
+"""Into how many folds bags are put to take a share of them at random, unless it needs more.
+
+A share below a tenth, or above nine tenths, needs more folds.
+"""
 Fold = Mapping[str, NDArray[np.int64]]
-"""Part -> the numbers of its bags. The test part is always there; others are where they are known."""
+"""Part -> the numbers of its bags. The part "test" is always there, other parts may be missing."""
 Evaluated = Literal["validation", "test"]
+"""The parts of a split on which a network is evaluated."""
 
 
 class BagSplit(NamedTuple):
-    """The numbers of the bags of each part, ascending; every bag is in one of them at most."""
+    """The numbers of the bags in each part, ascending. No bag is in two parts."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
@@ -34,7 +41,7 @@ class BagSplit(NamedTuple):
 
     @property
     def evaluated(self) -> dict[Evaluated, NDArray[np.int64]]:
-        """The bags to validate on and those to test on, if there are any."""
+        """The parts to validate on and to test on, without a part that has no bag."""
         parts: dict[Evaluated, NDArray[np.int64]] = {
             "validation": self.validation,
             "test": self.test,
@@ -43,14 +50,19 @@ class BagSplit(NamedTuple):
 
 
 def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
-    """Return the split of a seed: by a column, by folds, or drawn. Raises UsageError."""
+    """Return the split of a seed, as the options of a task say.
+
+    It is made by a column of the table, by folds, or at random. Raises UsageError where the bags
+    cannot be split in this way.
+    """
     every = np.arange(len(bags))
     none = every[:0]
     if not options.test:
-        # A network for use is trained on all bags.
+        # Whoever trains a network to use it asks for no test bags: all bags are trained on.
         return BagSplit(every, none, none)
     if bags.split:
-        # The split is the same for every seed.
+        # The column says one split for all seeds. If validation bags are held out at random, they
+        # should be the same for all seeds, too.
         seed = 0
         _refuse_other_splits(bags, options)
         split = split_of_column(bags.split)
@@ -59,7 +71,7 @@ def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
         seed = _seed_of_folds(folds, seed)
         split = _split_of_fold(folds, seed, every)
     else:
-        train, tested = _draw_part(bags, every, options.test, seed)
+        train, tested = _take_share(bags, every, options.test, seed)
         split = BagSplit(train, none, tested)
     if len(split.validation):
         if not len(split.train):
@@ -69,7 +81,7 @@ def split_bags(bags: OwnBags, options: TableOptions, seed: int) -> BagSplit:
 
 
 def split_of_column(parts: Sequence[str]) -> BagSplit:
-    """Return the split that a column says, given the part of each bag."""
+    """Return the split, given the part that each bag is in."""
     column = np.array(parts)
     return BagSplit(*(np.flatnonzero(column == part) for part in SPLITS))
 
@@ -87,9 +99,10 @@ def _other_split(bags: OwnBags, options: TableOptions, other: str) -> UsageError
 
 
 def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
-    """Return the seed that names a fold. Raises UsageError for a seed without a fold.
+    """Return the number of the fold that a seed stands for, counted over all repetitions.
 
-    A single fold, which has the number 0, is that of every seed.
+    A seed is such a number itself. But if there is only one fold, every seed stands for fold 0.
+    Raises UsageError where there is no such fold.
     """
     repeats = len(folds)
     count = len(folds[0])
@@ -106,7 +119,7 @@ def _seed_of_folds(folds: Sequence[Sequence[Fold]], seed: int) -> int:
 def _split_of_fold(
     folds: Sequence[Sequence[Fold]], seed: int, every: NDArray[np.int64]
 ) -> BagSplit:
-    """Return the split of the fold that a seed names; `every` are the numbers of all bags."""
+    """Return the split of the fold that a seed stands for; `every` are the numbers of all bags."""
     repetition, number = divmod(seed, len(folds[0]))
     parts = {part: np.sort(bags) for part, bags in folds[repetition][number].items()}
     tested = parts["test"]
@@ -116,15 +129,19 @@ def _split_of_fold(
 
 
 def _with_validation(bags: OwnBags, options: TableOptions, split: BagSplit, seed: int) -> BagSplit:
-    """Hold out some of the bags to train on, as the options say. Raises UsageError where none would be left."""
-    is_drawn = not (bags.split or options.folds or options.splits)
-    # The share of all bags that is not tested on.
-    left = 1 - options.test if is_drawn else len(split.train) / len(bags)
+    """Return a split in which some of the bags to train on are held out to validate on.
+
+    The options say how many. Raises UsageError where no bag would be left to train on.
+    """
+    is_random = not (bags.split or options.folds or options.splits)
+    # The share of all bags that are not tested on. In a random split this is the share that was
+    # asked for, before it was rounded to whole bags.
+    left = 1 - options.test if is_random else len(split.train) / len(bags)
     if options.validation >= left:
         raise _nothing_to_train_on(bags, options)
     if not options.validation:
         return split
-    train, validation = _draw_part(bags, split.train, options.validation / left, seed)
+    train, validation = _take_share(bags, split.train, options.validation / left, seed)
     return BagSplit(train, validation, split.test)
 
 
@@ -135,7 +152,7 @@ def _nothing_to_train_on(bags: OwnBags, options: TableOptions) -> UsageError:
 
 
 def count_folds(bags: OwnBags, options: TableOptions) -> tuple[int, int] | None:
-    """Return how many folds and repetitions there are, None for none."""
+    """Return the number of folds and the number of repetitions, None where there are no folds."""
     if options.folds:
         return options.folds, options.repeats
     if not options.splits:
@@ -146,7 +163,11 @@ def count_folds(bags: OwnBags, options: TableOptions) -> tuple[int, int] | None:
 
 
 def mean_overlap(bags: OwnBags, options: TableOptions) -> float:
-    """Return how many test bags there are for each training bag; 0 where all seeds have the same split."""
+    """Return how many test bags there are for each training bag, over all seeds.
+
+    The result is 0 where all seeds have the same split. Tests of differences need the number:
+    splits that overlap give errors that are not independent (see `milbench.Task.overlap`).
+    """
     if options.splits:
         count, repeats = count_folds(bags, options) or (0, 0)
         tested = 0
@@ -163,7 +184,11 @@ def mean_overlap(bags: OwnBags, options: TableOptions) -> float:
 
 
 def split_files(bags: OwnBags, options: TableOptions) -> list[Path]:
-    """Return the files of the splits of others: the one that is named, or one a fold, by their numbers."""
+    """Return the files that the parameter `splits` names.
+
+    This is one file, or a file for each fold, in the order of the numbers in their names. Raises
+    UsageError where a pattern fits no file.
+    """
     pattern = options.splits
     if not pattern:
         return []
@@ -185,16 +210,17 @@ def split_files(bags: OwnBags, options: TableOptions) -> list[Path]:
 
 
 def _find_folds(bags: OwnBags, options: TableOptions) -> Sequence[Sequence[Fold]]:
-    """Return repetitions of folds, of a file or drawn. Raises UsageError."""
+    """Return repetitions of folds: random folds, or those that files say. Raises UsageError."""
     if options.folds:
-        return _drawn_folds(bags, options)
+        return _random_folds(bags, options)
     files = split_files(bags, options)
     if files[0].suffix.lower() == ".json":
         return _read_json(files[0], bags)
     return [[_number_bags(file, bags, _columns_of_parts(file, options)) for file in files]]
 
 
-def _drawn_folds(bags: OwnBags, options: TableOptions) -> list[list[Fold]]:
+def _random_folds(bags: OwnBags, options: TableOptions) -> list[list[Fold]]:
+    """Return repetitions of random folds. Raises UsageError for more folds than bags or groups."""
     units = len(set(bags.groups or bags.bags))
     if options.folds > units:
         what = "groups" if bags.groups else "bags"
@@ -204,15 +230,16 @@ def _drawn_folds(bags: OwnBags, options: TableOptions) -> list[list[Fold]]:
     every = np.arange(len(bags))
     repetitions: list[list[Fold]] = []
     for repetition in range(options.repeats):
-        folds = _draw_folds(bags, every, options.folds, repetition)
+        folds = _make_folds(bags, every, options.folds, repetition)
         repetitions.append([{"test": test} for test in folds])
     return repetitions
 
 
 def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]:
-    """Return the names of the bags of each part from a table with a column a part, as CLAM writes it.
+    """Return part -> the names of its bags, from a file with a column for each part.
 
-    A column lists the bags of a part; or there is a row a bag, and its column is true.
+    The program CLAM writes such files, in two forms. Either the column of a part lists its bags. Or
+    there is a row for each bag, with "true" in the column of its part and "false" in the others.
     """
     names = column_names(path, options.form)
     parts = {PARTS[name.casefold()]: name for name in names if name.casefold() in PARTS}
@@ -236,7 +263,10 @@ def _columns_of_parts(path: Path, options: TableOptions) -> dict[str, list[str]]
 
 
 def _read_json(path: Path, bags: OwnBags) -> list[list[Fold]]:
-    """Return repetitions of folds from a file. Raises UsageError where it has none, or other bags than the table."""
+    """Return repetitions of folds from a JSON file.
+
+    Raises UsageError where the file has no folds, or has other bags than the table.
+    """
     try:
         repetitions = json.loads(path.read_text("utf-8"))
         names = [[_named_parts(fold) for fold in folds] for folds in repetitions]
@@ -266,7 +296,7 @@ def _read_json(path: Path, bags: OwnBags) -> list[list[Fold]]:
 
 
 def _named_parts(fold: Any) -> dict[str, list[str]]:
-    """Return the names of the bags of each part; a list is that of the bags to test on."""
+    """Return part -> the names of its bags; a fold that is a list has the bags to test on."""
     parts = fold if isinstance(fold, dict) else {"test": fold}
     return {PARTS[part.casefold()]: [str(bag) for bag in bags] for part, bags in parts.items()}
 
@@ -274,7 +304,7 @@ def _named_parts(fold: Any) -> dict[str, list[str]]:
 def _check_cross_validation(
     where: str, bags: OwnBags, folds: Sequence[Mapping[str, Sequence[str]]]
 ) -> None:
-    """Raise UsageError where folds do not hold every bag once."""
+    """Raise UsageError unless every bag is in the test part of exactly one fold."""
     tested = {str(number): fold["test"] for number, fold in enumerate(folds)}
     numbered = _number_bags(where, bags, tested, "fold")
     placed = np.concatenate(list(numbered.values()))
@@ -286,12 +316,22 @@ def _check_cross_validation(
 def _number_bags(
     where: object, bags: OwnBags, parts: Mapping[str, Sequence[str]], kind: str = "part"
 ) -> Fold:
-    """Return the numbers of named bags. Raises UsageError for a name that is none, or a bag or group in two parts."""
+    """Return part -> the numbers of its bags, given their names.
+
+    Args:
+        where: the file, and the fold in it, for messages.
+        bags: the bags of the table.
+        parts: part -> the names of its bags.
+        kind: what messages call a part: "part" or "fold".
+
+    Raises:
+        UsageError: for a name that no bag has, or for a bag or a group in two parts.
+    """
     number_of = {bag: number for number, bag in enumerate(bags.bags)}
     named: dict[str, list[str]] = {}
     for part, names in parts.items():
-        # Where columns have different lengths, pandas writes names that are whole numbers with
-        # decimals.
+        # If columns have different lengths, pandas writes names that are whole numbers with
+        # decimals: 12.0 for 12.
         named[part] = [name if name in number_of else name.removesuffix(".0") for name in names]
     counts = Counter(name for names in named.values() for name in names)
     unknown = [name for name in counts if name not in number_of]
@@ -315,7 +355,10 @@ def _number_bags(
 
 
 def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
-    """Return the groups whose bags are in several parts, such as parts of a split or folds."""
+    """Return the groups whose bags are in several parts.
+
+    `groups` and `parts` have the group and the part of each bag, such as a fold.
+    """
     first: dict[str, object] = {}
     pairs = zip(groups, parts, strict=False)
     divided = [group for group, part in pairs if first.setdefault(group, part) != part]
@@ -323,10 +366,15 @@ def divided_groups(groups: Sequence[str], parts: Sequence[object]) -> list[str]:
 
 
 def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
-    """Return the split of a seed where every item has its fold (N,), from 0 to `count` - 1.
+    """Return the split of a seed for items in official folds.
 
-    Fold seed % `count` is tested on, the next, or the first after the last, is validated on, and
-    others are trained on.
+    Fold `seed % count` is tested on, and the next fold is validated on, where fold 0 comes after
+    the last. The other folds are trained on. Raises UsageError where a part would be empty.
+
+    Args:
+        folds: (N,), the fold of each item, from 0 to `count` - 1.
+        count: the number of folds.
+        seed: the seed.
     """
     tested = seed % count
     validated = (seed + 1) % count
@@ -340,13 +388,20 @@ def official_split(folds: NDArray[np.int64], count: int, seed: int) -> BagSplit:
     return split
 
 
-def _draw_part(
+def _take_share(
     bags: OwnBags, numbers: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draw a share of some bags by a seed; return the bags that are left, and those drawn. Groups stay together.
+    """Take a share of some bags at random; return the bags that are left, and the bags taken.
 
-    The bags are put into folds, and the share is some of these: so it is stratified by label set as
-    folds are. Raises UsageError where there are not two bags or groups.
+    The bags are put into folds, and the share is made of some folds. So it is stratified by label
+    set, as folds are, and groups stay together. Raises UsageError where there are fewer than two
+    bags or groups.
+
+    Args:
+        bags: the bags of a table.
+        numbers: the numbers of the bags to choose from.
+        share: the share of these to take.
+        seed: the seed.
     """
     units = len({bags.groups[bag] for bag in numbers}) if bags.groups else len(numbers)
     if units < 2:
@@ -355,28 +410,31 @@ def _draw_part(
             raise UsageError(
                 f"{bags.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s"
             )
-        too_few = f"beside the {what}s to test on there is 1 {what}, which cannot be split to train and to validate on"
         raise UsageError(
-            f"{bags.path}: {too_few}; expected at least 3 {what}s in all, or validation = 0"
+            f"{bags.path}: beside the {what}s to test on there is 1 {what}, which cannot be split "
+            f"to train and to validate on; expected at least 3 {what}s in all, or validation = 0"
         )
     smaller_share = min(share, 1 - share)
     most_folds = max(round(1 / smaller_share), _MOST_FOLDS)
-    # A fold has a bag or a group at least.
+    # Each fold has at least one bag or group.
     most_folds = min(most_folds, units)
-    # A share of 0.2 is one of five folds, and one of 0.4 two of them.
+    # A share of 0.2 is one of five folds, and a share of 0.4 is two of five folds.
     fraction = Fraction(share).limit_denominator(most_folds)
-    # One fold at least is drawn, and one is left.
+    # At least one fold is taken, and at least one is left.
     fraction = max(fraction, Fraction(1, most_folds))
     fraction = min(fraction, Fraction(most_folds - 1, most_folds))
-    folds = _draw_folds(bags, numbers, fraction.denominator, seed)
-    drawn = np.sort(np.concatenate(folds[: fraction.numerator]))
-    return np.setdiff1d(numbers, drawn), drawn
+    folds = _make_folds(bags, numbers, fraction.denominator, seed)
+    taken = np.sort(np.concatenate(folds[: fraction.numerator]))
+    return np.setdiff1d(numbers, taken), taken
 
 
-def _draw_folds(
+def _make_folds(
     bags: OwnBags, numbers: NDArray[np.int64], count: int, seed: int
 ) -> list[NDArray[np.int64]]:
-    """Return `count` folds of some bags, stratified by label set; groups stay together."""
+    """Return `count` folds: the numbers of the bags in each.
+
+    Each label set is spread evenly over the folds, and groups stay together.
+    """
     import warnings
 
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
@@ -384,12 +442,13 @@ def _draw_folds(
     _, strata = np.unique(bags.labels[numbers], axis=0, return_inverse=True)
     strata = strata.ravel()
     if np.bincount(strata).max() < count:
-        # No label set has a bag for every fold: there are no strata.
+        # No label set has enough bags for all folds, so that scikit-learn would raise an error: all
+        # bags become one stratum.
         strata = np.zeros_like(strata)
     groups = None if bags.groups is None else np.array([bags.groups[bag] for bag in numbers])
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     with warnings.catch_warnings():
-        # A rare label set is in some folds alone.
+        # scikit-learn warns of a label set that has too few bags for all folds. This is no fault.
         warnings.filterwarnings("ignore", message="The least populated class")
         folds = kind(count, shuffle=True, random_state=seed % 2**32).split(numbers, strata, groups)
         return [numbers[test] for _, test in folds]

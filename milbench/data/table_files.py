@@ -1,8 +1,8 @@
-"""Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written.
+"""Read the files of tables in chunks of rows, with messages that name the row of a mistake.
 
-A text file has commas between its fields, or tabs if it ends in .tsv; `TableFormat` says where it
-is written otherwise. Its first line is the header. Nothing about a file is guessed. A message may
-name an option that reads the file, and then this option has been tried on the whole file.
+A text file has commas between its fields, or tabs if its name ends in .tsv, unless a `TableFormat`
+says otherwise. Its first line is the header. Nothing about a file is guessed. If a message names an
+option that reads a file, the option has been tried on the whole file.
 """
 
 import csv
@@ -24,23 +24,30 @@ from milbench.data.parquet_files import parquet_names, read_parquet
 from milbench.errors import UsageError, closest, hint
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""Ending of a text file -> the character between its fields."""
 ENDINGS = (*SEPARATORS, ".parquet")
+"""The endings of files of tables."""
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
-"""Fields of a table that are in memory together, of text files."""
+"""How many fields of a text file are read at once."""
 WIDE = 1000
-"""Columns of a table that is copied once read: pandas has each column by itself, and the copy has them together."""
-_LONGEST_NAME = 60
-"""Characters of a column's name that a message shows."""
-_MOST_ABOVE = 20
-"""For a message, a header is looked for below at most this many lines."""
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-_SPELLED = {"\t": "tab", " ": "space"}
-"""How an option names a separator that would be hard to type."""
+"""A table with more columns than this is copied once it is read.
 
-# The csv module refuses a field of more than 131,072 characters. A header that is read by another
-# separator than its own is one such field, and so may be a list of boxes. A C long has 32 bits on
-# some systems.
+pandas reads each column into an array of its own. The copy has the columns of one type in one
+array, which is faster to work with.
+"""
+_LONGEST_NAME = 60
+"""The most characters of a column's name that a message shows."""
+_MOST_ABOVE = 20
+"""The most lines above a header that are searched for a message."""
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+"""Usual separator -> its name in messages."""
+_SPELLED = {"\t": "tab", " ": "space"}
+"""Separator that is hard to type -> how the command line spells it."""
+
+# The csv module refuses a field of more than 131,072 characters. But a list of boxes may be longer,
+# and so may a header that is read with the wrong separator, as a single field. The limit is a C
+# long, which has 32 bits on some systems.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -50,7 +57,7 @@ class TableFormat:
 
     Args:
         separator: the character between fields; "": a comma, or a tab in a file .tsv.
-        decimal: the mark before decimals.
+        decimal: the decimal mark.
         thousands: the mark between thousands; "" for none.
     """
 
@@ -69,6 +76,7 @@ class TableFormat:
 
 
 USUAL = TableFormat()
+"""How a file is written if the user says nothing of it."""
 
 
 def is_table(path: Path) -> bool:
@@ -77,12 +85,15 @@ def is_table(path: Path) -> bool:
 
 
 def is_text(path: Path) -> bool:
-    """Return whether a table is a text file."""
+    """Return whether a table is a text file, and not a Parquet file."""
     return path.suffix.lower() in SEPARATORS
 
 
 def check_kind(path: Path) -> None:
-    """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
+    """Raise UsageError where a file is no table, by its ending, or cannot be read.
+
+    Parquet files can be read only if the library for them is installed.
+    """
     if not is_table(path):
         ending = path.suffix or "without an ending"
         raise UsageError(f"{path}: expected a table {_KINDS}, got a file {ending}")
@@ -91,13 +102,17 @@ def check_kind(path: Path) -> None:
 
 
 def row_name(path: Path, row: int) -> str:
-    """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
+    """Return how a message names a row, such as "bags.csv, row 7".
+
+    `row` is counted from 0 below the header. A message has the number of a row of a text file as an
+    editor shows it. It counts the rows of a Parquet file from 1.
+    """
     return f"{path}, {short_row_name(path, row)}"
 
 
 def short_row_name(path: Path, row: int) -> str:
-    """Return how a message names a row of a table that it has named before, as in `row_name`."""
-    # An editor counts the header, too, and begins with 1.
+    """Return how a message that has named the table names a row, such as "row 7"."""
+    # An editor counts from 1, and counts the header, too.
     number = row + 2 if is_text(path) else row + 1
     return f"row {number}"
 
@@ -117,7 +132,11 @@ def column_names(path: Path, form: TableFormat = USUAL) -> list[str]:
 def read_chunks(
     path: Path, text_columns: Collection[str], form: TableFormat = USUAL
 ) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table, of which some columns are kept as text; the index is the number of the row."""
+    """Yield the rows of a table in chunks. The index has the number of each row, from 0.
+
+    The columns `text_columns` are kept as text. Raises UsageError where the file cannot be read as
+    a table, or has no rows.
+    """
     _check_file(path)
     is_empty = True
     with _reading_a_table(path):
@@ -139,7 +158,10 @@ def read_chunks(
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table, without its index, whole or not at all. Raises UsageError for another ending."""
+    """Write a table, without its index, whole or not at all.
+
+    Raises UsageError where the path has no ending of a table.
+    """
     check_kind(path)
     separator = SEPARATORS.get(path.suffix.lower())
     write = partial(frame.to_csv, sep=separator) if separator else frame.to_parquet
@@ -147,7 +169,10 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 
 def require_columns(path: Path, form: TableFormat, columns: dict[str, str]) -> None:
-    """Raise UsageError where a table lacks a column; `columns` says what each one should hold."""
+    """Raise UsageError where a table lacks a column.
+
+    `columns` has the name of each column, and what the column should hold.
+    """
     names = column_names(path, form)
     for name, what in columns.items():
         if name not in names:
@@ -155,7 +180,11 @@ def require_columns(path: Path, form: TableFormat, columns: dict[str, str]) -> N
 
 
 def missing_column(path: Path, form: TableFormat, name: str, what: str) -> UsageError:
-    """Return the error that a table lacks a column: with the columns it has, and the option that reads it if any."""
+    """Return the error that a table lacks a column.
+
+    It says which columns the table has. If another separator would read the column, it names the
+    option for that.
+    """
     names = column_names(path, form)
     remedy = separator_remedy(path, form, name)
     near = "" if remedy else hint(name, names)
@@ -166,7 +195,10 @@ def missing_column(path: Path, form: TableFormat, name: str, what: str) -> Usage
 
 
 def shown_names(names: Sequence[str], most: int = 8) -> str:
-    """Return names of columns for a message: the first `most`, the longest ones cut, and how many more there are."""
+    """Return the first `most` names of columns for a message, and how many more there are.
+
+    Long names are cut.
+    """
     shown = []
     for name in names[:most]:
         is_long = len(name) > _LONGEST_NAME
@@ -176,9 +208,11 @@ def shown_names(names: Sequence[str], most: int = 8) -> str:
 
 
 def separator_remedy(path: Path, form: TableFormat, name: str = "") -> str:
-    """Return the end of a message with the separator by which a table has a column, or several; "" for none.
+    """Return the end of a message that names the right separator of a text file, "" for none.
 
-    It has been tried: by this separator all rows have as many fields as the header.
+    With this separator the header has several columns, `name` among them if that is given, and all
+    rows have as many fields as the header. Where no separator does this, the message may say that
+    lines stand above the header.
     """
     if not is_text(path):
         return ""
@@ -196,13 +230,16 @@ def _read_by(path: Path, separator: str) -> str:
 
 
 def _lines_above(path: Path, form: TableFormat, name: str) -> str:
-    """Return the end of a message where lines stand above the header, "" elsewhere; one may name a separator."""
+    """Return the end of a message that says that lines stand above the header, "" for none.
+
+    It names the option for another separator, if the first of these lines says it.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = list(islice(file, _MOST_ABOVE + 1))
     # A first line "sep=;" tells Excel the separator.
     given = re.fullmatch(r'"?sep=(.)"?', lines[0].strip(), re.IGNORECASE)
     if not given and not name:
-        # Without the name of a column any row could be the header.
+        # Without the name of a column there is no telling which line is the header.
         return ""
     separator = given[1] if given else form.separator_of(path)
     for above in range(1, len(lines)):
@@ -216,7 +253,11 @@ def _lines_above(path: Path, form: TableFormat, name: str) -> str:
 
 
 def _fits(path: Path, separator: str, name: str, above: int = 0) -> bool:
-    """Return whether a header has several fields, the one that is named too, and each row as many."""
+    """Return whether a text file can be read with a separator, if its first lines are left out.
+
+    `above` is how many lines are left out. The header must then have several fields, `name` among
+    them if that is not "", and each row must have as many fields.
+    """
     rows = _rows(path, separator, above=above)
     header = [field.strip() for field in next(rows, [])]
     if len(header) < 2 or (name and name not in header):
@@ -225,7 +266,7 @@ def _fits(path: Path, separator: str, name: str, above: int = 0) -> bool:
 
 
 def _check_file(path: Path) -> None:
-    """Raise UsageError where there is no file, or it is not one of a table."""
+    """Raise UsageError where there is no file, or the file is no table."""
     if path.is_dir():
         writes = f"`milbench data table {path}` writes one of the files in it"
         raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}; {writes}")
@@ -245,11 +286,14 @@ def _reading_a_table(path: Path) -> Iterator[None]:
     except UsageError:
         raise
     except UnicodeDecodeError as error:
-        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so (in Excel: CSV UTF-8)"
-        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
+        raise UsageError(
+            f"{path} cannot be read as a table: it is no text in UTF-8 ({error.reason}, "
+            f"byte {error.start}); save it so (in Excel: CSV UTF-8)"
+        ) from None
     except pd.errors.EmptyDataError:
         raise _empty(path) from None
-    except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
+    # Every reader has errors of its own for a damaged file.
+    except Exception as error:  # noqa: BLE001
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
@@ -258,19 +302,22 @@ def _empty(path: Path) -> UsageError:
 
 
 def _header(path: Path, separator: str) -> list[str]:
-    """Return the fields of the first line, without spaces around them."""
+    """Return the fields of the header, without spaces around them."""
     return [name.strip() for name in next(_rows(path, separator), [])]
 
 
 def _read_text(
     path: Path, text_columns: Collection[str], form: TableFormat
 ) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a text file. Raises UsageError where a row has not as many fields as the header."""
+    """Yield the rows of a text file in chunks.
+
+    Raises UsageError where a row has more or fewer fields than the header.
+    """
     separator = form.separator_of(path)
     header = next(_rows(path, separator), [])
     _check_header(path, header)
-    # There may be very many columns: a type for each would take far longer than a converter for
-    # those of text.
+    # There may be very many columns. To give pandas a type for each takes far longer than to give
+    # it converters for the columns of text.
     converters = {name: str for name in header if name.strip() in text_columns}
     rows_a_chunk = max(64, CHUNK // max(1, len(header)))
     reader = pd.read_csv(
@@ -290,23 +337,23 @@ def _read_text(
         frame = chunk.copy() if len(header) > WIDE else chunk
         numbers = pd.RangeIndex(row, row + len(frame))
         if not is_checked and _may_be_ragged(frame, numbers):
-            # To count the fields of all rows takes as long as to read the table: it is done once,
-            # where needed.
+            # Counting the fields of all rows takes as long as reading the table. So it is done only
+            # where needed, and once.
             _check_widths(path, header, form)
             is_checked = True
         frame.index = numbers
         row += len(frame)
         yield frame
-    # With more lines than rows and a header, some field goes over several lines, perhaps by a
-    # mistake.
+    # If the file has more lines than rows and a header, some field goes over several lines. This
+    # may be a mistake.
     if _count_lines(path) > row + 1:
-        # The types of the last chunk are those of all.
+        # Columns have the same types in all chunks, so those of the last chunk will do.
         is_number = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
         _check_quotes(path, form, is_number)
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
-    """Raise UsageError for two columns of one name: pandas would give the second one another name."""
+    """Raise UsageError for two columns of one name. pandas would rename the second."""
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
@@ -315,7 +362,10 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 def _chunks(
     reader: Iterator[pd.DataFrame], path: Path, header: Sequence[str], form: TableFormat
 ) -> Iterator[pd.DataFrame]:
-    """Yield what pandas reads. For a row that it refuses, raise UsageError if the row has too many fields."""
+    """Yield the chunks that pandas reads.
+
+    If pandas refuses a row with too many fields, raise UsageError, which names the row.
+    """
     try:
         yield from reader
     except pd.errors.ParserError:
@@ -326,8 +376,8 @@ def _chunks(
 def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
     """Return whether a row may have too many fields or too few.
 
-    Where there are too many, pandas makes the first ones an index; where there are too few, it
-    leaves the last one empty.
+    If all rows have too many, pandas takes the first fields for an index, which is then not
+    `numbers`. If a row has too few, pandas leaves its last field empty.
     """
     last = frame.iloc[:, -1]
     has_empty = bool((last.isna() | (last == "")).any())
@@ -335,8 +385,9 @@ def _may_be_ragged(frame: pd.DataFrame, numbers: pd.RangeIndex) -> bool:
 
 
 def _check_widths(path: Path, header: Sequence[str], form: TableFormat) -> None:
-    """Raise UsageError for the first row that has not as many fields as the header."""
+    """Raise UsageError for the first row that has more or fewer fields than the header."""
     separator = form.separator_of(path)
+    # The header is row -1.
     for row, fields in enumerate(_rows(path, separator), start=-1):
         if len(fields) != len(header):
             complaint = f"got {len(fields)} fields, expected {len(header)} as in the header"
@@ -355,8 +406,16 @@ def _count_lines(path: Path) -> int:
 def _rows(
     path: Path, separator: str, *, above: int = 0, strict: bool = False
 ) -> Iterator[list[str]]:
-    """Yield the fields of the rows of a text file, header first, below some lines; `strict` as in csv.reader."""
-    # A space behind a quotation mark is no mistake.
+    """Yield the fields of each row of a text file, the header first.
+
+    Args:
+        path: of the file.
+        separator: the character between fields.
+        above: how many lines to leave out at the beginning.
+        strict: whether to raise csv.Error for misplaced quotation marks.
+    """
+    # A strict reader of the csv module refuses spaces between a closing quotation mark and the
+    # separator. They do no harm, and are removed.
     behind_quote = re.compile(rf'" +(?={re.escape(separator)}|\r?\n|$)')
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines: Iterator[str] = islice(file, above, None)
@@ -368,9 +427,9 @@ def _rows(
 
 
 def _check_quotes(path: Path, form: TableFormat, is_number: Sequence[bool]) -> None:
-    """Raise UsageError for a quotation mark that is closed in a later row, so that pandas read rows as one field.
+    """Raise UsageError for a quotation mark that is closed in a later row.
 
-    `is_number` says which columns hold numbers.
+    pandas has then read several rows as one field. `is_number` says which columns hold numbers.
     """
     row = -1
     try:
@@ -380,25 +439,26 @@ def _check_quotes(path: Path, form: TableFormat, is_number: Sequence[bool]) -> N
                     raise _open_quote(path, row)
             row += 1
     except csv.Error as error:
-        # Something stands between a quotation mark and the next field.
+        # This error says that text stands between a closing quotation mark and the separator.
         if "expected after" in str(error):
             raise _open_quote(path, row) from None
 
 
 def _open_quote(path: Path, row: int) -> UsageError:
-    remedy = 'one that is part of a text is written twice, in quotation marks, as in "5"" wide"'
     return UsageError(
-        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; {remedy}"
+        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; "
+        'one that is part of a text is written twice, in quotation marks, as in "5"" wide"'
     )
 
 
 def _holds_rows(
     path: Path, text: str, form: TableFormat, is_number: Sequence[bool], column: int
 ) -> bool:
-    """Return whether a field of a column has swallowed rows: its lines have numbers where rows would have them.
+    """Return whether the text of a field is in truth the end, some rows, and the beginning of rows.
 
-    Its first line is then the end of a row, from this column on, and its last line the beginning of
-    another row.
+    The first line of the text must then be the end of a row, from the field's column on, and its
+    last line the beginning of a row, up to that column. This is so if the lines have numbers where
+    `is_number` says that columns hold numbers.
     """
     separator = form.separator_of(path)
     lines = [line.rstrip("\r").split(separator) for line in text.split("\n")]

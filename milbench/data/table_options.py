@@ -1,4 +1,4 @@
-"""The parameters of tasks on one's own tables: how a table is read, how its bags are split and batched."""
+"""The parameters of tasks on users' tables: how to read a table, and split and batch its bags."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,64 +29,69 @@ UNREAD_FILES = (
     ".feather",
     ".zip",
 )
-"""The endings of other files that people have features in."""
+"""The endings of files in which people keep features, too, but which are not read."""
 LIST_MARK = ";"
 """What stands between the names of columns or classes that one parameter lists."""
 LEFT_OUT = "!"
-"""How a column begins that `features` leaves out."""
+"""What the parameter `features` has before the name of a column to leave out."""
 _CHARACTERS = {"tab": "\t", r"\t": "\t", "space": " "}
-"""Characters of an option that are hard to type, by the words for them."""
+"""Word of the command line -> the character, hard to type, that it stands for."""
 _DECIMALS = ("", ".", ",")
 _THOUSANDS = ("", ",", ".", "'", " ", "space")
 FORM = ("field_separator", "decimal", "thousands")
-"""The parameters that `TableFormat` holds."""
+"""The parameters that become a `TableFormat`."""
 _AFTER_READING = {
-    "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances", "instances",
-    "small_bags", "flip", "crop",
+    "table", "splits", "folds", "repeats", "test", "validation", "batch_bags", "batch_instances",
+    "instances", "small_bags", "flip", "crop",
 }  # fmt: skip
-"""Parameters of what is done with bags once they are read: they do not change what is read."""
+"""The parameters that do not change what is read, but what is done with the bags afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """The parameters of every task on a table. Raises UsageError where they contradict each other.
+    """The parameters that every task on a table has.
 
-    They are made once, from the parameters of a task, and given to all that reads the table, its
-    files or its splits.
+    Raises UsageError where parameters contradict each other.
 
     Args:
         table: path of the table, from the current folder or the folder of the data.
-        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of
-            columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        labels: the column of label sets; or columns of 0 and 1, as a pattern such as "has_*" or a
+            list with ";" between names.
+        classes: the classes in their order, with ";" between them; "": the classes that occur,
+            sorted by name.
         separator: what stands between the classes of a label set; "" for spaces, "list" for a list
-            in JSON or Python. Lists of a Parquet file are lists whatever it is.
+            in JSON or Python. It has no effect on lists in a Parquet file.
         field_separator: the character between the fields of a text file, or "tab" or "space"; "": a
             comma, in a file .tsv a tab.
-        decimal: the mark before the decimals of numbers in a text file; "": a point, or a comma
-            where points are between thousands.
+        decimal: the decimal mark of numbers in a text file; "": a point, or a comma where points
+            are between thousands.
         thousands: the mark between the thousands of numbers in a text file, or "space"; "": none.
         nothing: labels that mean no class, with ";" between them, such as "Background;No Finding".
-        group: the column of what bags share, such as a patient, who is then in one part of a split.
+        group: the column of groups, such as patients. All bags of a group are in one part
+            of a split.
         split: the column of the part that a bag is in: train, validation (val, valid, dev) or test.
-        splits: the splits of others, one a seed, from the folder of the table: CSV files with the
-            columns train, val and test, "*" is the number of the fold; or a JSON file, "*" is the
-            name of the table: repetitions, each a list of folds, each a list of test bags or an
-            object with a list for each part.
-        folds: the number of folds that bags are put into, stratified by label set; 0: a seed draws
-            a split instead.
+        splits: files with given splits, one for each seed; the path is from the folder of the
+            table. Either CSV files with the columns train, val and test, where "*" in the path is
+            the number of the fold. Or a JSON file, where "*" is the name of the table: it has a
+            list of repetitions, each a list of folds, each a list of test bags or an object with a
+            list for each part.
+        folds: the number of folds that bags are put into, stratified by label set; 0: each seed
+            makes a random split instead.
         repeats: how often the bags are put into folds.
-        test: the share of the bags to test on, where a seed draws the split; 0: all bags are
-            trained on, whatever the table says of a split: a network for use, of which no error is
-            known.
-        validation: the share of all bags to validate on, taken from those to train on where the
-            table or `splits` says nothing of validation.
+        test: the share of the bags to test on in a random split; 0: all bags are trained on,
+            whatever the table says of a split. This is for a network to be used: its error
+            is not known.
+        validation: the share of all bags to validate on. They are taken from those to train on, and
+            only where neither the table nor `splits` says which bags to validate on.
         batch_bags: the number of bags in a training batch, at most.
     """
 
     kind: ClassVar[Kind]
     added: ClassVar[dict[str, Any]] = {"field_separator": "", "thousands": "", "nothing": ""}
-    """Parameters that came later, at the values at which a table is read as before."""
+    """Parameters that later versions added, with the values that change nothing.
+
+    With these values a table is read as by a version without the parameters.
+    """
     table: str
     labels: str = "labels"
     classes: str = ""
@@ -112,8 +117,8 @@ class TableOptions:
             raise UsageError(f"{both[0]!r} is in task.classes and in task.nothing, expected one")
 
     def _check_form(self) -> None:
-        # Types are checked for the parameters of a task, but not for the options of `milbench
-        # data`.
+        # The values of a task's parameters have been checked by their types, but the options of
+        # `milbench data` have not.
         separator = self.form.separator
         is_mark = len(separator) == 1 and not separator.isalnum() and separator not in '"\r\n'
         if separator and not is_mark:
@@ -160,7 +165,7 @@ class TableOptions:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The parameters that change what is read."""
+        """The parameters that change what is read, with their values."""
         return {name: value for name, value in vars(self).items() if name not in _AFTER_READING}
 
 
@@ -173,7 +178,10 @@ def table_format(field_separator: str = "", decimal: str = "", thousands: str = 
 
 
 def format_of(options: Mapping[str, str]) -> TableFormat:
-    """Return how the fields of a text file are written, by the options of a command. UsageError for others."""
+    """Return how the fields of a text file are written, by the options of a command.
+
+    Raises UsageError for an option that is not in `FORM`.
+    """
     for name in options:
         if name not in FORM:
             raise unknown("option of a text file", name, FORM)
@@ -181,10 +189,13 @@ def format_of(options: Mapping[str, str]) -> TableFormat:
 
 
 def leave_out_flag(features: str, names: Sequence[str], every: Sequence[str]) -> str:
-    """Return the option that leaves columns out of the features, "" where it cannot name them, or none would be left.
+    """Return the option that leaves columns out of the features.
+
+    The result is "" where no feature would be left, or where the option cannot name the columns:
+    their names have a ";" in them, or are patterns that other features match.
 
     Args:
-        features: the parameter that chose the features.
+        features: the value of the parameter that chose the features.
         names: the columns to leave out.
         every: all features.
     """
@@ -200,7 +211,10 @@ def leave_out_flag(features: str, names: Sequence[str], every: Sequence[str]) ->
 
 
 def chosen_and_left_out(features: str) -> tuple[list[str], list[str]]:
-    """Return the columns or patterns that the parameter `features` names, and those that it leaves out."""
+    """Return the names and patterns of columns that `features` chooses, and those it leaves out.
+
+    `features` is the value of this parameter.
+    """
     chosen = []
     left_out = []
     for part in listed(features):
@@ -223,21 +237,23 @@ class FeatureOptions(TableOptions):
 
     Args:
         bag: the column of the names of bags.
-        features: the columns of features as a pattern or list; "": all other columns that hold
-            numbers, or lists of numbers of one length; "!when" leaves a column out. Or files, from
-            the folder of the table: "@file", the column `file` has their paths; "h5_files/*.h5",
-            "*" is the bag's name.
-        key: of the features in files that hold several arrays; "": the only one, or `features`.
-        coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in
-            files that have it.
-        batch_instances: the number of instances in a batch to train or evaluate on, at most, the
-            padding of smaller bags counted; a training batch has as many bags as fit at the size of
-            the largest, and one at least.
-        instances: at most so many instances of a bag, drawn anew in every epoch, are trained on; 0:
-            all. The label set is that of the bag, whose classes need not all be in the sample. All
-            instances are evaluated.
-        small_bags: bags with more classes than instances, which no labelling of instances explains:
-            `refuse` the table, or `leave-out` these bags, of training and of evaluation.
+        features: the columns of features, as a pattern or a list; "": all other columns that hold
+            numbers, or lists of numbers of one length. "!when" leaves the column `when` out. Or
+            files of features, from the folder of the table: "@file" if the column `file` has their
+            paths, "h5_files/*.h5" if "*" is the name of the bag.
+        key: the name of the array of features in files that hold several arrays; "": `features`, or
+            the only array that may hold features.
+        coords: two columns, "x;y", that say where instances are in the plane; "": none, or the
+            array `coords` in files that have it.
+        batch_instances: the most instances in a batch to train or evaluate on, with the padding of
+            smaller bags. A training batch has as many bags as fit if all were as large as the
+            largest of them, and at least one.
+        instances: the most instances of a bag to train on: a random sample in every epoch; 0: all
+            instances. The label set stays that of the whole bag, though the sample may lack some of
+            its classes. Evaluation is always on all instances.
+        small_bags: what to do with bags that have more classes than instances, which no
+            labelling of instances explains: `refuse` the table, or `leave-out` these bags from
+            training and evaluation.
     """
 
     kind: ClassVar[Kind] = "features"
@@ -271,18 +287,19 @@ class ImageOptions(TableOptions):
 
     Args:
         image: the column of the paths of images.
-        size: the side of the square that an image is fitted into, in pixels; what is left free has
-            its mean colour.
+        size: the side of the square that an image is fitted into, in pixels. The rest of the square
+            has the mean colour of the image.
         channels: 3 for colours, 1 for grey.
         flip: whether training images are mirrored at random, left and right swapped.
-        crop: training images are shifted by up to so many pixels, at random.
-        rows: what a row is: one of `images`, each once; or one of `boxes`, of which those of an
-            image make its label set, and an image without boxes has one row with an empty label.
+        crop: by how many pixels, at most, training images are shifted at random.
+        rows: what a row is. `images`: each row is an image. `boxes`: each row is a box of one
+            class; the classes of all boxes of an image are its label set, and an image without
+            boxes has one row with an empty label.
         boxes: the numbers of a box: `pixels` (left, top, right, bottom), `relative` (the same as
             shares of width and height, 0 to 1), `coco` (left, top, width, height in pixels) or
             `yolo` (centre x, centre y, width, height as shares).
         sides: where rows are boxes, the columns of these four numbers, such as "x0;y0;x1;y1"; "":
-            those of known names.
+            the columns with known names.
     """
 
     kind: ClassVar[Kind] = "images"
@@ -334,17 +351,18 @@ class SequenceOptions(TableOptions):
 
     Args:
         file: the column of the paths of files.
-        frames_per_second: how many frames of an array make a second, or about how many are made of
-            one of a waveform.
-        bands: log-mel bands, for waveforms.
-        sample_rate: samples a second of waveforms in .npy files; audio files say theirs.
-        batch_instances: the number of frames in a batch to train or evaluate on, at most, the
-            padding of shorter sequences counted; a batch has as many sequences as fit at the length
-            of the longest, and one at least.
-        rows: what a row is: one of `files`, each once; or one of `events`, of which those of a file
-            make its label set, and a file without events has one row with an empty label.
+        frames_per_second: how many frames of an array are a second; for a waveform, about how many
+            log-mel frames are made of a second.
+        bands: the number of log-mel bands that are made of a waveform.
+        sample_rate: the samples a second of waveforms in .npy files; audio files say theirs.
+        batch_instances: the most frames in a batch to train or evaluate on, with the padding of
+            shorter sequences. A batch has as many sequences as fit if all were as long as the
+            longest of them, and at least one.
+        rows: what a row is. `files`: each row is a file. `events`: each row is an event of one
+            class; the classes of all events of a file are its label set, and a file without events
+            has one row with an empty label.
         times: where rows are events, the columns of start and end in seconds, such as "from;to";
-            "": those of known names.
+            "": the columns with known names.
     """
 
     kind: ClassVar[Kind] = "sequences"
@@ -381,9 +399,10 @@ class SequenceOptions(TableOptions):
 
 
 def _refuse_pattern(parameter: str, name: str) -> None:
-    """Raise UsageError where files are given in place of the name of a column of them."""
+    """Raise UsageError where a parameter names files in place of a column that has their paths."""
     if "*" in name:
         remedy = "`milbench data table FOLDER` writes a table of the files in a folder"
         raise UsageError(
-            f"task.{parameter}={name!r} is a pattern of files, expected the name of the column of their paths; {remedy}"
+            f"task.{parameter}={name!r} is a pattern of files, expected the name of the column of "
+            f"their paths; {remedy}"
         )

@@ -1,4 +1,4 @@
-"""Numbers as people write them into text files, and the options that would read them."""
+"""Read numbers as people write them into text files, and find the options that would read them."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -22,24 +22,25 @@ _WRITINGS = (
     (".", "'"),
     (",", "'"),
 )
-"""Marks before decimals and between thousands that people use; those with fewer options first."""
+"""Decimal mark and mark between thousands, as people use them; those with fewer options first."""
 _SPELLED = {" ": "space", "'": r"\'"}
-"""How the command line has a mark that would be hard to type."""
+"""Mark that is hard to type -> how the command line spells it."""
 _LIKE_NUMBER = re.compile(r"(?=.*\d)\s*[-+\u2212]?[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?\s*%?\s*")
-"""A text that some language writes for a number."""
+"""A text that is a number in some language, with any marks, and perhaps with a percent sign."""
 
 
 def as_numbers(values: "pd.Series[Any]", form: TableFormat) -> "pd.Series[Any]":
-    """Return a column as floating-point numbers, nan where a field holds none."""
+    """Return a column as floating-point numbers, nan where a field holds no number."""
+    # Booleans, integers and floating-point numbers.
     if values.dtype.kind in "biuf":
-        # pandas keeps integers of which some are missing in a type of its own.
+        # A column of integers with missing values has a type of pandas' own.
         is_nullable = isinstance(values.dtype, pd.api.extensions.ExtensionDtype)
         return values.astype("Float64").astype(float) if is_nullable else values
     if form.decimal == "." and not form.thousands:
         return pd.to_numeric(values, errors="coerce")
     texts = values.astype(str).str.strip()
     if form.thousands == " ":
-        # Typographers write a space that does not break.
+        # Texts may have a space at which lines do not break. It becomes a plain space.
         texts = texts.str.replace(r"[\u00a0\u202f]", " ", regex=True)
     is_number = texts.str.fullmatch(_pattern(form))
     plain = texts.where(is_number, "")
@@ -50,7 +51,10 @@ def as_numbers(values: "pd.Series[Any]", form: TableFormat) -> "pd.Series[Any]":
 
 
 def _pattern(form: TableFormat) -> str:
-    """Return the regular expression of a number: the thousands of a number with marks have three digits each."""
+    """Return the regular expression of a number that is written in this form.
+
+    If a number has marks between thousands, there are three digits after each mark.
+    """
     whole = r"\d*"
     if form.thousands:
         mark = re.escape(form.thousands)
@@ -60,10 +64,11 @@ def _pattern(form: TableFormat) -> str:
 
 
 def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
-    """Return whether a column of text is one of numbers, perhaps with mistakes: most fields are, or all filled ones.
+    """Return whether a column of text is meant as numbers, perhaps with mistakes.
 
-    What some language writes for a number counts, too: a column that another option would read is
-    then refused, and not left out of the features without a word.
+    It is if most fields are numbers, or if all fields are that are not empty. Texts that are
+    numbers in some language count, too. A column of these cannot be read without another option:
+    the user should be told so, and the column not be left out of the features without a word.
     """
     is_number = as_numbers(values, form).notna()
     if is_number.mean() > 0.5:
@@ -76,10 +81,10 @@ def are_meant_as_numbers(values: "pd.Series[Any]", form: TableFormat) -> bool:
 
 
 def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
-    """Return the end of a message with the options that read a column as numbers, "" for none.
+    """Return the end of a message: the options that read a column as numbers, "" for none.
 
-    They have been tried: by them all fields of the column are numbers, and other columns of numbers
-    stay as they are.
+    The options have been tried. With them all fields of the column are numbers, and the numbers of
+    the columns `others` do not change.
     """
     texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
     neighbours = [name for name in others if name != column]
@@ -100,7 +105,10 @@ def writing_remedy(path: Path, form: TableFormat, column: str, others: Sequence[
 def _readings(
     texts: "pd.Series[Any]", form: TableFormat
 ) -> list[tuple[TableFormat, NDArray[np.float64]]]:
-    """Return the other forms by which all texts are numbers, with these; of forms with equal numbers the first."""
+    """Return the other forms in which all texts are numbers, each with the numbers.
+
+    If several forms give equal numbers, only the first of them is returned.
+    """
     readings: list[tuple[TableFormat, NDArray[np.float64]]] = []
     for decimal, thousands in _WRITINGS:
         candidate = replace(form, decimal=decimal, thousands=thousands)
@@ -114,12 +122,12 @@ def _readings(
 
 
 def _row_that_differs(readings: Sequence[NDArray[np.float64]]) -> int:
-    """Return the first row that the first two readings read as different numbers."""
+    """Return the first row whose numbers differ between the first two readings."""
     return int((readings[0] != readings[1]).argmax())
 
 
 def _flags(candidate: TableFormat, form: TableFormat) -> str:
-    """Return the options that differ from those of a form, as the command line has them."""
+    """Return the options that turn a form into the candidate, as the command line spells them."""
     flags = []
     if candidate.decimal != form.decimal:
         flags.append(f"-p task.decimal={candidate.decimal}")
@@ -135,19 +143,24 @@ def _keeps_others(
     others: Collection[str],
     free: str = "",
 ) -> bool:
-    """Return whether other columns that hold numbers by a form hold the same ones by a candidate.
+    """Return whether the numbers of other columns stay the same if a table is read by a candidate.
 
-    A column whose fields all match the regular expression `free` may change: it is written like the
-    column in question.
+    Args:
+        path: of the table.
+        form: how the table is read now.
+        candidate: how it would be read.
+        others: the other columns. Columns that are not numbers by `form` do not matter.
+        free: a regular expression. If all fields of a column match it, its numbers may change: the
+            column is written like the one for which the candidate is meant. "" for none.
     """
     if not is_text(path):
-        # Other columns are numbers by their type.
+        # In a Parquet file other columns are numbers by their type.
         return True
     is_kept = dict.fromkeys(others, True)
     is_free = dict.fromkeys(others, bool(free))
     for chunk in read_chunks(path, set(others), form):
         for name in others:
-            # A number of a list, such as name[0], is no column of the file.
+            # The numbers of a column of lists, such as name[0], are no columns of the file.
             if name not in chunk:
                 continue
             by_form = as_numbers(chunk[name], form).to_numpy(float)
@@ -160,11 +173,12 @@ def _keeps_others(
 
 
 def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequence[str]) -> str:
-    """Return how a column writes five thousand as 5.050, and the option that reads it so; "" where it does not.
+    """Return what a message says of a column whose decimal mark separates thousands; "" for none.
 
-    A column is written so where exactly three digits follow the mark of decimals in every field
-    that has one, and other fields have no mark: whoever writes 5.050 for a fraction writes 553.000,
-    too. The option has been tried.
+    In such a column 5.050 means 5050. A column is taken for one if three digits follow the decimal
+    mark in every field that has the mark, and some fields have no mark. Whoever means fractions
+    would write 553.000 instead of 553. The message gives an example, and the option that reads the
+    column in this way, which has been tried.
     """
     mark = form.decimal
     texts = pd.concat([chunk[column] for chunk in read_chunks(path, {column}, form)])
@@ -185,8 +199,8 @@ def thousands_remedy(path: Path, form: TableFormat, column: str, others: Sequenc
     example = texts[is_marked].iloc[0]
     number = as_numbers(pd.Series([example]), candidate).iloc[0]
     flag = f"-p task.thousands={mark}"
-    # By default a comma is decimal where points are between thousands. A point has to be named
-    # where a comma was given.
+    # Where points are between thousands, the decimal mark is a comma by default. In the opposite
+    # case a comma has been given as the decimal mark, and the option must replace it.
     if mark == "," and form.decimal == ",":
         flag = f"-p task.decimal=. {flag}"
     return (

@@ -135,7 +135,7 @@ def test_a_column_that_reads_like_a_split_is_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["slide_id", "coord_x", "target", "label_code"])
 def test_a_feature_named_like_an_id_is_warned_of(tmp_path: Path, name: str) -> None:
     (what,) = found_in(write_bags(tmp_path, ["a", ""], **{name: list(range(BAGS))}))
-    assert what.startswith("features that read like ids, labels or places")
+    assert what.startswith("features that read like ids, labels or coordinates")
 
 
 @pytest.mark.parametrize(
