@@ -356,9 +356,9 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
 
 
 def label_sets(batches: Iterable[Bags]) -> Tensor:
-    """Return the label sets (N, C) of the first batches, which together hold MOST_BAGS bags or more.
+    """Return the label sets (N, C) of the first batches.
 
-    If there are fewer bags, it returns the label sets of all.
+    As many batches are taken as are needed for MOST_BAGS bags, or all where there are fewer bags.
     """
     labels: list[Tensor] = []
     count = 0

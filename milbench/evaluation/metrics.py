@@ -308,9 +308,10 @@ def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> di
 def class_counts(predictions: Predictions) -> NDArray[np.int64]:
     """Return for each class how often it occurs, is predicted, and is taken for another class.
 
-    The result is (C, 3), or (C, 3 + C) with at most CONFUSION_LIMIT classes. The first three columns say in how many test bags the class is present, is predicted, and is
-    both. A further column for each class j says in how many test bags the class of the row is
-    missed and class j is wrongly predicted.
+    The result is (C, 3), or (C, 3 + C) with at most CONFUSION_LIMIT classes. The first three
+    columns say in how many test bags the class is present, is predicted, and is both. A further
+    column for each class j says in how many test bags the class of the row is missed and class j is
+    wrongly predicted.
     """
     bags = predictions["test"]
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))

@@ -172,7 +172,7 @@ def _uncertainty(steps: _Steps, weights: Floats) -> int:
     It is the standard deviation of the index of the best candidate.
     """
     bags = len(weights)
-    # The seed is fixed, so that the same predictions always lead to the same threshold.
+    # The number of bags is the seed, so that all losses get the same bootstrap samples.
     rng = np.random.default_rng(bags)
     best = []
     for _ in range(RESAMPLES):

@@ -1,4 +1,5 @@
-"""Base classes of tasks that share one kind of bag, and the parts of which `synthetic-bags` is made.
+"""Base classes of tasks whose bags are alike, and the parts of the task `synthetic-bags`.
 
-It may import `milbench.networks`, `milbench.evaluation`, `milbench.data` and what these may import.
+This package may import `milbench.networks`, `milbench.evaluation`, `milbench.data` and what these
+may import.
 """
