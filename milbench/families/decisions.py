@@ -198,10 +198,10 @@ def reference_errors(
 def learnable_errors(
     score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]
 ) -> dict[Split, Ratio]:
-    """Return the learnable posterior error of each split: {} where it is the posterior error.
+    """Return the learnable posterior error of each split.
 
     It is the posterior error if classes that label sets cannot tell apart count as one class. Where
-    all classes can be told apart, nothing is returned. `instancewise_scores` describes `groups`.
+    all classes can be told apart, the result is {}. `instancewise_scores` describes `groups`.
     """
     can_be_told_apart = len(set(groups)) == len(groups)
     if can_be_told_apart:
