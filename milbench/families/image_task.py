@@ -25,7 +25,8 @@ DIGIT_NAMES = tuple(str(digit) for digit in range(DIGITS))
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     """Return every image (channels, h, w) in [0, 1] as a bag of one instance.
 
-    The box of the instance is the whole image. Where images are numbered, the origin of a bag is the number of its image.
+    The box of the instance is the whole image. Where images are numbered, the origin of a bag is
+    the number of its image.
     """
     height, width = images.pixels.shape[-2:]
     classes = images.classes.unsqueeze(1)
