@@ -280,7 +280,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         """
         found = []
         for probs in self._instance_probs(X):
-            # The rows are the label sets of the classes, and last the empty label set of background.
+            # A label set for each class, and last the empty label set of background.
             label_set_of_class = np.eye(probs.shape[1], dtype=bool)[:, :-1]
             label_sets = label_set_of_class[probs.argmax(axis=1)]
             found.append(self._form.decode(label_sets))

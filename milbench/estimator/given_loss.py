@@ -50,7 +50,7 @@ def arguments_of(loss: Loss, changes: dict[str, Any] | None = None) -> dict[str,
                 f"self.{name}, so that BagClassifier can make the loss again"
             )
         arguments[name] = changes.get(name, kept.get(name))
-    # `changes` may have names that are not arguments. They are added so that the check reports them.
+    # `changes` may have names that are not arguments: they are added, so that the check names them.
     return check_params(f"loss {loss.name}", type(loss), arguments | changes)
 
 

@@ -61,7 +61,7 @@ def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
 
 
 def _check_shapes(bags: list[Any]) -> None:
-    """Raise UsageError unless all bags are (K, D) with the same D, and there is at least one bag."""
+    """Raise UsageError unless there are bags, and all of them are (K, D) with the same D."""
     features = {bag.shape[1:] for bag in bags}
     if len(features) == 1 and bags[0].ndim == 2:
         return

@@ -33,7 +33,7 @@ class LabelForm:
         self._encoder = encoder
         self.classes = classes
         self.is_binary = is_binary
-        """Whether y (B,) has two values. Label sets are then (B, 1): whether y is the larger one."""
+        """Whether y (B,) has two values. Label sets (B, 1) then say whether y is the larger one."""
 
     @property
     def kind(self) -> str:

@@ -41,7 +41,7 @@ class Training:
 
     @property
     def model(self) -> Model:
-        """The network and the loss as they are now, or averaged over steps if the recipe says so."""
+        """The network and the loss as they are now, or averaged over steps, by the recipe."""
         model = self._setup.final_model
         model.network.eval()
         return model

@@ -67,9 +67,9 @@ HOUSE_NUMBER_CHANNELS = {
 
 
 def _house_numbers(size: str, inputs: int, num_classes: int, seed: int) -> Network:
-    """Return the ten 5x5 convolutions of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4.
+    """Make the paper's ten 5x5 convolutions: 64 pixels give 28 positions.
 
-    An image of 64x64 pixels has 28x28 positions.
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Section 5.4.
     """
     first, middle, last = HOUSE_NUMBER_CHANNELS[size]
     layers = [
