@@ -170,7 +170,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.verbose = verbose
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with `deep`, also those of the loss, as `loss__KEY`."""
+        """Return the parameters; with `deep`, also the parameters of the loss, as `loss__KEY`."""
         params: dict[str, Any] = super().get_params(deep)
         if deep:
             # Where the loss does not exist, it is `fit` that raises the error.
@@ -338,7 +338,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     ) -> tuple[LabelForm, Examples, Examples | None]:
         """Return the form of the labels, the bags to train on, and those for validation, if any.
 
-        The features and their scale are learnt, unless training goes on with those of the last fit.
+        The features and their scale are learnt, unless training goes on from the last fit.
         """
         rows, sizes = self._read_rows(X, reset=not goes_on)
         form, labels = learn_labels(y)
@@ -365,7 +365,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return list(torch.from_numpy(self._scaler.transform(rows)).split(sizes))
 
     def _check_settings(self) -> None:
-        """Raise UsageError where a parameter is wrong, except for those of the recipe."""
+        """Raise UsageError where a parameter is wrong that does not belong to the recipe."""
         # Called for its check.
         self._batch_size()
         if self.n_iter_no_change is not None:
@@ -482,7 +482,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.n_iter_ = history.epochs
 
     def _check_it_goes_on(self, form: LabelForm) -> None:
-        """Raise UsageError where classes, loss or network are not those of the last fit."""
+        """Raise UsageError where classes, loss or network differ from the last fit."""
         if not form.agrees_with(self._form):
             before = f"{self._form.kind} with the classes {_listed(self._form.classes)}"
             now = f"{form.kind} with the classes {_listed(form.classes)}"

@@ -84,7 +84,7 @@ class Fit:
         """Train, and return the model with the best score on validation bags.
 
         The score is the share of these bags whose label sets are right. Training ends when it no
-        longer improves. With a warm start, the best model may be that of an earlier fit.
+        longer improves. With a warm start, the best model may come from an earlier fit.
         """
         history = self._history
         epochs_to_wait = self._rules.n_iter_no_change or PATIENCE

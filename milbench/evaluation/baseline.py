@@ -75,7 +75,7 @@ def baseline_metrics(
     Args:
         training: pooled features (N, F) and label sets (N, C) of the training bags.
         evaluated: pooled features and label sets of the bags of each split. The threshold is
-            chosen on the bags of "calibration" if there are any, else on those of "validation".
+            chosen on the bags of "calibration" if there are any, else on the bags of "validation".
             Trees know their training bags by heart; where these choose, the threshold stays near
             even odds.
         seed: the seed of the trees.
@@ -83,7 +83,7 @@ def baseline_metrics(
     trees = fit_trees(*training, seed)
     splits = {}
     for name, (features, labels) in evaluated.items():
-        # Presence scores are 0 at even odds, as those of a loss.
+        # Presence scores are 0 at even odds, as with a loss.
         presence = (class_probabilities(trees, features) - _EVEN_SHARE).astype(np.float32)
         splits[name] = SplitPredictions(
             labels=labels,

@@ -61,7 +61,7 @@ def average_precision_by_bag(presence: Scores, labels: Bools) -> Floats | None:
 def auroc_by_bag(presence: Scores, labels: Bools) -> Floats | None:
     """Return what each of n bags adds to the macro area under ROC curves, (n,).
 
-    Arguments and None are those of `average_precision_by_bag`.
+    Arguments are as in `average_precision_by_bag`, and so is when None is returned.
     """
     return _macro(presence, labels, _auroc)
 

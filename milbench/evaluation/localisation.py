@@ -71,8 +71,8 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Return the intersection over union of boxes (..., 4) pair by pair, 0 where both are empty.
 
-    `torchvision.ops.box_iou` would compare each box with all others, also with those of other
-    images: millions of pairs.
+    `torchvision.ops.box_iou` would compare each box with all boxes, also of other images: millions
+    of pairs.
     """
     low, high = boxes.split(2, dim=-1)
     other_low, other_high = others.split(2, dim=-1)
@@ -92,8 +92,8 @@ def _area(low: Tensor, high: Tensor) -> Tensor:
 def overlaps(components: Components, boxes: Tensor, truth: Truth) -> Tensor:
     """Return (N, M) float64, the IoU of each component with the instances of its image.
 
-    It is 0 where the classes differ. `boxes` (N, 4) are those of the components. Raises ValueError
-    where the truth has no boxes.
+    It is 0 where the classes differ. `boxes` (N, 4) are the boxes of the components. Raises
+    ValueError where the truth has no boxes.
     """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")

@@ -286,7 +286,7 @@ def no_skill_errors(
 
 
 def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
-    """Return how far metrics are above their known values, those of an optimum or a reference.
+    """Return how far metrics are above the known values of an optimum or a reference.
 
     Metrics `bayes_...` of the optimum lead to `excess_...`, and metrics `reference_...` to
     `above_reference_...`.

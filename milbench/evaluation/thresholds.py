@@ -221,7 +221,7 @@ def _in_gap(candidates: Floats, number: int) -> float:
 
 
 def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> float:
-    """Return a threshold in the gap, of those of the best candidates, that is nearest to `near`.
+    """Return a threshold in the gap of the best candidate that is nearest to `near`.
 
     The threshold is `near` itself if it lies in the gap, else the middle of the gap.
     """

@@ -39,9 +39,9 @@ class BagPosterior(NamedTuple):
     """Log-posteriors in float64, given all instances of a bag."""
 
     log_sets: Tensor
-    """(B, 2^C), those of label sets. Set s contains class c where bit c of s is 1."""
+    """(B, 2^C), of label sets. Set s contains class c where bit c of s is 1."""
     log_instances: Tensor
-    """(B, C+1, K), those of the classes of instances, background last."""
+    """(B, C+1, K), of the classes of instances, background last."""
 
 
 def bag_posterior(
@@ -53,7 +53,7 @@ def bag_posterior(
     """Return the exact posterior of bags, given how they were made.
 
     A bag of n instances is made in three steps. Its label set L has the probability pi_n(L). The
-    classes z of its instances are those of independent instances, given that they show exactly L.
+    classes z of its instances are independent, given that together they are exactly L.
     Each instance x_k depends on its class z_k, and perhaps on whether class 0 is in L. If q_n(L) is
     the probability of L for independent instances, then
 

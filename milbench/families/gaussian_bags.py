@@ -40,11 +40,11 @@ class GaussianBags:
     separation: float
     """The distance between the means of any two classes, in their standard deviations."""
     background_scale: float
-    """The standard deviation of the background, where that of a class is 1."""
+    """The standard deviation of the background. Each class has 1."""
     rule: LabelSetRule
     """Which label sets bags have."""
     imbalance: float = 1.0
-    """The probability of class 0 divided by that of the last class."""
+    """The probability of class 0 divided by the probability of the last class."""
     context: tuple[float, float] = (0.0, 0.0)
     """The share of the background that is context, in bags without class 0 and in bags with it.
 
@@ -168,8 +168,8 @@ class GaussianBags:
         count = len(sizes)
         _, high = self.sizes
         if self.rule.is_of_independent_instances:
-            drawn = torch.multinomial(self.rates, count * high, replacement=True, generator=rng)
-            return drawn.view(count, high)
+            samples = torch.multinomial(self.rates, count * high, replacement=True, generator=rng)
+            return samples.view(count, high)
         # The first random number of a bag is for its label set, the others for its instances.
         uniform = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
         return self.prior.draw(sizes, uniform)

@@ -33,11 +33,11 @@ class OneInstanceImages(ImageTask):
     no background. There is no hit rate, as every position depends on the same thing.
 
     A subclass adds the networks, sets `side` and `batch_bags`, and sets `format` unless its images
-    are grey digits. By default its images are those of the data set with its name.
+    are grey digits. By default it takes the images of the data set with its name.
 
     Args:
         validation: the number of training images that are kept for validation, the last ones.
-        any_data: whether the files may hold other images than those of the published data set.
+        any_data: whether the files may hold other images than the published data set.
     """
 
     instances_are_ordered = True

@@ -38,7 +38,7 @@ CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = 1000
 """How many training crops choose threshold and decoder where there are none for validation."""
 Parts = Literal["train", "train+extra"]
-"""The parts of the data to train on. SVHN has `extra` pictures besides those of `train`."""
+"""The parts of the data to train on. Besides `train`, SVHN has a part `extra`."""
 PixelContrast = Literal["standard", "raw"]
 """Whether the pixels of each crop are standardised or left as they are."""
 
@@ -301,7 +301,7 @@ class StreetNumbersProblem(EvaluatedBags):
             yield images, order[start : start + self.batch_bags]
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics, with those of strings that are read; no crop is augmented."""
+        """Return the metrics, with metrics of strings that are read; no crop is augmented."""
         reading = ReadingHook()
         evaluation = evaluate_bags(
             score,

@@ -103,7 +103,7 @@ def _in_plane(axes: Axes, predictions: BagPredictions, bag: int, cls: int) -> Sc
     x = predictions.batch.places["x"][bag].numpy()[is_instance]
     y = predictions.batch.places["y"][bag].numpy()[is_instance]
     values = predictions.probs[bag, cls].numpy()[is_instance]
-    # Dots that are drawn last are on top: those with the largest probabilities.
+    # The dots with the largest probabilities are drawn last, and so on top.
     order = values.argsort()
     # The more dots there are, the smaller they are. Matplotlib wants their area in square points.
     room = max(1.0, MANY_DOTS / len(values))

@@ -81,8 +81,8 @@ class Prediction:
     read_from: Components
     """The components from which the string is read.
 
-    The decoder `columns` reads no components. With it these are those of `components` that have a
-    mass of LEAST_MASS or more.
+    The decoder `columns` reads no components. The field then has all `components` with a mass of
+    LEAST_MASS or more, so that they can be named in a figure.
     """
     decoder: Decoder
     """The decoder that has read the string."""
@@ -176,7 +176,7 @@ def read_picture(
 def size_at(model: Trained, size: Size, scale: float) -> Size:
     """Return the width and height at which a picture is read.
 
-    They are those of the picture, multiplied by the scale, or less for a very large picture.
+    It is the size of the picture, multiplied by the scale. A very large picture is shrunk.
     Raises UsageError where the scale is out of range, or the picture is too small for the network.
     """
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:

@@ -115,7 +115,7 @@ class DSMIL(AttentionPooling):
 
     Here h_k is the embedding of instance k. As in the source, every class has a critical instance
     m_c, with the largest logit, and an attention of its own. Q is the parameter `queries`, 128 in
-    the source. The division by sqrt(Q) and the tanh are those of the authors' code.
+    the source. The division by sqrt(Q) and the tanh are taken from the authors' code.
 
     Two things differ from that code. It computes the logit of a class from the pooled embeddings of
     all classes; this network uses the pooled embedding of the class alone. It trains each of the

@@ -58,7 +58,7 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
         head: the head of the losses that the network is for; None: any.
 
     Raises:
-        UsageError: there is no such network, or its name is that of another network of the task.
+        UsageError: there is no such network, or another network of the task has the same name.
     """
     makers = _task_makers(task, head)
     if reference == "default":
@@ -292,7 +292,7 @@ def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMa
 
 
 def _is_torchvision(task: TaskOrClass, name: str) -> bool:
-    """Return whether the name is that of a torchvision network, for a task of images."""
+    """Return whether the task is of images, and the name is a suitable network of torchvision."""
     return task.bag_kind == "images" and name.startswith(FAMILIES) and name in backbones()
 
 

@@ -37,7 +37,7 @@ PRIOR_RUNS = 10.0
 class ComponentDecoder(BaseModel):
     """How components are turned into a string and into boxes.
 
-    Lengths are in positions, those of `margin` in pixels.
+    Lengths are in positions, except for `margin`, which is in pixels.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -125,7 +125,7 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
     It drops those with too little mass, and those too near to a heavier one of another class.
     """
     large = components[components.mass >= decoder.mass]
-    # Single values of lists are read much faster than those of arrays.
+    # Reading single values of a list is much faster than reading them from an array.
     x = large.x.tolist()
     y = large.y.tolist()
     cls = large.cls.tolist()

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 class Components:
     """N components of many images, sorted by image and by class.
 
-    Each field is (N,). Rows and columns are those of the grid of positions.
+    Each field is (N,). Rows and columns are counted in the grid of positions.
     """
 
     image: Ints

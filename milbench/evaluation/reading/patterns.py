@@ -71,7 +71,7 @@ def is_vertical(truth: Truth) -> list[bool]:
     where the truth has no boxes.
     """
     if truth.boxes is None:
-        raise ValueError("the direction of a string is that of its boxes")
+        raise ValueError("the direction of a string is not known without boxes")
     is_padding = (truth.classes < 0).unsqueeze(-1)
     # (B, M, 2), x and y.
     middles = (truth.boxes[..., :2] + truth.boxes[..., 2:]).double() / 2

@@ -152,7 +152,7 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
 
 
 def _joined_truth(truths: Sequence[Truth]) -> Truth:
-    """Return the true instances of batches as those of one batch.
+    """Return the true instances of several batches as one batch.
 
     Its rows are as long as the longest row of a batch, and shorter ones are filled up.
     """
@@ -171,7 +171,7 @@ def read_columns(classes: Tensor, background: int) -> list[String]:
     """Return the strings that the columns of class maps spell, from left to right.
 
     The digit of a column is the one that most of its rows show, and the lowest of several. A column
-    that shows background alone is blank. A digit is written where it differs from that of the
+    that shows background alone is blank. A digit is written where it differs from the digit of the
     column before. This is the rule of X.-L. Li, arXiv:1811.12346, Section 5.4, as the published
     code has it.
 

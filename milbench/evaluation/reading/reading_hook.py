@@ -59,7 +59,7 @@ class ReadingHook:
         """Return the evaluation with the strings that were read, their metrics, and the reader.
 
         The reader is learnt on the images by which the threshold is chosen: the calibration
-        images, or those of the validation split where there are none.
+        images, or the validation images where there are none.
         """
         predictions = evaluation.predictions
         if predictions is None:
@@ -101,7 +101,7 @@ def with_reading(bags: SplitPredictions, images: ReadBatch, reader: Reader) -> S
 def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
     """Return what every decoder reads, and which components are right as detections.
 
-    `boxes` (N, 4) are those of the components, margin included.
+    `boxes` (N, 4) are the boxes of the components, with their margin.
     """
     truth = images.truth
     strings = {decoder: images.strings(decoder, reader.learnt) for decoder in get_args(Decoder)}
