@@ -111,9 +111,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     After `fit`, `classes_` are the C classes, `network_` and `loss_` the trained network and loss,
     and `threshold_` is the threshold that predictions use. `loss_curve_` has the weighted mean loss
     of the bags in each epoch, `best_loss_` is the smallest of these, and `n_iter_` is the number of
-    epochs of the last fit. With early stopping, `validation_scores_` has the share of right label
-    sets after each epoch, `best_validation_score_` is the largest of these, and `best_loss_` is
-    None.
+    epochs of the last fit. With early stopping `best_loss_` is None, `validation_scores_` has the
+    share of right label sets after each epoch, and `best_validation_score_` is the largest of
+    these.
 
     Examples:
         >>> import numpy as np
@@ -274,8 +274,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         For a bag of K_i instances they depend on the form of the labels y:
 
         - If y is (B,), they are (K_i,): the larger value for the class, else the smaller value.
-        - If y is zeros and ones (B, C), they are zeros and ones (K_i, C), with at most one 1 in
-          each row.
+        - If y is zeros and ones (B, C), they are (K_i, C), with at most one 1 in each row.
         - If y is collections, they are K_i tuples, each with one class, or empty for background.
         """
         found = []

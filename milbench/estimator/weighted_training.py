@@ -131,8 +131,11 @@ def check_weighable(loss: Loss, num_classes: int) -> None:
     """Raise UsageError where the loss of a bag depends on the other bags of its batch.
 
     The weight of a bag would then change the losses of other bags. To find out, the loss of a
-    random bag is computed by itself and beside another bag of another size. `loss` was built for
-    `num_classes` classes.
+    random bag is computed by itself, and in a batch with another bag of another size.
+
+    Args:
+        loss: the loss, built for the classes.
+        num_classes: C, the number of classes.
     """
     loss = copy.deepcopy(loss).eval()
     rng = generator("is a bag's loss its own")

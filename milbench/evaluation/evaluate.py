@@ -44,9 +44,8 @@ def evaluate_bags(
 ) -> Evaluation:
     """Return the predictions for the bags of every split, and their metrics.
 
-    The predicted label set of a bag is the classes whose presence score is at or above a threshold.
-    The threshold is chosen for each network before the test bags are seen. Undefined metrics are
-    left out.
+    The predicted label set of a bag is the classes whose presence score is at or above a threshold,
+    which is chosen before the test bags are seen. Undefined metrics are left out.
 
     Args:
         score: a function that returns the scores of a batch of bags.

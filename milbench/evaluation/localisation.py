@@ -71,8 +71,8 @@ def fit_margin(components: Components, boxes: Tensor, truth: Truth) -> tuple[flo
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Return the intersection over union of boxes (..., 4) pair by pair, 0 where both are empty.
 
-    `torchvision.ops.box_iou` would compare each box with all boxes, also of other images: millions
-    of pairs.
+    `torchvision.ops.box_iou` would compare each box with the boxes of all images, which would be
+    millions of pairs.
     """
     low, high = boxes.split(2, dim=-1)
     other_low, other_high = others.split(2, dim=-1)

@@ -12,8 +12,8 @@ from milbench.contracts.scores import Scores
 def fitting_truth(truth: Truth, scores: Scores) -> Truth:
     """Return the truth without classes by position, where a network has other positions.
 
-    Classes by position can be compared with scores only where the positions of the network are the
-    instances.
+    Classes by position can be compared with scores only if the positions of the network are those
+    of the instances.
     """
     known = truth.position_classes
     if known is None:

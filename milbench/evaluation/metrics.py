@@ -211,8 +211,8 @@ def wrong_classes(class_scores: NDArray[Any], classes: NDArray[Any]) -> Bools:
 def macro_f1(bags: SplitPredictions, threshold: float) -> float:
     """Return the mean of F1 over the classes that occur in some bag; NaN where no class occurs.
 
-    F1 is 2 TP / (2 TP + FP + FN), from the numbers of true positives, false positives and false
-    negatives.
+    F1 is 2 TP / (2 TP + FP + FN), where TP, FP and FN are the numbers of true positives, of false
+    positives and of false negatives.
     """
     predicted = predicted_sets(bags.presence, threshold)
     occurs = bags.labels.any(axis=0)
@@ -288,8 +288,8 @@ def no_skill_errors(
 def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
     """Return how far metrics are above the known values of an optimum or a reference.
 
-    Metrics `bayes_...` of the optimum lead to `excess_...`, and metrics `reference_...` to
-    `above_reference_...`.
+    From `bayes_METRIC` of the optimum it computes `excess_METRIC`, and from `reference_METRIC` it
+    computes `above_reference_METRIC`.
     """
     prefix_of_difference = {"bayes_": "excess_", "reference_": "above_reference_"}
     beyond = {}
@@ -386,8 +386,8 @@ def wrong_strings(reading: Reading, decoder: Decoder) -> Bools:
 def chosen_decoder(predictions: Predictions) -> Decoder:
     """Return the decoder that reads the most strings exactly, the first of equally good ones.
 
-    It is chosen on the bags by which thresholds are chosen. Raises ValueError where these were not
-    read.
+    It is chosen on the bags by which thresholds are chosen. Raises ValueError where the strings of
+    these bags were not read.
     """
     reading = predictions[predictions.choosing_split].reading
     if reading is None:

@@ -52,25 +52,25 @@ def bag_posterior(
 ) -> BagPosterior:
     """Return the exact posterior of bags, given how they were made.
 
-    A bag of n instances is made in three steps. Its label set L has the probability pi_n(L). The
-    classes z of its instances are independent, given that together they are exactly L.
-    Each instance x_k depends on its class z_k, and perhaps on whether class 0 is in L. If q_n(L) is
-    the probability of L for independent instances, then
+    A bag of n instances is made in three steps. Its label set L is chosen with the probability
+    pi_n(L). The classes z of its instances are chosen as if they were independent, under the
+    condition that they show exactly L. Each instance x_k depends on its class z_k, and perhaps on
+    whether class 0 is in L. If q_n(L) is the probability of L for independent instances, then
 
         p(L | x) is proportional to pi_n(L) / q_n(L) * S(L),
         S(L) = sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k),
         P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
 
-    `milbench.likelihood` computes P(z_k = c | x, L), and S(L) as the likelihood of L times
-    prod_k p(x_k).
+    `milbench.likelihood` computes P(z_k = c | x, L), and the likelihood of L. S(L) is this
+    likelihood times prod_k p(x_k).
 
     Args:
         log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
         mask: (B, K) bool, True where there is an instance.
         log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, as
             for independent instances.
-        log_joint_with_0: what replaces `log_joint` in bags whose label set contains class 0; None:
-            nothing.
+        log_joint_with_0: what replaces `log_joint` where the label set contains class 0; None:
+            `log_joint` holds for all label sets.
     """
     log_probs, log_sets = _independent_posterior(log_joint, mask)
     if log_weight is None and log_joint_with_0 is None:

@@ -155,8 +155,8 @@ class EvaluatedBags(Problem):
     def gallery(self) -> Bags:
         """Return test bags with different classes, or training bags if there are no test bags."""
         batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        # A problem without test bags has no validation bags either, so that it has calibration
-        # bags.
+        # A problem without test bags has no validation bags either. Then it has calibration bags,
+        # which is asserted for the type checker.
         assert batches is not None  # noqa: S101
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))

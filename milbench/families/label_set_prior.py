@@ -139,8 +139,8 @@ class LabelSetPrior:
 
         Args:
             sizes: (B,), how many instances each bag has. Beyond its size all is background.
-            uniform: (B, 1+K), random numbers from [0, 1): one for the label set, then one for each
-                position.
+            uniform: (B, 1+K), random numbers from [0, 1). The first one is for the label set, the
+                others are for the positions.
         """
         classes = torch.arange(len(self._rates) - 1)
         background = torch.tensor([len(classes)])
@@ -167,8 +167,8 @@ class LabelSetPrior:
     def _outcomes(self) -> Tensor:
         """(N, 2^C, 2C+1), the cumulative probabilities of the outcomes of a choice in `draw`.
 
-        The first index is m - 1, the second S. Entries are NaN where m instances are too few to
-        show S.
+        The first index is m - 1, and the second is the number of S. Entries are NaN where m
+        instances are too few to show S.
         """
         classes = len(self._rates) - 1
         log_rates = self._rates.log()
@@ -234,8 +234,8 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
 def _uniform_prior(sets: Tensor, most: int) -> Tensor:
     """Return pi(L) (2^C,) of the rule `uniform`.
 
-    The number of classes is uniform on 1..most, and all sets with this number of classes are
-    equally probable.
+    The number of classes is uniform on 1..most, and all sets with the same number of classes have
+    the same probability.
     """
     sizes = sets.sum(dim=1)
     sets_of_size = sizes.bincount()[sizes]

@@ -72,8 +72,8 @@ class Sequences:
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1) of each feature, by which it is standardised.
 
-        They are taken over all frames. The divisor is the standard deviation, unless `divisors`
-        replaces it.
+        They are taken over all frames. The divisor is the standard deviation, or 1 where rounding
+        alone can have caused it.
         """
         count = sum(self.lengths)
         sums = [frames.double().sum(dim=1, keepdim=True) for frames in self.frames]

@@ -181,8 +181,8 @@ def _draw_frames(axes: Axes, predictions: BagPredictions, bag: int, classes: lis
     )
     is_instance = predictions.mask[bag].numpy()
     for number, cls in enumerate(classes):
-        # For an empty label set the likeliest class is drawn, but was not found: its name is left
-        # out.
+        # If the label set is empty, the likeliest class is drawn, but its name is left out, as it
+        # was not found.
         if not predictions.labels[bag, cls]:
             continue
         strongest = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())

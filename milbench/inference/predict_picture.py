@@ -331,8 +331,8 @@ def _detections(
 ) -> list[dict[str, Any]]:
     """Return the detections for JSON.
 
-    `across` and `down` are how many pixels of the picture there are for each pixel that the network
-    saw.
+    `across` and `down` are the width and the height, in pixels of the picture, of a pixel that the
+    network saw.
     """
     scale = torch.tensor([across, down, across, down], dtype=torch.float64)
     boxes = (prediction.boxes * scale).tolist()

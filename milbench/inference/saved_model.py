@@ -42,8 +42,8 @@ class SavedModel:
         """
         no_labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
         bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), no_labels)
-        # For no bags at all, `parts` is empty. An empty part makes an empty table with the usual
-        # columns.
+        # Without any bags, `parts` returns nothing. The empty batch then gives an empty table with
+        # the usual columns.
         parts = bags.parts(BAGS_AT_ONCE) or [bags]
         tables = []
         for part in parts:

@@ -150,8 +150,8 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
 def count_digits(pieces: Iterable[Piece], reach: float) -> int:
     """Return how many digits the pieces of one run are, at least 1.
 
-    A digit covers a stretch of length `reach`: the answer is the fewest stretches that cover all
-    pieces.
+    A digit covers a stretch of length `reach`. The number of digits is the smallest number of
+    stretches that cover all pieces.
     """
     count = 0
     covered = -math.inf
@@ -168,8 +168,8 @@ def fit_component_decoder(components: Components, truth: Sequence[String]) -> Co
     """Return the decoder that suits the components of images whose strings are known.
 
     First `apart`, then `tilt`, then `mass` is chosen: the value with the fewest wrong strings, and
-    the smallest value where several are equally good. At this stage equal digits in a row count as
-    one digit.
+    the smallest value where several are equally good. Equal digits in a row still count as one
+    digit at this stage.
 
     Then `reach` is learnt from the strings that are right at this stage: each of their runs of
     equal components is a run of equal digits. The reach of a class is the one for which
