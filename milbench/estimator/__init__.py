@@ -1,4 +1,4 @@
-"""An estimator with scikit-learn's conventions: bags and their label sets in, label sets out.
+"""An estimator with scikit-learn's conventions, which learns from bags and their labels.
 
 `classifier` is what users call. It reads bags (`instance_rows`), labels (`label_forms`) and weights
 (`weights`), and the loss and network that it is given (`given_loss`, `given_network`). It makes a

@@ -1,4 +1,4 @@
-"""The classifier that users of scikit-learn call."""
+"""`BagClassifier`, the classifier that users of scikit-learn call."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -46,76 +46,80 @@ SHOWN_CLASSES = 5
 
 
 class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # not typed
-    """Learn from bags which classes are in a bag, by one loss; with scikit-learn's conventions.
+    """Learn from bags and their labels which classes are in a bag, as an estimator of scikit-learn.
 
-    It is trained as a cell of a comparison on the task feature-bags: by the same steps, network and
-    recipe, on features that are standardised by the training instances. Unless `network` is a class
-    or a function it takes one thread: the networks of the task are small, and more threads would
-    only wait for each other.
+    It trains a network by a loss, as a cell of a comparison on the task feature-bags does: with the
+    same steps, network and recipe. Features are standardised by the training instances. Unless
+    `network` is a class or a function, training takes one thread, as the networks of the task are
+    small and more threads would only wait for each other.
 
-    Bags are a list of arrays (K_i, D), a row an instance; an array (B, D) is B bags of one
-    instance. Where they are data frames, features go by the names of columns.
+    Bags are given as a list of arrays (K_i, D) with a row for each instance. An array (B, D) is B
+    bags of one instance. If bags are data frames, features are found by the names of columns.
 
-    Labels are y (B,) of two values, of which the smaller one is that of a bag without the class; or
-    label sets, as zeros and ones (B, C) or a list of collections. Predictions have the same form.
-    In y (B,) a string is one class and must not contain a semicolon, which separates the classes of
-    a bag in tables: give several classes as a list for each bag. In such a list any string is a
-    class.
+    Labels are given in one of three forms, and predictions have the same form:
+
+    - y (B,) of two values; the smaller value means that the class is not in the bag;
+    - zeros and ones (B, C), a column for each class;
+    - a list with a collection of classes for each bag.
+
+    In the first form, a string with a semicolon is refused, as tables separate the classes of a bag
+    by semicolons. In the third form, any string can be a class.
 
     Args:
-        loss: a name, the path of a file, or a `Loss`; `loss__KEY` in `set_params` and searches is a
-            parameter of it.
-        network: a network of the task feature-bags (`default`: a perceptron with a hidden layer of
-            64 units for every instance), a file, a class, or a function (features, classes, seed)
-            -> `Network`.
-        epochs: how many epochs are trained, at most; None: as `recipe` says, by default 40.
+        loss: a name, the path of a file, or a `Loss`. In `set_params` and in searches, `loss__KEY`
+            is its parameter KEY.
+        network: a network of the task feature-bags, a file, a class, or a function that makes a
+            `Network` from (features, classes, seed). `default` is a perceptron for every instance,
+            with a hidden layer of 64 units.
+        epochs: the largest number of epochs; None: as `recipe` says, by default 40.
         lr: the learning rate; None: as `recipe` says, by default 1e-3.
         batch_bags: the number of bags in a training batch.
-        recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as
+        recipe: settings of `milbench.Recipe` that replace those of the task feature-bags, such as
             {"optimizer": "sgd"}.
-        threshold: a class is predicted where its presence score is at or above it. None: the
-            best one for the label sets of the training bags, where each bag counts by its weight;
-            of several that are as good, the nearest to even odds. 0: even odds, as in
+        threshold: a class is predicted where its presence score is at or above the threshold. None:
+            the best threshold for the label sets of the training bags, where each bag counts by its
+            weight; if several are equally good, the one nearest to even odds. 0: even odds, as in
             `predict_proba`.
         random_state: the seed of the initial weights, of the order of bags, and of the choice of
             bags that early stopping sets aside.
-        device: cpu, cuda, cuda:N, or auto, which is cuda where there is one.
-        class_weight: how much a bag counts by its classes; its `sample_weight` is multiplied with
-            this. None: all bags alike. A dict from classes to weights: a bag has the product of the
-            weights of its classes, where a class that is not named, and an empty label set, has 1.
-            "balanced": for each class the bags with it get the same total weight as those without
-            it, and a bag the product over all classes, as in scikit-learn. With many classes these
-            products become extreme.
+        device: cpu, cuda, cuda:N, or auto, which is cuda where there is a GPU.
+        class_weight: a weight for each bag by its classes, which is multiplied with its
+            `sample_weight`. None: 1 for all bags. A dict from classes to weights: the weight of a
+            bag is the product of the weights of its classes; a class that is not named, and an
+            empty label set, has 1. "balanced": for each class, the bags with it get the same total
+            weight as the bags without it, and the weight of a bag is the product over all classes,
+            as in scikit-learn. With many classes these products become extreme.
         early_stopping: whether some bags are set aside, and training ends when the share of them
             whose labels are predicted no longer improves. The weights of the best epoch are kept.
         validation_fraction: the share of the bags that early stopping sets aside. Where labels are
             y (B,), it is the share of the bags of each value.
-        n_iter_no_change: training ends after more than so many epochs in a row without
-            improvement. None: 10 with early stopping, and no early end without it. Where it is a
-            number without early stopping, what has to improve is the mean loss of an epoch.
-        tol: an epoch is an improvement if it is better than the best one by at least `tol`.
-        warm_start: whether another `fit` goes on with the weights of the last one, and with its
+        n_iter_no_change: training ends after more than this number of epochs in a row without
+            improvement. None: 10 with early stopping; without it, training does not end early.
+            If it is a number without early stopping, the mean loss of an epoch has to improve.
+        tol: an epoch is an improvement if it is better than the best epoch by at least `tol`.
+        warm_start: whether another `fit` starts from the weights of the last fit, and keeps its
             standardisation of features. Classes, loss and network must be the same. Optimiser,
-            learning rate and the count of epochs without improvement begin anew.
+            learning rate and the count of epochs without improvement start again.
         verbose: whether each epoch prints a line.
 
-    The default schedule lowers the learning rate up to the last of all `epochs`, which early
-    stopping may not reach: recipe={"schedule": "constant"} suits it better. The default recipe
-    scales the gradient of every batch to length 1, so that the weight of a bag is compared only
-    with those of the same batch: with larger batches, or recipe={"gradient_norm": "none"}, it is
-    compared with more.
+    The default schedule lowers the learning rate until the last of all `epochs`, which early
+    stopping may not reach: recipe={"schedule": "constant"} suits early stopping better. The default
+    recipe scales the gradient of every batch to length 1. The weight of a bag then only matters
+    against the other bags of its batch: use larger batches, or recipe={"gradient_norm": "none"}, to
+    compare it with more bags.
 
     After `fit`, `classes_` are the C classes, `network_` and `loss_` the trained network and loss,
-    and `threshold_` is the one that is used. `loss_curve_` has the weighted mean loss of the bags
-    in each epoch, `best_loss_` is the smallest of these, and `n_iter_` the number of epochs of the
-    last fit. With early stopping `validation_scores_` has the share of right label sets after each
-    epoch, `best_validation_score_` is the largest, and `best_loss_` is None.
+    and `threshold_` is the threshold that predictions use. `loss_curve_` has the weighted mean loss
+    of the bags in each epoch, `best_loss_` is the smallest of these, and `n_iter_` is the number of
+    epochs of the last fit. With early stopping `best_loss_` is None, `validation_scores_` has the
+    share of right label sets after each epoch, and `best_validation_score_` is the largest of
+    these.
 
     Examples:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> bags = [rng.normal(size=(rng.integers(2, 6), 3)) for _ in range(60)]
-        >>> y = [int(bag[:, 0].max() > 1) for bag in bags]  # whether an instance is large
+        >>> y = [int(bag[:, 0].max() > 1) for bag in bags]  # whether any first feature is above 1
         >>> classifier = BagClassifier(loss="exact").fit(bags[:40], y[:40])
         >>> classifier.predict(bags[40:45])
         array([0, 0, 1, 0, 0])
@@ -166,17 +170,17 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.verbose = verbose
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; `deep`: those of the loss too, as `loss__KEY`."""
+        """Return the parameters; with `deep`, also the parameters of the loss, as `loss__KEY`."""
         params: dict[str, Any] = super().get_params(deep)
         if deep:
-            # Where the loss does not exist, `fit` says so.
+            # Where the loss does not exist, it is `fit` that raises the error.
             with suppress(UsageError):
                 for key, value in arguments_of(new_loss(self.loss)).items():
                     params[f"loss__{key}"] = value
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, those of the loss as `loss__KEY`."""
+        """Set parameters. The parameter KEY of the loss is set as `loss__KEY`."""
         loss_params = {}
         for key in list(params):
             if key.startswith("loss__"):
@@ -191,11 +195,11 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
         Args:
             X: the bags.
-            y: their labels.
+            y: the labels of the bags.
             sample_weight: (B,), 0 or more, how much each bag counts. In the mean loss of a batch a
-                bag of weight 2 counts as two such bags, and one of weight 0 as none. The weights
-                count in the standardisation of features and the choice of the threshold too.
-                None: all bags alike.
+                bag of weight 2 counts as two equal bags, and a bag of weight 0 does not count. The
+                weights also count when features are standardised and the threshold is chosen.
+                None: all bags count the same.
 
         Raises:
             UsageError: an argument is wrong, or bags have weights and the loss of a bag depends on
@@ -207,7 +211,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         seed = self._choose_seed()
         goes_on = bool(self.warm_start) and hasattr(self, "network_")
         if goes_on:
-            # To start biases at the prior would undo what the network has learnt.
+            # The biases of the head must stay as they were learnt. With "paper", training does not
+            # set them to the prior at the start.
             recipe = recipe.model_copy(update={"head_init": "paper"})
         form, examples, validation = self._read_examples(X, y, sample_weight, seed, goes_on=goes_on)
         bags = TrainingBags(
@@ -241,16 +246,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return self._form.decode(predicted_sets(presence, self.threshold_))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return how far presence is above the threshold: (B, C), or (B,) where y has two values."""
+        """Return how far presence scores are above the threshold.
+
+        It is (B, C), or (B,) where y has two values.
+        """
         above: NDArray[np.float64] = self._presence(X) - self.threshold_
         return above[:, 0] if self._form.is_binary else above
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return (B, C), the probability that each class is in a bag.
 
-        Where y has two values it is (B, 2), the probabilities of the smaller and of the larger one.
-
-        Raises UsageError where the loss has no probabilities.
+        Where y has two values it is (B, 2), the probabilities of the smaller and of the larger
+        value. Raises UsageError where the loss has no probabilities.
         """
         probs: NDArray[np.float64] = expit(self._presence(X))
         if not self.loss_.presence_is_log_odds:
@@ -262,27 +269,27 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return probs
 
     def predict_instances(self, X: Any) -> list[Any]:
-        """Return the label of each instance, its most probable class or background.
+        """Return the labels of the instances of each bag: the most probable class, or background.
 
-        They have the form of the labels of bags. A bag of K_i instances has
+        For a bag of K_i instances they depend on the form of the labels y:
 
-        - (K_i,) values, if each bag has one of two values: the larger one for the class;
-        - (K_i, C) zeros and ones, if label sets are zeros and ones: at most a one in each row;
-        - K_i tuples, if label sets are collections: of one class, or empty for background.
+        - If y is (B,), they are (K_i,): the larger value for the class, else the smaller value.
+        - If y is zeros and ones (B, C), they are (K_i, C), with at most one 1 in each row.
+        - If y is collections, they are K_i tuples, each with one class, or empty for background.
         """
         found = []
         for probs in self._instance_probs(X):
-            # A row for each class, and last the empty label set of background.
+            # A label set for each class, and last the empty label set of background.
             label_set_of_class = np.eye(probs.shape[1], dtype=bool)[:, :-1]
             label_sets = label_set_of_class[probs.argmax(axis=1)]
             found.append(self._form.decode(label_sets))
         return found
 
     def instance_scores(self, X: Any) -> list[NDArray[np.float64]]:
-        """Return the probability, by the loss, that each instance of each bag is of each class.
+        """Return for each bag the probability that each instance is of each class, by the loss.
 
-        That is (K_i, C) for a bag, or (K_i,) where y has two values. Raises UsageError where the
-        network has another number of positions than there are instances.
+        It is (K_i, C), or (K_i,) where y has two values. Raises UsageError where the network has
+        another number of positions than there are instances.
         """
         bags = self._instance_probs(X)
         if self._form.is_binary:
@@ -291,7 +298,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
-        # The form of the labels is known after `predict` has checked that there was a fit.
+        # `predict` first checks that there was a fit: only then `_form` exists.
         predicted = self.predict(X)
         return self._form.accuracy(y, predicted, sample_weight)
 
@@ -313,9 +320,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return instance_probs(self.network_, self.loss_, bags)
 
     def _read_rows(self, X: Any, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
-        """Return the instances (N, D) of bags and the size of each.
+        """Return the instances (N, D) of all bags, and the size of each bag.
 
-        `reset`: learn what features there are.
+        With `reset`, the names and the number of features are learnt, else they are checked.
         """
         rows, sizes = read_rows(X)
         if isinstance(rows, pd.DataFrame) and not reset and hasattr(self, "feature_names_in_"):
@@ -330,7 +337,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     ) -> tuple[LabelForm, Examples, Examples | None]:
         """Return the form of the labels, the bags to train on, and those for validation, if any.
 
-        Learn the features and their scale, unless training goes on with those of the last fit.
+        The features and their scale are learnt, unless training goes on from the last fit.
         """
         rows, sizes = self._read_rows(X, reset=not goes_on)
         form, labels = learn_labels(y)
@@ -347,9 +354,9 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             )
         if not goes_on:
             self._scaler = _fit_scaler(rows, sizes, training_bags, given_weights)
-        everything = Examples(self._scaled(rows, sizes), labels, weights)
-        training = everything.selected(training_bags)
-        validation = everything.selected(validation_bags) if len(validation_bags) else None
+        examples = Examples(self._scaled(rows, sizes), labels, weights)
+        training = examples.selected(training_bags)
+        validation = examples.selected(validation_bags) if len(validation_bags) else None
         return form, training, validation
 
     def _scaled(self, rows: NDArray[np.float32], sizes: list[int]) -> list[Tensor]:
@@ -357,7 +364,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return list(torch.from_numpy(self._scaler.transform(rows)).split(sizes))
 
     def _check_settings(self) -> None:
-        """Raise UsageError where a parameter that is no setting of the recipe is wrong."""
+        """Raise UsageError where a parameter is wrong that does not belong to the recipe."""
+        # Called for its check.
         self._batch_size()
         if self.n_iter_no_change is not None:
             positive("n_iter_no_change", self.n_iter_no_change, least=1)
@@ -376,7 +384,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             )
 
     def _batch_size(self) -> int:
-        # A search may set it to a number of NumPy, which torch does not take.
+        """Return `batch_bags` as an int. Raises UsageError where it is not a positive number."""
+        # A search may set it to an integer of NumPy, which torch does not take.
         return int(positive("batch_bags", self.batch_bags, least=1))
 
     def _full_recipe(self) -> Recipe:
@@ -391,7 +400,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         return recipe
 
     def _choose_seed(self) -> int:
-        """Return `random_state`, or a random number where it is a generator of NumPy or None."""
+        """Return `random_state`, or a random integer where it is None or a generator of NumPy."""
         if not isinstance(self.random_state, Integral):
             return int(check_random_state(self.random_state).randint(2**31))
         seed = int(self.random_state)
@@ -401,7 +410,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     @contextmanager
     def _repeatable(self, seed: int, device: torch.device) -> Iterator[None]:
-        """Seed torch inside the block, and give it as many threads as training takes."""
+        """Seed torch inside the block, and set its number of threads."""
         threads = torch.get_num_threads()
         if not callable(self.network):
             # The networks of the task are small: more threads only wait for each other.
@@ -417,15 +426,16 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     def _split(
         self, labels: Bools, weights: Floats | None, form: LabelForm, seed: int
     ) -> tuple[Numbers, Numbers]:
-        """Return the numbers of the bags to train on, and of those that early stopping sets aside.
+        """Return the indices of the bags to train on, and of those that early stopping sets aside.
 
-        Bags without weight are in neither.
+        Bags with the weight 0 are left out.
         """
         numbers = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
         if not self.early_stopping:
             none = numbers[:0]
             return numbers, none
-        # Label sets are too many for both parts to get the same share of each.
+        # Only labels y (B,) are stratified. There may be so many different label sets that both
+        # parts cannot get the same share of each.
         classes = labels[numbers, 0] if form.is_binary else None
         return set_bags_aside(numbers, self.validation_fraction, seed, classes)
 
@@ -438,12 +448,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     def _old_parts(self, bags: TrainingBags) -> tuple[Loss, Network]:
         """Return copies of the loss and network of the last fit."""
         network = copy.deepcopy(self.network_)
-        # Built for the bags of this fit, with the weights of the last one.
+        # A loss is built for the bags of this fit, then gets the weights of the last fit.
         loss = build_loss(new_loss(self.loss), bags, bags.seed)
         loss.load_state_dict(self.loss_.state_dict())
         return loss, network
 
     def _fit_rules(self) -> FitRules:
+        """Return those parameters that decide how a fit goes."""
         return FitRules(
             threshold=self.threshold,
             n_iter_no_change=self.n_iter_no_change,
@@ -470,7 +481,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self.n_iter_ = history.epochs
 
     def _check_it_goes_on(self, form: LabelForm) -> None:
-        """Raise UsageError where a warm start would need another network or loss than there is."""
+        """Raise UsageError where classes, loss or network differ from the last fit."""
         if not form.agrees_with(self._form):
             before = f"{self._form.kind} with the classes {_listed(self._form.classes)}"
             now = f"{form.kind} with the classes {_listed(form.classes)}"
@@ -494,24 +505,27 @@ def _fit_scaler(
     training_bags: NDArray[np.intp],
     weights: Floats | None,
 ) -> StandardScaler:
-    """Return a scaler that is fitted on the training instances, each of which has the weight of its bag."""
+    """Return a scaler that is fitted to the training instances.
+
+    An instance has the weight of its bag.
+    """
     is_training = np.zeros(len(sizes), dtype=bool)
     is_training[training_bags] = True
     rows_are_training = np.repeat(is_training, sizes)
     row_weights = None if weights is None else np.repeat(weights, sizes)[rows_are_training]
-    # A selection copies the rows, which may be large; all of them need no copy.
+    # Selecting copies the rows, which may be large, and is not needed where all are selected.
     if not rows_are_training.all():
         rows = rows[rows_are_training]
     return StandardScaler().fit(rows, sample_weight=row_weights)
 
 
 def _listed(classes: Any) -> str:
-    """Return the first classes, in words."""
+    """Return the names of the first SHOWN_CLASSES classes, with … where there are more."""
     names = [str(name) for name in classes]
     listed = ", ".join(names[:SHOWN_CLASSES])
     return f"{listed}, …" if len(names) > SHOWN_CLASSES else listed
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number; True and False are none here."""
+    """Return whether a value is a number. True and False do not count as numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)

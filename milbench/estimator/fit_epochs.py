@@ -1,4 +1,4 @@
-"""The epochs of a fit: when they end, what is noted of each, and which weights are kept."""
+"""The epochs of a fit: when training ends, what is recorded, and which weights are kept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicte
 from milbench.training.training_setup import Model
 
 PATIENCE = 10
-"""How many epochs without improvement early stopping waits for, where nothing else is said."""
+"""How many epochs without improvement early stopping waits for by default."""
 
 
 @dataclass
@@ -22,16 +22,21 @@ class History:
     losses: list[float] = field(default_factory=list)
     """The mean loss of the training bags in each epoch."""
     best_loss: float | None = None
+    """The smallest of `losses`; None where validation bags decide which epoch is the best."""
     scores: list[float] | None = None
-    """The share of validation bags whose label sets are right after each epoch; None: there are no such bags."""
+    """The share of validation bags whose label sets are right, after each epoch.
+
+    None where there are no validation bags.
+    """
     best_score: float | None = None
+    """The largest of `scores`; None where there are no validation bags."""
     epochs: int = 0
     """The number of epochs of the last fit alone."""
 
 
 @dataclass(frozen=True)
 class FitRules:
-    """What the parameters of `BagClassifier`, which describes them, say of the epochs of a fit."""
+    """Those parameters of `BagClassifier` that decide how a fit goes, as described there."""
 
     threshold: float | None
     n_iter_no_change: int | None
@@ -40,13 +45,13 @@ class FitRules:
 
 
 class Fit:
-    """One fit: trains until its last epoch, or until nothing improves, and notes how it goes.
+    """One fit, which trains until the last epoch or until nothing improves.
 
     Args:
-        training: the network and loss that are trained.
+        training: trains the network and the loss.
         examples: the training bags.
-        history: how earlier fits went; this one is added to it.
-        rules: when it ends.
+        history: how earlier fits went. The epochs of this fit are added to it.
+        rules: the parameters that decide how the fit goes.
     """
 
     def __init__(
@@ -58,9 +63,12 @@ class Fit:
         self._rules = rules
 
     def train(self) -> Model:
-        """Train, and return the model after the last epoch. Training ends where the loss no longer improves."""
+        """Train, and return the model after the last epoch.
+
+        Training ends early when the mean loss no longer improves, if the rules say so.
+        """
         history = self._history
-        # Patience waits for larger values, and a loss is better if it is smaller.
+        # For `Patience` larger values are better, so that it is given the negative loss.
         best = None if history.best_loss is None else -history.best_loss
         patience = Patience(best, self._rules.tol, self._rules.n_iter_no_change)
         for line, loss in self._epochs():
@@ -73,9 +81,10 @@ class Fit:
         return self._training.model
 
     def train_with_validation(self, validation: Examples) -> Model:
-        """Train, and return the best model by other bags, which may be that of an earlier fit.
+        """Train, and return the model with the best score on validation bags.
 
-        Training ends where the share of these bags whose label sets are right no longer improves.
+        The score is the share of these bags whose label sets are right. Training ends when it no
+        longer improves. With a warm start, the best model may come from an earlier fit.
         """
         history = self._history
         epochs_to_wait = self._rules.n_iter_no_change or PATIENCE
@@ -97,7 +106,7 @@ class Fit:
         return model
 
     def _epochs(self) -> Iterator[tuple[str, float]]:
-        """Train epoch by epoch, and yield after each a line on it and its mean loss."""
+        """Train epoch by epoch. After each epoch, yield a line about it, and its mean loss."""
         epochs = self._training.epochs
         self._history.epochs = 0
         for epoch in range(epochs):
@@ -116,16 +125,18 @@ class Fit:
         return float(np.average(is_right, weights=validation.weights))
 
     def _say_why_it_ends(self, patience: Patience) -> None:
+        """Print that training ends early, and why."""
         waited = patience.without_improvement
         self._say(f"training ends: no better by {self._rules.tol:g} in the last {waited} epochs")
 
     def _say(self, line: str) -> None:
+        """Print a line, if the fit is verbose."""
         if self._rules.verbose:
             print(line, flush=True)
 
 
 def threshold_for(model: Model, examples: Examples, given: float | None) -> float:
-    """Return the threshold that was given, or the best one of a model for the training bags."""
+    """Return the threshold that the user has given, else the best one on the training bags."""
     if given is not None:
         return given
     presence = presence_scores(model.network, model.loss, examples.bags)

@@ -1,4 +1,4 @@
-"""The loss of a classifier, as a user gives it: a name, a file or a loss whose arguments are parameters."""
+"""Making the loss of a classifier from what a user gives: a name, a file or a `Loss`."""
 
 import copy
 from typing import Any
@@ -12,14 +12,14 @@ from milbench.errors import UsageError
 
 
 def new_loss(given: str | Loss) -> Loss:
-    """Return a loss of its own for a classifier, which is not built yet.
+    """Return a new loss for a classifier, not yet built for its classes.
 
     Raises UsageError where there is no such loss, or where it needs more than label sets.
     """
     if isinstance(given, str):
         loss = load_loss(given)
     elif isinstance(given, Loss):
-        # What a user gives stays as it is.
+        # Training would change the user's own object.
         loss = copy.deepcopy(given)
     else:
         raise UsageError(f"loss must be a name, a file or a Loss, got {type(given).__name__}")
@@ -46,11 +46,11 @@ def arguments_of(loss: Loss, changes: dict[str, Any] | None = None) -> dict[str,
     for name in constructor_parameters(type(loss)):
         if name not in kept and name not in changes:
             raise UsageError(
-                f"loss {loss.name} takes {name} and does not keep it: its constructor must set self.{name}, so that "
-                "BagClassifier can make the loss again"
+                f"loss {loss.name} takes {name} and does not keep it: its constructor must set "
+                f"self.{name}, so that BagClassifier can make the loss again"
             )
         arguments[name] = changes.get(name, kept.get(name))
-    # A change may have the name of no argument: it is added, so that the check reports it.
+    # `changes` may have names that are not arguments: they are added, so that the check names them.
     return check_params(f"loss {loss.name}", type(loss), arguments | changes)
 
 
@@ -59,11 +59,11 @@ def are_same_losses(first: Loss, second: Loss) -> bool:
     if type(first) is not type(second):
         return False
     others = arguments_of(second)
-    # An argument may be an array.
+    # `array_equal`, as an argument may be an array.
     return all(np.array_equal(value, others[key]) for key, value in arguments_of(first).items())
 
 
 def describe_loss(loss: Loss) -> str:
-    """Return a loss with its arguments, in words."""
+    """Return the name of a loss and its arguments, for messages."""
     arguments = ", ".join(f"{name}={value!r}" for name, value in arguments_of(loss).items())
     return f"{loss.name} ({arguments})" if arguments else loss.name

@@ -1,4 +1,7 @@
-"""The network of a classifier, as a user gives it: a name, a file, a class or a function."""
+"""Making the network of a classifier from what a user gives.
+
+It may be a name, a file, a class or a function.
+"""
 
 from typing import Any
 
@@ -26,23 +29,23 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
     """Return an untrained network for bags and a loss.
 
     Args:
-        given: see the parameter `network` of `BagClassifier`, where it is explained.
-        bag_format: that of the bags.
-        loss: the loss that trains it.
-        seed: of the initial weights.
+        given: the parameter `network` of `BagClassifier`, which describes it.
+        bag_format: the format of the bags.
+        loss: the loss that trains the network.
+        seed: the seed of the initial weights.
 
     Raises:
-        UsageError: there is no such network, or it is no network.
+        UsageError: there is no such network, or what is given or made is not a network.
     """
     if isinstance(given, str):
         return _known_network(given, bag_format, loss, seed)
-    # A module can be called too, but not to make a new network for every fit.
+    # A module is callable, but calling it does not make a new network, which every fit needs.
     if isinstance(given, torch.nn.Module) or not callable(given):
         raise UsageError(
             f"network must be a name, a file, a class or a function, got {type(given).__name__}"
         )
-    # The network needs an encoder of the task. Only a registered network gets one, so the class is
-    # registered first.
+    # This network needs a network of the task as its encoder. `make_network` adds the encoder, but
+    # only finds networks that are registered, so the class is registered first.
     if takes_encoder(given):
         return _known_network(add_object(networks(), given), bag_format, loss, seed)
     network = given(bag_format.inputs, bag_format.num_classes, seed)
@@ -52,11 +55,11 @@ def new_network(given: Any, bag_format: BagFormat, loss: Loss, seed: int) -> Net
 
 
 def _known_network(name: str, bag_format: BagFormat, loss: Loss, seed: int) -> Network:
-    """Return a network by a name that is known for the task feature-bags, or by a file."""
+    """Return a network by its name, which the task feature-bags knows, or by its file."""
     # In a notebook the file may have changed since the last fit.
     reload_edited_plugins()
     task = described_task()
-    # Which networks suit depends on the head of the loss: "default" is the first one that the task
-    # has for this head, and both functions refuse a network for another head.
+    # Which networks suit depends on the head of the loss. "default" is the first network of the
+    # task for this head, and both functions refuse a network for another head.
     known_name = network_name(task, name, loss.head)
     return make_network(task, bag_format, known_name, {}, seed, loss.head)

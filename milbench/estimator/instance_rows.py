@@ -1,4 +1,4 @@
-"""Bags in every form that a classifier takes, as the rows of all instances and sizes of bags."""
+"""Reading the bags of a classifier in any form, as one table of all instances."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +12,11 @@ from milbench.errors import UsageError, unknown
 def read_rows(X: Any) -> tuple[Any, list[int] | None]:
     """Return the instances (N, D) of all bags, and the size of each bag.
 
-    The instances are a data frame where bags are. The sizes are None where X is a matrix: each of
-    its rows is a bag of one instance. Raises UsageError where bags do not suit each other.
+    The instances are a data frame if the bags are data frames. If X is a matrix, each of its rows
+    is a bag of one instance, and the sizes are None. Raises UsageError where bags differ in their
+    features, or a bag is empty.
     """
-    # What can only be converted to an array, as scikit-learn allows, does not show its shape
-    # before.
+    # scikit-learn allows objects that can be converted to an array but have no shape themselves.
     if hasattr(X, "__array__") and not hasattr(X, "shape"):
         X = np.asarray(X)
     if _is_sequence_of_bags(X):
@@ -34,7 +34,10 @@ def select_columns(frame: pd.DataFrame, columns: Iterable[Any]) -> pd.DataFrame:
 
 
 def _is_sequence_of_bags(X: Any) -> bool:
-    """Return whether X is bag after bag: a list, an array (B, K, D), or an array (B,) of objects."""
+    """Return whether the items of X are bags, rather than instances.
+
+    X is then a list, an array (B, K, D), or an array (B,) of objects.
+    """
     if not hasattr(X, "shape"):
         return True
     if len(X.shape) == 3:
@@ -43,7 +46,7 @@ def _is_sequence_of_bags(X: Any) -> bool:
 
 
 def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
-    """Return the rows (N, D) of listed bags, a data frame where bags are, and their sizes."""
+    """Return the instances (N, D) of all bags, and the size of each bag, as `read_rows` says."""
     if bags and all(isinstance(bag, pd.DataFrame) for bag in bags):
         bags = [select_columns(bag, bags[0].columns) for bag in bags]
         rows: Any = pd.concat(bags)
@@ -58,7 +61,7 @@ def _concatenated(bags: list[Any]) -> tuple[Any, list[int]]:
 
 
 def _check_shapes(bags: list[Any]) -> None:
-    """Raise UsageError unless there are bags, all of them (K, D) with the same D."""
+    """Raise UsageError unless there are bags, and all of them are (K, D) with the same D."""
     features = {bag.shape[1:] for bag in bags}
     if len(features) == 1 and bags[0].ndim == 2:
         return

@@ -1,4 +1,4 @@
-"""Labels in every form that a classifier takes, and predictions in that form."""
+"""Reading the labels of a classifier in any form, and writing predictions in the same form."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,13 +16,16 @@ from milbench.errors import UsageError
 
 Bools = NDArray[np.bool_]
 SEPARATOR = ";"
-"""What separates the classes of a bag in tables. Where y has one label a bag, no label may contain it."""
+"""What separates the classes of a bag in tables.
+
+Where y has one label for each bag, no label may contain it.
+"""
 _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 """The types in which y may have the classes of a bag."""
 
 
 class LabelForm:
-    """The form of the training labels: the classes, and how label sets are written in it."""
+    """The form of the training labels: which classes there are, and how label sets are written."""
 
     def __init__(
         self, encoder: LabelBinarizer | MultiLabelBinarizer, classes: Any, *, is_binary: bool
@@ -30,11 +33,11 @@ class LabelForm:
         self._encoder = encoder
         self.classes = classes
         self.is_binary = is_binary
-        """Whether a bag has one of two values; label sets are then (B, 1), of the larger value."""
+        """Whether y (B,) has two values. Label sets (B, 1) then say whether y is the larger one."""
 
     @property
     def kind(self) -> str:
-        """What the labels are, in words."""
+        """What the labels are, in words for messages."""
         if self.is_binary:
             return "one label a bag"
         if isinstance(self._encoder, MultiLabelBinarizer):
@@ -50,8 +53,8 @@ class LabelForm:
         return self._encoder.inverse_transform(label_sets.astype(int))
 
     def accuracy(self, y: Any, predicted: Any, sample_weight: Any) -> float:
-        """Return the share of bags whose labels are predicted, both in this form."""
-        # scikit-learn compares collections only as matrices.
+        """Return the share of bags whose labels `y` are predicted; both are in this form."""
+        # scikit-learn cannot compare collections, so they are turned into matrices first.
         if isinstance(self._encoder, MultiLabelBinarizer):
             _check_collections(y)
             every_class = _sorted_encoder([*y, *predicted])
@@ -63,8 +66,8 @@ class LabelForm:
 def learn_labels(y: Any) -> tuple[LabelForm, Bools]:
     """Return the form of labels, and the label sets (B, C).
 
-    Raises UsageError where something in y is no label, or where y has one label for each bag and
-    these have more or fewer than two values.
+    Raises UsageError where y contains something that is not a label, or where y has one label for
+    each bag but more or fewer than two different labels.
     """
     if y is None:
         raise UsageError("BagClassifier requires y to be passed, but the target y is None")
@@ -120,12 +123,13 @@ def _are_collections(y: Any) -> bool:
     try:
         return bool(type_of_target(y) != "multilabel-indicator")
     except (TypeError, ValueError):
-        # scikit-learn takes no collections of different sizes, or of what cannot be sorted.
+        # `type_of_target` raises these for collections of different sizes, or of objects that
+        # cannot be sorted.
         return True
 
 
 def _check_collections(y: Iterable[Iterable[Any]]) -> None:
-    """Raise UsageError where a bag has a class that is missing, such as NaN."""
+    """Raise UsageError where a bag or one of its classes is missing, such as None or NaN."""
     for number, classes in enumerate(y):
         if _is_missing(classes) or not isinstance(classes, Iterable):
             raise UsageError(
@@ -187,9 +191,9 @@ def _check_rows(y: NDArray[Any]) -> None:
 
 
 def _check_zeros_and_ones(y: Any) -> None:
-    """Raise UsageError where a matrix of label sets has another value.
+    """Raise UsageError where a matrix of label sets has a value other than 0 and 1.
 
-    A 2 may mean how often a class occurs, or that it is not known.
+    Nobody can know what a 2 means: how often a class occurs, or that it is not known.
     """
     if not isinstance(y, np.ndarray | pd.DataFrame | list | tuple):
         return
@@ -201,11 +205,10 @@ def _check_zeros_and_ones(y: Any) -> None:
 
 
 def _check_single_labels(labels: NDArray[Any]) -> None:
-    """Raise UsageError where a label of (B,) seems to be several in one string.
+    """Raise UsageError where one of the labels (B,) may be several classes in one string.
 
-    In a column of a table a string with a semicolon is a label set, and elsewhere it may be the
-    name of a class. Which of the two is meant cannot be known here, but it can in a list of
-    classes.
+    A string with a semicolon may be a label set, as in tables, or the name of a class. Users avoid
+    the ambiguity by a list of classes for every bag.
     """
     for number, label in enumerate(labels):
         if isinstance(label, str) and SEPARATOR in label:
@@ -217,5 +220,5 @@ def _check_single_labels(labels: NDArray[Any]) -> None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, or what pandas has for them."""
+    """Return whether a value is None, NaN, or a missing value of pandas."""
     return bool(pd.api.types.is_scalar(value) and pd.isna(value))

@@ -1,4 +1,4 @@
-"""What a trained network says of bags, batch by batch."""
+"""The scores that a trained network gives to bags, computed batch by batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _scores(
         unknown_labels = torch.zeros(len(instances), 0, dtype=torch.bool)
         batch = Bags(instances, unknown_labels, mask).to(device)
         logits = network.logits_of(batch).float()
-        # To check values on a GPU would mean to wait for it.
+        # Checking values on a GPU would mean waiting for it.
         on_cpu = device.type == "cpu"
         scores = score(loss, logits, network.mask_of(batch), check_values=on_cpu)
         yield scores, mask

@@ -1,4 +1,4 @@
-"""The bags that a classifier is trained on, as a problem that is trained like any other."""
+"""The training bags of a classifier, as a problem on which the steps of a cell can train."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,17 +14,17 @@ from milbench.contracts.problem import BagFormat
 from milbench.families.fixed_bags import FixedBags
 
 TASK_NAME = "feature-bags"
-"""The task whose batches, networks and recipe a classifier has."""
+"""The task from which a classifier takes its networks, its recipe and the random order of bags."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Bags with what is known of them.
+    """Bags with their label sets and weights.
 
     Args:
-        bags: B times (K_i, D), the standardised instances.
+        bags: B tensors (K_i, D), the standardised instances.
         labels: (B, C) bool, the label sets.
-        weights: (B,), above 0, how much each bag counts; None: all alike.
+        weights: (B,), above 0, how much each bag counts; None: all count the same.
     """
 
     bags: list[Tensor]
@@ -32,7 +32,7 @@ class Examples:
     weights: NDArray[np.float64] | None
 
     def selected(self, numbers: NDArray[np.intp]) -> "Examples":
-        """Return the bags of some numbers (n,)."""
+        """Return the bags with these indices (n,)."""
         return Examples(
             [self.bags[number] for number in numbers],
             self.labels[numbers],
@@ -41,18 +41,19 @@ class Examples:
 
 
 class TrainingBags(FixedBags):
-    """The training bags of a classifier; there are none to evaluate on.
+    """The training bags of a classifier, as a problem without bags to evaluate on.
 
     Args:
         examples: the bags.
-        batch_bags: how many there are in a batch.
-        seed: of the order of bags.
-        epochs_before: how many epochs earlier fits have trained; the orders of bags go on there.
-        device: where batches are needed.
+        batch_bags: the number of bags of a batch.
+        seed: the seed of the order of bags.
+        epochs_before: how many epochs earlier fits have trained. The order of bags differs from
+            epoch to epoch, also across fits.
+        device: the device on which batches are needed.
     """
 
     batch_weights: Tensor | None = None
-    """The weights (B,) of the bags of the last batch that was made; None: all count alike."""
+    """The weights (B,) of the bags of the last batch that was made; None: all count the same."""
 
     def __init__(
         self,
@@ -86,13 +87,13 @@ class TrainingBags(FixedBags):
         )
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        """Yield the batches of an epoch, in an order of its own among the epochs of all fits."""
-        # Without earlier fits this is the generator that training has given.
+        """Yield the batches of an epoch, in an order that no other epoch of any fit has."""
+        # Without earlier fits this generator is the same as the argument `rng`.
         rng = generator("bags", TASK_NAME, self.seed, self._epochs_before + epoch)
         return super().train_batches(epoch, rng)
 
     def _make_batch(self, numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG002
-        """Return the bags of some numbers (B,), and note their weights."""
+        """Return the bags with these indices (B,), and set `batch_weights` to their weights."""
         instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
         if self.weights is not None:
             self.batch_weights = self.weights[numbers].to(self.device)

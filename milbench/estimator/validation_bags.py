@@ -1,4 +1,4 @@
-"""The bags that early stopping sets aside, to see when training no longer improves."""
+"""Choosing the bags that early stopping sets aside, to see when training no longer improves."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,23 +9,23 @@ from milbench.estimator.label_forms import Bools
 
 Numbers = NDArray[np.intp]
 FEWEST = 2
-"""The least number of bags that are set aside. By a single one an epoch would be all right or all wrong."""
+"""The least number of bags that are set aside. With a single bag each score would be 0 or 1."""
 
 
 def set_bags_aside(
     numbers: Numbers, fraction: float, seed: int, classes: Bools | None
 ) -> tuple[Numbers, Numbers]:
-    """Return the numbers of the bags to train on, and of those for validation, each in ascending order.
+    """Return the indices of the bags to train on, and of those for validation, both in order.
 
     Args:
-        numbers: the numbers of all bags.
-        fraction: the share of them that is set aside.
-        seed: of the choice.
-        classes: a class for each bag; both parts get the same share of each class. None: whatever
-            share chance gives them.
+        numbers: the indices of all bags.
+        fraction: the share of the bags that is set aside.
+        seed: the seed of the choice.
+        classes: a class for each bag, so that both parts get the same share of each class. None:
+            the parts are chosen regardless of classes.
 
     Raises:
-        UsageError: there are too few bags for it.
+        UsageError: there are too few bags to set some aside.
     """
     try:
         training, validation = train_test_split(

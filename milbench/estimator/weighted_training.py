@@ -1,4 +1,4 @@
-"""The training of a classifier: the steps of a cell, with weights of bags and an early end."""
+"""Training a classifier with the steps of a cell, but with weights of bags and an early end."""
 
 import copy
 from typing import Any
@@ -24,9 +24,9 @@ class Training:
 
     Args:
         bags: the bags.
-        recipe: how the network is trained on them.
-        network: a new one on the CPU, or one that was trained before.
-        loss: one that was built for the bags.
+        recipe: how the network is trained.
+        network: a new network on the CPU, or a network that was trained before.
+        loss: a loss that was built for the bags.
     """
 
     def __init__(self, bags: TrainingBags, recipe: Recipe, network: Network, loss: Loss) -> None:
@@ -36,20 +36,20 @@ class Training:
 
     @property
     def epochs(self) -> int:
-        """How many epochs the recipe has."""
+        """The number of epochs of the recipe."""
         return self._setup.recipe.epochs
 
     @property
     def model(self) -> Model:
-        """The network and the loss as they are now, or their mean, where the recipe averages."""
+        """The network and the loss as they are now, or averaged over steps, by the recipe."""
         model = self._setup.final_model
         model.network.eval()
         return model
 
     def train_epoch(self, epoch: int) -> float:
-        """Make the steps of an epoch (from 0), and return the mean loss of its bags.
+        """Make the steps of an epoch, and return the mean loss of its bags.
 
-        The loss of a bag is that before the step of its batch.
+        The loss of a bag is taken before the step of its batch. `epoch` counts from 0.
         """
         losses = _WeightedLosses(self._bags)
         train_epoch(self._setup, Counters(epoch), _report_nothing, losses.weigh)
@@ -57,7 +57,7 @@ class Training:
 
 
 class _WeightedLosses:
-    """Weighs the losses of the bags of each batch, and adds them up for their mean over an epoch."""
+    """Weighs the losses of the bags of each batch, and adds them up for the mean of an epoch."""
 
     def __init__(self, bags: TrainingBags) -> None:
         self._bags = bags
@@ -65,7 +65,10 @@ class _WeightedLosses:
         self._total_weight = torch.zeros((), dtype=torch.float64, device=bags.device)
 
     def weigh(self, values: Tensor) -> Tensor:
-        """Return the losses (B,) of the bags of a batch, each times its weight over the mean weight."""
+        """Return the losses (B,) of the bags of a batch, each multiplied by a factor.
+
+        The factor of a bag is its weight, divided by the mean weight of the batch.
+        """
         weights = self._bags.batch_weights
         if weights is None:
             self._total += values.detach().double().sum()
@@ -73,12 +76,12 @@ class _WeightedLosses:
             return values
         self._total += (weights * values.detach().double()).sum()
         self._total_weight += weights.sum()
-        # A step takes the mean over the bags of a batch. These factors make it the weighted mean.
+        # A step takes the mean over the bags of a batch. The factors make it the weighted mean.
         factors = weights / weights.mean()
         return factors.to(values) * values
 
     def mean(self) -> float:
-        """Return the mean loss of all bags so far, each by its weight."""
+        """Return the weighted mean loss of all bags so far."""
         return float(self._total / self._total_weight)
 
 
@@ -86,9 +89,10 @@ class Patience:
     """Counts epochs without improvement, and keeps the best value.
 
     Args:
-        best: the largest value of earlier fits; None: there is none.
-        tol: an epoch improves a value where it is `tol` above the best one.
-        epochs: after more epochs in a row without improvement it is over; None: never.
+        best: the largest value of earlier fits; None: there were no earlier fits.
+        tol: an epoch is an improvement if its value is at least `tol` above the best value.
+        epochs: training should end after more than this number of epochs in a row without
+            improvement; None: never.
     """
 
     def __init__(self, best: float | None, tol: float, epochs: int | None) -> None:
@@ -105,8 +109,8 @@ class Patience:
     def look_at(self, value: float) -> bool:
         """Count an epoch, and return whether its value is the best so far; larger is better.
 
-        As in scikit-learn, a value that is the best one by less than `tol` is kept, and is no
-        improvement.
+        As in scikit-learn, a value that is larger than the best one by less than `tol` becomes the
+        best value, but does not count as an improvement.
         """
         if value < self.best + self._tol:
             self.without_improvement += 1
@@ -119,15 +123,19 @@ class Patience:
 
 
 def weights_of(model: Model) -> dict[str, Any]:
-    """Return a copy of the weights of network and loss."""
+    """Return a copy of the weights of the network and the loss."""
     return copy.deepcopy(model.state_dict())
 
 
 def check_weighable(loss: Loss, num_classes: int) -> None:
-    """Raise UsageError where the loss of a bag depends on its batch.
+    """Raise UsageError where the loss of a bag depends on the other bags of its batch.
 
-    The weight of a bag would then change what other bags cost. Two bags of different sizes are
-    tried, with the loss that was built for the classes.
+    The weight of a bag would then change the losses of other bags. To find out, the loss of a
+    random bag is computed by itself, and in a batch with another bag of another size.
+
+    Args:
+        loss: the loss, built for the classes.
+        num_classes: C, the number of classes.
     """
     loss = copy.deepcopy(loss).eval()
     rng = generator("is a bag's loss its own")
@@ -147,4 +155,4 @@ def check_weighable(loss: Loss, num_classes: int) -> None:
 
 
 def _report_nothing(counters: Counters) -> None:
-    pass
+    """Do nothing. A cell reports its progress after each step, a classifier does not."""

@@ -1,4 +1,4 @@
-"""Weights of bags: those that are given, times those of the classes in a bag."""
+"""The weights of bags: the weights that a user gives, times the weights of the classes in a bag."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -14,10 +14,10 @@ Floats = NDArray[np.float64]
 
 
 def read_sample_weight(sample_weight: Any, bags: int) -> Floats | None:
-    """Return the weights (B,) of bags as a new array; None where none are given.
+    """Return the weights (B,) that a user gives as a new array; None where none are given.
 
-    Raises UsageError unless there is one weight a bag, each of them finite and 0 or more, and one
-    above 0.
+    Raises UsageError unless there is one weight for each bag, all weights are finite and 0 or more,
+    and at least one is above 0.
     """
     if sample_weight is None:
         return None
@@ -38,13 +38,18 @@ def read_sample_weight(sample_weight: Any, bags: int) -> Floats | None:
 def weigh_bags(
     sample_weight: Floats | None, class_weight: Any, labels: Bools, form: LabelForm
 ) -> Floats | None:
-    """Return the weight (B,) of each bag, that of its classes times its own; None: all count alike.
+    """Return the weight (B,) of each bag: the weight by its classes, times its sample weight.
+
+    It is None where all bags count the same.
 
     Args:
-        sample_weight: (B,), the weights that were given.
+        sample_weight: (B,), the weights that the user gives; None: none.
         class_weight: the parameter of `BagClassifier`, which describes it.
-        labels: the label sets (B, C).
-        form: the form in which the labels were given.
+        labels: (B, C) bool, the label sets.
+        form: the form in which the labels are given.
+
+    Raises:
+        UsageError: `class_weight` is wrong, or the weights are too large, too small or all 0.
     """
     by_classes = _class_weights_of_bags(class_weight, sample_weight, labels, form)
     if by_classes is None:
@@ -62,7 +67,7 @@ def weigh_bags(
 def _class_weights_of_bags(
     class_weight: Any, sample_weight: Floats | None, labels: Bools, form: LabelForm
 ) -> Floats | None:
-    """Return the weight (B,) of each bag by its classes; None where class_weight is."""
+    """Return the weight (B,) of each bag by its classes; None where `class_weight` is None."""
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
@@ -77,22 +82,22 @@ def _class_weights_of_bags(
 
 
 def _balanced(labels: Bools, counts: Floats) -> Floats:
-    """Return (B,), the product over the classes of a weight that balances each of them.
+    """Return (B,), the product over all classes of a weight that balances the class.
 
-    By this weight the bags with the class have the same total as those without it: the weight is N
-    / (2 n), where N is the total of all counts, and n that of the bags on the same side. Where one
-    side is empty, the weight is 1.
+    The weight gives the bags with the class the same total as the bags without it. It is N / (2 n),
+    where N is the total count of all bags, and n the total count of the bags on the same side: with
+    the class, or without it. Where one side is empty, the weight is 1.
 
     Args:
-        labels: the label sets (B, C).
-        counts: (B,), how often each bag counts in the totals.
+        labels: (B, C) bool, the label sets.
+        counts: (B,), how much each bag counts in the totals.
     """
     weights = np.ones(len(labels))
     for has_class in labels.T:
         sides = (has_class, ~has_class)
         totals = [counts[side].sum() for side in sides]
-        # Of a class in all bags or in none, one side is empty. The other has the whole total, n =
-        # N, and with one side the weight is N / (1 n) = 1.
+        # If all bags or none have the class, one side is empty, and the other has n = N. Dividing
+        # by the number of sides, 1, gives the weight N / (1 n) = 1.
         number_of_sides = len([total for total in totals if total > 0])
         for side, total in zip(sides, totals, strict=True):
             if total > 0:
@@ -101,7 +106,10 @@ def _balanced(labels: Bools, counts: Floats) -> Floats:
 
 
 def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -> Floats:
-    """Return (B,), the product of the weights of the classes in each bag, 1 for a bag without classes."""
+    """Return (B,), the product of the weights of the classes in each bag.
+
+    It is 1 for a bag without classes.
+    """
     classes = [_plain(name) for name in form.classes]
     named = {_plain(name): weight for name, weight in class_weight.items()}
     for name, weight in named.items():
@@ -109,11 +117,11 @@ def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -
             raise unknown("class in class_weight", str(name), map(str, classes))
         _check_weight(f"class_weight[{name!r}]", weight)
     if form.is_binary:
-        # The label sets are (B, 1): a bag without the second value has the first one.
+        # Label sets are (B, 1), for the second value alone, but both values may have weights.
         has_second = labels
         labels = np.concatenate([~has_second, has_second], axis=1)
     weights = np.ones(len(labels))
-    # A product may become infinite, which the caller refuses.
+    # If a product becomes infinite, the caller raises an error.
     with np.errstate(over="ignore"):
         for name, has_class in zip(classes, labels.T, strict=True):
             weights[has_class] *= named.get(name, 1.0)
@@ -121,7 +129,10 @@ def _by_class(class_weight: Mapping[Any, Any], labels: Bools, form: LabelForm) -
 
 
 def _check_single_precision(subject: str, weights: Floats) -> None:
-    """Raise UsageError where training, which computes in single precision, cannot add up the weights."""
+    """Raise UsageError where the weights are too large or too small for single precision.
+
+    Training computes in single precision, and adds up the weights of bags.
+    """
     limits = np.finfo(np.float32)
     if weights.sum() > limits.max:
         raise UsageError(f"{subject} is too large: all together must be at most {limits.max:.1e}")
@@ -130,7 +141,7 @@ def _check_single_precision(subject: str, weights: Floats) -> None:
 
 
 def _plain(name: Any) -> Any:
-    """Return a class as Python's own type, which a message shows as it is written."""
+    """Return a class as Python's own type, so that messages show `3` and not `np.int64(3)`."""
     return name.item() if isinstance(name, np.generic) else name
 
 

@@ -1,1 +1,1 @@
-"""Metrics of trained losses: of label sets, instances, boxes and strings."""
+"""Metrics of trained networks: of label sets, instances, boxes and strings."""

@@ -1,4 +1,4 @@
-"""Score bags in batches, and compute all metrics from what the scores say of each bag."""
+"""Evaluate a network: score bags batch by batch, and compute all metrics from the scores."""
 
 import hashlib
 import math
@@ -22,13 +22,16 @@ from milbench.evaluation.metrics import chosen_thresholds, metrics_of
 
 Scored = tuple[Bags, Scores]
 Hook = Callable[[str, Scores, Bags, float], None]
-"""Keeps what it needs of the maps of a batch before they are freed.
+"""A function that keeps what it needs of a batch before the scores over positions are freed.
 
-It is called with the split (or "calibration"), the scores and the bags of the batch, and the
-threshold on presence
-scores that makes the loss's own label sets."""
+It is called with the name of the split (or "calibration"), the scores of the batch, its bags, and
+the threshold on presence scores from which a class is predicted.
+"""
 MOST_BAGS = 1000
-"""So many label sets show which one is the most common, where bags are made anew or read from files."""
+"""How many bags `label_sets` takes, so that not all bags have to be made or read.
+
+They are enough to show which label set is the most common.
+"""
 
 
 def evaluate_bags(
@@ -39,20 +42,21 @@ def evaluate_bags(
     limit: int | None = None,
     training_labels: Tensor | None = None,
 ) -> Evaluation:
-    """Return the predictions for the bags of every split, and their metrics; a metric that is undefined is left out.
+    """Return the predictions for the bags of every split, and their metrics.
 
-    Every loss is judged by its own label sets: the classes whose presence score is at or above a
-    threshold, which is chosen before the test bags are seen.
+    The predicted label set of a bag is the classes whose presence score is at or above a threshold,
+    which is chosen before the test bags are seen. Undefined metrics are left out.
 
     Args:
-        score: from a batch of bags to their scores.
+        score: a function that returns the scores of a batch of bags.
         splits: the bags of each split.
-        calibration: bags to choose the threshold on, which may be training bags; None: those of the
-            validation split.
+        calibration: the bags on which the threshold is chosen, which may be training bags; None:
+            the validation bags.
         hook: called once with every batch of bags, its scores and the threshold.
-        limit: how many bags of each kind are used, the first ones; None: all.
-        training_labels: (N, C) bool, label sets of training bags, for the no-skill line; None:
-            there is none.
+        limit: use only this many bags of a split, and as many of its bags of one instance, the
+            first ones; None: all.
+        training_labels: (N, C) bool, the label sets of training bags, from which the errors of no
+            skill are computed; None: they are left out.
 
     Raises:
         FloatingPointError: a score of a bag is NaN; the message names the bag.
@@ -65,7 +69,7 @@ def evaluate_bags(
         choosing = "calibration"
         batches = first_bags(calibration, limit)
     scored = _scored(score, batches)
-    # Only a hook asks for the threshold here.
+    # Without a hook nobody uses the threshold: `evaluation_of` chooses it again.
     threshold = math.nan
     found: dict[str, SplitPredictions] = {}
     if hook is None:
@@ -79,8 +83,8 @@ def evaluate_bags(
             if hook is not None:
                 scored = _hooked(scored, hook, name, threshold)
             found[name] = predictions_of(scored, name)
-        # Either all bags of a split have one instance, or bags of one instance stand beside the
-        # others.
+        # The one-instance error needs bags of one instance: either all bags of the split are, or
+        # the split holds further bags for it.
         if split.is_single_instance:
             found[name] = replace(found[name], is_single_instance=True)
         elif split.single_instance:
@@ -90,13 +94,17 @@ def evaluate_bags(
 
 
 def evaluation_of(predictions: Predictions, decoder: dict[str, Any] | None = None) -> Evaluation:
-    """Return predictions with all their metrics."""
+    """Return predictions with all their metrics.
+
+    `decoder` is the content of decoder.json where strings were read.
+    """
     return Evaluation(metrics_of(predictions), decoder, predictions)
 
 
 def _scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
     """Yield each batch with its scores."""
-    # By number: an IndexError inside of a task's batch would silently end a loop over the batches.
+    # Python's loop over a sequence ends silently at an IndexError, which may also be an error in
+    # the code of a task that makes the batch. With an index the error is seen.
     for number in range(len(batches)):
         bags = batches[number]
         yield bags, score(bags)
@@ -105,30 +113,34 @@ def _scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
 def _hooked_to_choose(
     scored: Iterable[Scored], hook: Hook, choosing: str
 ) -> tuple[SplitPredictions, float]:
-    """Return the predictions for the bags that choose the threshold, and the threshold; show the batches to a hook."""
-    # The hook needs the threshold, and the threshold needs all of these bags: their maps wait until
-    # then.
+    """Call a hook with the batches on which the threshold is chosen.
+
+    Return the predictions for these batches, and the threshold.
+    """
+    # The hook needs the threshold, and the threshold needs the scores of all batches: so all are
+    # kept in memory until it is chosen.
     retained = list(scored)
     predictions = predictions_of(retained, choosing)
     threshold = chosen_thresholds(Predictions({choosing: predictions})).by_sets
     while retained:
-        # The maps of a batch are freed after its use.
+        # `pop` drops the scores of a batch, so that they are freed after the hook has used them.
         bags, scores = retained.pop(0)
         hook(choosing, scores, bags, threshold)
     return predictions, threshold
 
 
 def _hooked(scored: Iterable[Scored], hook: Hook, split: str, threshold: float) -> Iterator[Scored]:
-    """Yield each batch after it was shown to a hook."""
+    """Call a hook with each batch, then yield the batch."""
     for bags, scores in scored:
         hook(split, scores, bags, threshold)
         yield bags, scores
 
 
 def about_training(labels: Tensor | None) -> TrainingLabels | None:
-    """Return what label sets (N, C) of training bags say about the best constant answer.
+    """Return what the errors of no skill need of the label sets (N, C) of training bags.
 
-    Of several label sets that are equally common the first in their order as numbers is taken.
+    Where several label sets are equally common, the first in the order of `torch.unique` is taken.
+    None where the label sets are not known.
     """
     if labels is None:
         return None
@@ -140,10 +152,11 @@ def about_training(labels: Tensor | None) -> TrainingLabels | None:
 
 
 def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
-    """Return the predictions for bags, batch by batch: images of different batches may differ in size.
+    """Return the predictions for all bags of batches.
 
-    Raises UsageError where some batches have instance truth and others none, and FloatingPointError
-    where a score is NaN.
+    It works batch by batch, as images of different batches may differ in size. `split` is the name
+    of the split for messages. Raises UsageError where some batches have instance truth and others
+    do not, and FloatingPointError where a score is NaN.
     """
     parts: list[dict[str, Tensor]] = []
     instances: list[Tensor] = []
@@ -162,18 +175,18 @@ def predictions_of(batches: Iterable[Scored], split: str) -> SplitPredictions:
     if are_classes_known:
         arrays["instance_classes"] = counts.numpy()
     else:
-        # Then both are 0 for all bags, since no instance was counted.
+        # They are 0 for all bags, as no instance has a known class, and would look like no errors.
         arrays.pop("wrong", None)
         arrays.pop("sizes", None)
-    # Log-odds are not kept twice: where there are any, the presence scores are these.
+    # Where a loss has log-odds, they are its presence scores, and need not be kept twice.
     arrays["presence_is_log_odds"] = arrays.pop("log_odds", None) is not None
     return SplitPredictions(**arrays, digest=digest.hexdigest()[:32])
 
 
 def _joined_parts(parts: list[dict[str, Tensor]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of all batches; one that some batch lacks is left out.
+    """Return the parts of all batches joined to arrays, without those that some batch lacks.
 
-    Raises UsageError where hits are known of some batches alone.
+    Raises UsageError where some batches have hits and others do not.
     """
     with_truth = len([part for part in parts if "hits" in part])
     if with_truth not in (0, len(parts)):
@@ -190,7 +203,10 @@ def _joined_parts(parts: list[dict[str, Tensor]]) -> dict[str, NDArray[Any]]:
 
 
 def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str, Tensor]:
-    """Return what is kept of a batch, by the fields of `SplitPredictions`, on the CPU."""
+    """Return what is kept of a batch on the CPU, by the names of the fields of `SplitPredictions`.
+
+    `bags_before` is how many bags the batches before this one have.
+    """
     origin = bags.origin or Origin(torch.arange(bags_before, bags_before + len(bags)))
     kept: dict[str, Tensor | None] = {
         "labels": bags.labels.bool(),
@@ -213,7 +229,7 @@ def _batch_predictions(bags: Bags, scores: Scores, bags_before: int) -> dict[str
 
 
 def _about_instances(bags: Bags, scores: Scores) -> dict[str, Tensor]:
-    """Return `hits`, `wrong` and `sizes`; nothing without instance truth."""
+    """Return `hits`, `wrong` and `sizes` of a batch, as far as its instance truth allows."""
     if bags.truth is None:
         return {}
     truth = fitting_truth(bags.truth, scores).to(CPU)
@@ -228,7 +244,10 @@ def _about_instances(bags: Bags, scores: Scores) -> dict[str, Tensor]:
 
 
 def _instance_classes(bags: Bags, scores: Scores) -> Tensor:
-    """Return, as int64, the classes of all instances of a batch, none where they are not known by position."""
+    """Return (N,) int64, the true classes of all instances of a batch.
+
+    It is empty where the class of each position is not known.
+    """
     position_classes = None
     if bags.truth is not None:
         position_classes = fitting_truth(bags.truth, scores).to(CPU).position_classes
@@ -241,13 +260,19 @@ def _instance_classes(bags: Bags, scores: Scores) -> Tensor:
 
 
 def _mask_of(bags: Bags, scores: Scores) -> Tensor | None:
-    """Return where there is an instance, by the network where it says so, else by the bags; None: everywhere."""
+    """Return (B, K) bool, at which positions there is an instance; None: at all positions.
+
+    A network may give a mask for its own positions, else the mask of the bags is taken.
+    """
     mask = bags.mask if scores.mask is None else scores.mask
     return None if mask is None else mask.cpu()
 
 
 def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
-    """Raise FloatingPointError where a score of a bag is NaN, which would silently rank below all others."""
+    """Raise FloatingPointError where a score of a bag is NaN.
+
+    Otherwise the bag would silently rank below all others.
+    """
     names = ("presence", "classes", "evidence", "instances", "log_prob", "even_odds_log_prob")
     for name in names:
         values = getattr(scores, name)
@@ -258,16 +283,19 @@ def _check_scores(scores: Scores, split: str, bags_before: int) -> None:
             is_nan = is_nan.flatten(1).any(dim=1)
         if bool(is_nan.any()):
             first_in_batch = int(is_nan.int().argmax())
-            # Counted from 1, as a reader counts.
+            # Messages count bags from 1.
             bag = bags_before + first_in_batch + 1
             raise FloatingPointError(
-                f"the loss's {name} of bag {bag} of the {split.replace('_', ' ')} bags is NaN, expected a number "
-                "or an infinity"
+                f"the loss's {name} of bag {bag} of the {split.replace('_', ' ')} bags is NaN, "
+                "expected a number or an infinity"
             )
 
 
 def _joined(parts: Sequence[Tensor]) -> NDArray[Any]:
-    """Return the rows of all parts as one array; rows of integers may differ in length and are filled with -1."""
+    """Return the rows of all parts as one array.
+
+    Parts (n, L) of integers may differ in L: shorter rows are filled up with -1.
+    """
     if parts[0].ndim == 2:
         lengths = [part.shape[1] for part in parts]
         longest = max(lengths)
@@ -280,7 +308,8 @@ def _joined(parts: Sequence[Tensor]) -> NDArray[Any]:
 def update_digest(digest: Any, bags: Bags) -> None:
     """Add the shapes, label sets, masks and truth of bags to a digest of hashlib.
 
-    Instances are left out: metrics are compared with the truth alone, and images would take long.
+    Runs whose bags have the same digest are compared bag by bag. The values of instances are left
+    out, as images would take long.
     """
     truth = bags.truth
     truth_parts: tuple[Tensor | None, ...] = ()
@@ -297,7 +326,10 @@ def update_digest(digest: Any, bags: Bags) -> None:
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
-    """Return each split with the first `limit` bags of each kind; None: all of them."""
+    """Return each split with only the first `limit` of its bags, and of its bags of one instance.
+
+    With None all bags are kept.
+    """
     limited = {}
     for name, split in splits.items():
         limited[name] = replace(
@@ -309,12 +341,12 @@ def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict
 
 
 def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
-    """Return the batches of the first `limit` bags, the last one cut where needed; None: all."""
+    """Return batches that hold the first `limit` bags; None: all bags."""
     if limit is None:
         return batches
     limited: list[Bags] = []
     lacking = limit
-    # A batch is read only if it is needed.
+    # A batch may be read from a file when it is indexed, so that none is indexed in vain.
     while lacking > 0 and len(limited) < len(batches):
         batch = batches[len(limited)].selected(slice(lacking))
         limited.append(batch)
@@ -323,7 +355,10 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
 
 
 def label_sets(batches: Iterable[Bags]) -> Tensor:
-    """Return the label sets (N, C) of the first batches, of as few as hold MOST_BAGS bags."""
+    """Return the label sets (N, C) of the first batches.
+
+    As many batches are taken as are needed for MOST_BAGS bags, or all where there are fewer bags.
+    """
     labels: list[Tensor] = []
     count = 0
     for bags in batches:

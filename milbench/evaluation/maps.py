@@ -1,4 +1,4 @@
-"""What is counted from the maps of positions, which are too large to keep."""
+"""What metrics need of the maps of scores over positions, which are too large to keep."""
 
 from dataclasses import replace
 
@@ -10,7 +10,11 @@ from milbench.contracts.scores import Scores
 
 
 def fitting_truth(truth: Truth, scores: Scores) -> Truth:
-    """Return the truth, without classes by position where the positions of a network are not the instances."""
+    """Return the truth without classes by position, where a network has other positions.
+
+    Classes by position can be compared with scores only if the positions of the network are those
+    of the instances.
+    """
     known = truth.position_classes
     if known is None:
         return truth
@@ -25,8 +29,11 @@ def class_hits(
 ) -> Tensor:
     """Return (B, C) bool, whether the strongest evidence for each class is on one of its instances.
 
-    The evidence is (B, C, *positions). Where the truth is boxes, `centres` are y of every row and x
-    of every column of positions in pixels.
+    Args:
+        evidence: (B, C, K) or, of images, (B, C, h, w).
+        truth: the true instances, by position or as boxes.
+        centres: y (h,) of the rows and x (w,) of the columns of positions, in pixels; needed where
+            the truth is boxes.
     """
     strongest = evidence.flatten(2).argmax(dim=2)
     classes = torch.arange(strongest.shape[1])
@@ -40,7 +47,7 @@ def class_hits(
     # Positions are numbered row by row.
     row = strongest // len(xs)
     column = strongest % len(xs)
-    # (B, C, 1), to be compared with all M instances of a bag.
+    # (B, C, 1), to be compared with the boxes of all M instances of a bag.
     y = ys[row].unsqueeze(2)
     x = xs[column].unsqueeze(2)
     left, top, right, bottom = truth.boxes.unsqueeze(1).unbind(dim=-1)
@@ -52,9 +59,15 @@ def class_hits(
 def wrong_instances(
     instances: Tensor, truth: Truth | None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return two tensors (B,) int64: how many instances of each bag get a wrong class, and how many it has.
+    """Return two tensors (B,) int64: how many instances of each bag are wrong, and how many it has.
 
-    The scores of instances are (B, C+1, K). Both counts are 0 where the truth is not by position.
+    An instance is wrong where the class with its largest score is not its true class. Both numbers
+    are 0 where the true class of each position is not known.
+
+    Args:
+        instances: (B, C+1, K), the scores of the classes and, last, of background.
+        truth: the true instances.
+        mask: (B, K) bool, where there is an instance; None: everywhere.
     """
     if truth is None or truth.position_classes is None:
         none = torch.zeros(len(instances), dtype=torch.int64)

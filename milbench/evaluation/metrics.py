@@ -1,6 +1,7 @@
-"""Every metric from the predictions of a network, as `milbench.contracts.metric_info` defines it.
+"""All metrics, computed from the predictions of a network.
 
-Nothing here imports torch, so that a report can compute metrics, outcomes and counts anew.
+`milbench.contracts.metric_info` defines them. No code in this file imports torch, so that a report
+can compute metrics, outcomes and counts anew without it.
 """
 
 import math
@@ -28,48 +29,61 @@ from milbench.evaluation.by_bag import (
 from milbench.evaluation.thresholds import EVEN_ODDS, choose_threshold, predicted_sets
 
 THRESHOLD = "chosen/threshold"
-"""The threshold that is chosen by the set error."""
+"""The name of the threshold that is chosen by the set error."""
 LABEL_THRESHOLD = "chosen/label_threshold"
-"""The threshold that is chosen by the label error."""
+"""The name of the threshold that is chosen by the label error."""
 CHOSEN_BY = "chosen/bags"
-"""The number of bags by which both are chosen."""
+"""The name of the number of bags by which both thresholds are chosen."""
 LARGEST_LOG_PROB = -(2.0**-24)
-"""The logarithm of the largest probability below 1 in single precision, in which networks compute."""
+"""The logarithm of the largest probability below 1 in single precision.
+
+Networks compute in single precision.
+"""
 CONFUSION_LIMIT = 30
-"""The most classes for which it is counted which class is taken for which: nobody would read a larger table."""
+"""The most classes for which `class_counts` counts which class is taken for which.
+
+Nobody would read a larger table.
+"""
 
 
 class Thresholds(NamedTuple):
-    """Thresholds on presence scores, from which a class counts as detected."""
+    """Two thresholds: a class is predicted where its presence score is at least the threshold."""
 
     by_sets: float
-    """Chosen by the set error; it serves most metrics."""
+    """The threshold that is chosen by the set error. Most metrics use it."""
     by_labels: float
-    """Chosen by the label error; it serves the metrics that say "own threshold"."""
+    """The threshold that is chosen by the label error.
+
+    The metrics whose names begin with `own_` use it.
+    """
 
 
 def chosen_thresholds(predictions: Predictions) -> Thresholds:
     """Return the thresholds, which are chosen before the test bags are seen.
 
-    Validation bags choose, or training bags where there are none. A network may separate training
-    bags by a wide gap, in which every threshold is as good: there the one nearest to even odds is
-    taken.
+    They are chosen on the calibration bags if there are any, else on the validation bags.
+    Calibration bags may be training bags, which a network may separate by a wide gap. Every
+    threshold in the gap is equally good, and the one nearest to even odds is taken.
     """
     return Thresholds(
-        by_sets=_threshold_by(predictions, "sets"), by_labels=_threshold_by(predictions, "labels")
+        by_sets=_threshold_by(predictions, "sets"),
+        by_labels=_threshold_by(predictions, "labels"),
     )
 
 
 def _threshold_by(predictions: Predictions, by: Literal["sets", "labels"]) -> float:
-    """Return one of the thresholds: see `chosen_thresholds`."""
+    """Return one of the thresholds that `chosen_thresholds` describes."""
     bags = predictions[predictions.choosing_split]
-    are_trained_on = predictions.choosing_split == "calibration"
-    near = EVEN_ODDS if are_trained_on else None
+    may_be_trained_on = predictions.choosing_split == "calibration"
+    near = EVEN_ODDS if may_be_trained_on else None
     return choose_threshold(bags.presence, bags.labels, by=by, near=near)
 
 
 def metrics_of(predictions: Predictions) -> dict[str, float]:
-    """Return all metrics by split/metric, and what was chosen as chosen/...; what is undefined is left out."""
+    """Return all metrics by `split/metric`, and the chosen thresholds by `chosen/...`.
+
+    Undefined metrics are left out.
+    """
     thresholds = chosen_thresholds(predictions)
     values = {
         THRESHOLD: thresholds.by_sets,
@@ -88,7 +102,7 @@ def metrics_of(predictions: Predictions) -> dict[str, float]:
 def _metrics_of_split(
     predictions: Predictions, split: str, thresholds: Thresholds
 ) -> dict[str, float]:
-    """Return the metrics of a split by their names; one that is undefined is NaN or left out."""
+    """Return the metrics of a split by their names. Undefined ones are NaN or left out."""
     bags = predictions[split]
     ratios = outcomes_of_split(predictions, split, thresholds)
     values = {metric: ratio.value for metric, ratio in ratios.items()}
@@ -105,7 +119,11 @@ def _metrics_of_split(
 
 
 def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
-    """Return what each test bag adds to the metrics, by metric; see also `milbench.evaluation.by_bag`."""
+    """Return what each test bag adds to each metric.
+
+    Tests between losses need these values, since a metric alone does not tell how much it varies
+    from bag to bag.
+    """
     thresholds = chosen_thresholds(predictions)
     of_test = outcomes_of_split(predictions, "test", thresholds)
     of_test |= _outcomes_of_classes(predictions["test"], thresholds)
@@ -117,7 +135,10 @@ def outcomes(predictions: Predictions) -> dict[str, Outcomes]:
 
 
 def _outcomes_of_classes(bags: SplitPredictions, thresholds: Thresholds) -> dict[str, Outcomes]:
-    """Return what each bag adds to the means over classes of F1, average precision and AUROC."""
+    """Return what each bag adds to F1, average precision and AUROC, as `by_bag` computes it.
+
+    These metrics are means over classes. Metrics that are not defined are left out.
+    """
     predicted = predicted_sets(bags.presence, thresholds.by_sets)
     predicted_by_labels = predicted_sets(bags.presence, thresholds.by_labels)
     by_metric = {
@@ -137,7 +158,10 @@ def _outcomes_of_classes(bags: SplitPredictions, thresholds: Thresholds) -> dict
 def outcomes_of_split(
     predictions: Predictions, split: str, thresholds: Thresholds
 ) -> dict[str, Outcomes]:
-    """Return what each bag of a split adds to the metrics of label sets, hits and instances that are defined."""
+    """Return what each bag of a split adds to those metrics that are ratios of sums over bags.
+
+    They are metrics of label sets, hits and instances. Those that are not defined are left out.
+    """
     bags = predictions[split]
     one = np.ones(len(bags))
     classes = np.full(len(bags), bags.labels.shape[1])
@@ -170,34 +194,46 @@ def _ratio(sums: NDArray[Any], weights: NDArray[Any], bags: SplitPredictions) ->
 
 
 def wrong_classes(class_scores: NDArray[Any], classes: NDArray[Any]) -> Bools:
-    """Return (n,), whether the class of bags of one instance is not the one with the largest score (n, C).
+    """Return (n,), for bags of one instance whether the class with the largest score is wrong.
 
-    A row of -inf alone names no class and is an error.
+    A bag whose scores are all -inf counts as wrong.
+
+    Args:
+        class_scores: (n, C).
+        classes: (n,), the true class of each instance.
     """
-    # Its argmax would be the first class.
+    # Without this, a bag whose scores are all -inf would be taken for the first class.
     names_none = (class_scores == -math.inf).all(axis=1)
     wrong: Bools = names_none | (class_scores.argmax(axis=1) != classes)
     return wrong
 
 
 def macro_f1(bags: SplitPredictions, threshold: float) -> float:
-    """Return the mean over the classes that occur of 2 TP / (2 TP + FP + FN); NaN where no class occurs."""
+    """Return the mean of F1 over the classes that occur in some bag; NaN where no class occurs.
+
+    F1 is 2 TP / (2 TP + FP + FN), where TP, FP and FN are the numbers of true positives, of false
+    positives and of false negatives.
+    """
     predicted = predicted_sets(bags.presence, threshold)
     occurs = bags.labels.any(axis=0)
     if not occurs.any():
         return math.nan
     true_positives = (predicted & bags.labels).sum(axis=0)
+    # FP + FN.
     errors = (predicted != bags.labels).sum(axis=0)
-    # Errors are FP + FN.
     f1 = 2 * true_positives[occurs] / (2 * true_positives + errors)[occurs]
     return float(f1.mean())
 
 
 def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
-    """Return average precision and area under the ROC curve of presence scores (n, C), NaN where undefined.
+    """Return average precision and the area under the ROC curve (`auroc`) of presence scores.
 
-    They are means over the classes that some bags have and some not. Of the scores ranks alone
-    matter.
+    These metrics only depend on how the scores of a class rank the bags. They are means over the
+    classes that some bags have and some do not have; NaN where there is no such class.
+
+    Args:
+        presence: (n, C).
+        labels: (n, C), the true label sets.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -206,7 +242,7 @@ def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
     for c in range(labels.shape[1]):
         if labels[:, c].all() or not labels[:, c].any():
             continue
-        # Ranks, since scikit-learn takes no infinite scores.
+        # Ranks replace the scores, as scikit-learn refuses infinite scores.
         ranks = np.unique(presence[:, c], return_inverse=True)[1]
         precisions.append(average_precision_score(labels[:, c], ranks))
         areas.append(roc_auc_score(labels[:, c], ranks))
@@ -219,12 +255,20 @@ def ranking_metrics(presence: NDArray[Any], labels: Bools) -> dict[str, float]:
 def no_skill_errors(
     training: TrainingLabels, bags: SplitPredictions, alone: SplitPredictions | None
 ) -> dict[str, float]:
-    """Return the errors of the best constant answers, by the names of the metrics.
+    """Return the errors of no skill: of the best answer that is the same for every bag.
 
-    The label set is the most common one of the training bags, the classes by themselves are those
-    of more than half of these bags, and the class of an instance is the most common. The class that
-    most instances have, for the posterior error, is that of these bags, since training bags do not
-    tell.
+    For the set error, the answer is the most common label set of the training bags. For the label
+    error, it is the classes of more than half of the training bags. For the one-instance error, it
+    is the class of most training bags. For the posterior error, it is the class of most instances
+    of the evaluated bags, since training bags do not tell the classes of their instances.
+
+    Args:
+        training: what the training bags tell of their label sets.
+        bags: the bags to evaluate on.
+        alone: the bags of one instance to evaluate on.
+
+    Returns:
+        The errors by the names of the metrics.
     """
     misjudged = bags.labels != training.most_common_set
     common_classes = training.class_shares > 0.5
@@ -242,26 +286,32 @@ def no_skill_errors(
 
 
 def _beyond_known(values: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
-    """Return how far errors are above those of the optimum, as excess_..., and the reference, as above_reference_..."""
-    differences = {"bayes_": "excess_", "reference_": "above_reference_"}
+    """Return how far metrics are above the known values of an optimum or a reference.
+
+    From `bayes_METRIC` of the optimum it computes `excess_METRIC`, and from `reference_METRIC` it
+    computes `above_reference_METRIC`.
+    """
+    prefix_of_difference = {"bayes_": "excess_", "reference_": "above_reference_"}
     beyond = {}
-    for name, value in known.items():
-        split, metric = name.split("/")
-        for prefix, difference in differences.items():
-            if not metric.startswith(prefix):
+    for name, known_value in known.items():
+        split, known_metric = name.split("/")
+        for prefix, new_prefix in prefix_of_difference.items():
+            if not known_metric.startswith(prefix):
                 continue
-            own_metric = metric.removeprefix(prefix)
-            own = values.get(f"{split}/{own_metric}")
-            if own is not None:
-                beyond[f"{split}/{difference}{own_metric}"] = own - value
+            metric = known_metric.removeprefix(prefix)
+            value = values.get(f"{split}/{metric}")
+            if value is not None:
+                beyond[f"{split}/{new_prefix}{metric}"] = value - known_value
     return beyond
 
 
 def class_counts(predictions: Predictions) -> NDArray[np.int64]:
-    """Return a row for each class: in how many test bags it is present, is predicted, and both.
+    """Return for each class how often it occurs, is predicted, and is taken for another class.
 
-    For at most CONFUSION_LIMIT classes the row goes on: in how many bags this class is missed and
-    class j is wrongly predicted, for each j.
+    The result is (C, 3), or (C, 3 + C) with at most CONFUSION_LIMIT classes. The first three
+    columns say in how many test bags the class is present, is predicted, and is both. A further
+    column for each class j says in how many test bags the class of the row is missed and class j is
+    wrongly predicted.
     """
     bags = predictions["test"]
     predicted = predicted_sets(bags.presence, _threshold_by(predictions, "sets"))
@@ -271,14 +321,18 @@ def class_counts(predictions: Predictions) -> NDArray[np.int64]:
         return counts
     missed = (bags.labels & ~predicted).astype(np.int64)
     wrongly_predicted = (predicted & ~bags.labels).astype(np.int64)
-    # (C, C), over all bags.
+    # (C, C).
     taken_for = missed.T @ wrongly_predicted
     return np.concatenate([counts, taken_for], axis=1)
 
 
 def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
-    """Return the bins behind the calibration errors of presence and of label sets that the loss has."""
-    # scipy takes a while to import, and a plan needs none of it.
+    """Return the bins behind the calibration errors, by the name of the error.
+
+    `presence_ece` needs log-odds of single classes, `set_ece` probabilities of label sets. A loss
+    that has no such scores has no bins.
+    """
+    # Imported only now, as scipy takes a while to import and a plan of cells does not need it.
     from scipy.special import expit
 
     bins: dict[str, list[Bin]] = {}
@@ -287,21 +341,27 @@ def reliability(bags: SplitPredictions) -> dict[str, list[Bin]]:
         bins["presence_ece"] = reliability_bins(probabilities, bags.labels.ravel())
     if bags.even_odds_log_prob is not None:
         wrong = (predicted_sets(bags.presence, EVEN_ODDS) != bags.labels).any(axis=1)
-        # Forecasts that single precision cannot tell from 1 are made equal, so that they share a
-        # bin.
+        # Probabilities so near to 1 are rounding noise of single precision. They are made equal,
+        # so that they share a bin.
         log_prob = bags.even_odds_log_prob.astype(np.float64).clip(max=LARGEST_LOG_PROB)
         bins["set_ece"] = reliability_bins(np.exp(log_prob), ~wrong)
     return bins
 
 
 def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
-    """Return forecasts in bins of equal mass, by rank; equal ones are all in the bin of the first of them.
+    """Return bins of forecasts that are sorted and cut into BINS groups of about equal size.
 
-    Otherwise the order of the bags would decide which of equal forecasts are counted together.
+    Equal forecasts are all in the bin of the first of them. Otherwise the order of the bags would
+    decide which of them share a bin.
+
     Source of the expected calibration error: M. P. Naeini, G. F. Cooper and M. Hauskrecht,
     "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
+
+    Args:
+        probabilities: (n,), the forecasts.
+        happened: (n,), whether what was forecast is true.
     """
-    # The rank of a forecast is how many are smaller, so that equal ones have the same.
+    # The rank of a forecast is how many are smaller, so that equal forecasts have equal ranks.
     ranks = np.searchsorted(np.sort(probabilities), probabilities)
     bin_of_forecast = BINS * ranks // len(probabilities)
     counts = np.bincount(bin_of_forecast, minlength=BINS)
@@ -310,7 +370,7 @@ def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
     bins = []
     for index in np.flatnonzero(counts).tolist():
         count = int(counts[index])
-        # The sum of many ones may be rounded up.
+        # Rounding may make the mean of forecasts near to 1 larger than 1.
         probability = min(1.0, float(sums[index] / counts[index]))
         frequency = float(hits[index] / counts[index])
         bins.append(Bin(index, count, probability, frequency))
@@ -318,15 +378,16 @@ def reliability_bins(probabilities: NDArray[Any], happened: Bools) -> list[Bin]:
 
 
 def wrong_strings(reading: Reading, decoder: Decoder) -> Bools:
-    """Return (n,), which strings a decoder does not read exactly."""
+    """Return (n,), in which images a decoder does not read the exact string."""
     wrong: Bools = (getattr(reading, decoder) != reading.true).any(axis=1)
     return wrong
 
 
 def chosen_decoder(predictions: Predictions) -> Decoder:
-    """Return the first decoder that reads most strings exactly, of the bags by which thresholds are chosen.
+    """Return the decoder that reads the most strings exactly, the first of equally good ones.
 
-    Those bags must have been read.
+    It is chosen on the bags by which thresholds are chosen. Raises ValueError where the strings of
+    these bags were not read.
     """
     reading = predictions[predictions.choosing_split].reading
     if reading is None:
@@ -336,10 +397,13 @@ def chosen_decoder(predictions: Predictions) -> Decoder:
 
 
 def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
-    """Return the shares of strings that are read wrongly, in all and by pattern, and the precision of boxes."""
+    """Return the shares of strings that are read wrongly, and the average precision of boxes.
+
+    The shares are given for every decoder, and for every pattern of errors of the chosen decoder.
+    """
     values = {}
-    for known in get_args(Decoder):
-        values[f"transcription_error_{known}"] = float(wrong_strings(reading, known).mean())
+    for each in get_args(Decoder):
+        values[f"transcription_error_{each}"] = float(wrong_strings(reading, each).mean())
     values["transcription_error"] = values[f"transcription_error_{decoder}"]
     for number, pattern in enumerate(PATTERNS):
         values[f"error_{pattern}"] = float((reading.pattern == number).mean())
@@ -348,11 +412,12 @@ def _reading_metrics(reading: Reading, decoder: Decoder) -> dict[str, float]:
 
 
 def box_average_precision(reading: Reading) -> float:
-    """Return the average precision of detections, the mean over the classes that have instances; NaN of none.
+    """Return the average precision of detections, as PASCAL VOC has defined it from 2010 on.
 
-    As in PASCAL VOC from 2010 on the detections of a class are sorted by falling mass, and the
-    average precision is the area under precision over recall, where the precision at a recall is
-    the largest at this recall or any higher one.
+    The detections of a class are sorted by falling mass. The average precision is the area under
+    the curve of precision over recall, where the precision at a recall is replaced by the largest
+    precision at this or a higher recall. The result is the mean over the classes that have
+    instances; NaN where no class has any.
 
     Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective",
     IJCV 111, 2015.
@@ -365,7 +430,8 @@ def box_average_precision(reading: Reading) -> float:
         ranking = np.argsort(-reading.detection_mass[detections], kind="stable")
         right = reading.detection_right[detections[ranking]].astype(float)
         precision = right.cumsum() / np.arange(1, len(right) + 1)
-        best_from_here_on = np.maximum.accumulate(precision[::-1])[::-1]
-        # Recall rises at right detections alone, by 1 / instances.
-        areas.append(float((best_from_here_on * right).sum() / instances))
+        # The largest precision at this or a later detection.
+        best_precision = np.maximum.accumulate(precision[::-1])[::-1]
+        # Recall rises by 1 / instances at each right detection.
+        areas.append(float((best_precision * right).sum() / instances))
     return float(np.mean(areas)) if areas else math.nan

@@ -1,4 +1,7 @@
-"""The threshold on presence scores from which a class counts as detected. Nothing here imports torch."""
+"""Choosing the threshold: a class is predicted where its presence score is at least the threshold.
+
+No code in this file imports torch, so that reports can use it quickly.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +13,20 @@ from numpy.typing import NDArray
 from milbench.contracts.predictions import Bools
 
 EVEN_ODDS = 0.0
-"""The threshold where nothing is known: a presence that is a log-odds then names what is as likely as not."""
+"""The threshold that is used where no bags show a better one.
+
+If presence scores are log-odds, a class is then predicted if it is at least as likely as not.
+"""
 FEW_BAGS = 100
-"""Of fewer bags the choice of a threshold is uncertain, and a report says so."""
+"""With fewer bags than this the choice of a threshold is uncertain, and a report says so."""
 RESAMPLES = 50
-"""How many bootstrap samples of the bags show how far the best threshold moves."""
+"""How many bootstrap samples of the bags are taken to see how far the best threshold moves."""
 
 Floats = NDArray[np.float64]
 
 
 def predicted_sets(presence: NDArray[Any], threshold: float) -> Bools:
-    """Return (n, C), the classes whose presence score is the threshold or more."""
+    """Return (n, C) bool, which classes have a presence score of at least the threshold."""
     sets: Bools = presence.astype(np.float64) >= threshold
     return sets
 
@@ -33,44 +39,47 @@ def choose_threshold(
     near: float | None = None,
     weights: Floats | None = None,
 ) -> float:
-    """Return the threshold with the most right answers, smoothed so that one lucky candidate does not win.
+    """Return a threshold on presence scores with about the most right answers.
 
-    The candidates are the gaps between the distinct scores of these bags, and what lies beyond
-    them, each named by the score at its upper end. With few bags the candidate with the fewest
-    errors is often a lucky one, far from where the next bags would put it. So the number of right
-    answers is averaged over neighbouring candidates, and once more, before the largest is taken.
-    The average reaches as far as the best candidate moves between bootstrap samples of the bags;
-    with many bags that is hardly at all. docs/statistics.md has simulations of what it costs and
-    saves.
+    A candidate is a gap between two neighbouring scores of these bags, as all thresholds in the gap
+    make the same decisions. The ranges below all scores and above all scores are candidates too.
 
-    Of several candidates that are equally good the middle one is taken, and of a gap its middle.
-    Without `near` only ranks matter: a monotone change of the scores changes no decision on these
-    bags.
+    With few bags the candidate with the most right answers is often a lucky one, far from where
+    further bags would put it. So the number of right answers is smoothed by a moving average over
+    neighbouring candidates, twice, before the largest is taken. The average reaches as far as the
+    best candidate moves between bootstrap samples of the bags; with many bags it hardly moves.
+    docs/statistics.md has simulations of what the smoothing costs and saves.
+
+    Where several candidates are equally good, the middle one is taken. The threshold is the middle
+    of its gap. Without `near` only the order of the scores matters: a monotone change of the scores
+    changes no decision on these bags.
 
     Args:
-        presence: (n, C), the scores; a class with a score of -inf is never detected.
+        presence: (n, C), the scores; a class with a score of -inf is never predicted.
         labels: (n, C), the true label sets.
-        by: `sets`: a bag is right where its whole label set is. `labels`: pairs of a bag and a
-            class.
+        by: what is counted as right: for `sets`, the bags whose whole label set is right; for
+            `labels`, the pairs of a bag and a class that are right.
         near: to be set for bags that were trained on. A network may separate them by a wide gap, in
-            which every threshold is as good. The threshold is then `near` if it lies in the best
-            gap, else the middle of the best gap that is nearest to it.
-        weights: (n,), above 0: how much the right answers of each bag count; None: all alike.
+            which every threshold is equally good. The threshold is then `near` itself if it lies
+            in one of the best gaps, else the middle of the best gap that is nearest to `near`.
+        weights: (n,), above 0: how much the right answers of each bag count; None: all the same.
 
     Returns:
         A finite number.
 
     Examples:
-        >>> presence, labels = np.array([[5.0, 1.0], [4.0, 3.0]]), np.array([[True, False], [True, True]])
+        >>> presence = np.array([[5.0, 1.0], [4.0, 3.0]])
+        >>> labels = np.array([[True, False], [True, True]])
         >>> choose_threshold(presence, labels, by="sets")  # above 1, and 3 at most
         2.0
         >>> choose_threshold(presence, labels, by="sets", near=2.5)
         2.5
     """
     scores = presence.astype(np.float64)
+    # A gap is named by the score at its upper end.
     candidates = np.append(np.unique(scores[np.isfinite(scores)]), math.inf)
-    # Where no bag has a class, or all have every class, every threshold beyond the scores is as
-    # good.
+    # Where no bag has a class, all thresholds above the scores are right, and all at or below them
+    # where all bags have every class.
     if not labels.any():
         return _above_all(candidates)
     if labels.all():
@@ -81,7 +90,7 @@ def choose_threshold(
     right = steps.count_right(bag_weights)
     reach = _uncertainty(steps, bag_weights)
     smooth = _moving_average(_moving_average(right, reach), reach)
-    # Sums in another order differ by rounding.
+    # Candidates that are equally good on paper may differ by rounding.
     rounding = 1e-9 * len(labels)
     best = np.flatnonzero(smooth >= smooth.max() - rounding)
     if near is None:
@@ -93,29 +102,33 @@ def choose_threshold(
 class _Steps:
     """How the number of right answers changes as the threshold rises over the candidates.
 
-    Entry i says: from candidate `at[i]` on, bag `bag[i]` adds `sign[i]`, 1 or -1. A bag that a
-    bootstrap sample holds twice counts twice.
+    Entry i says that from candidate `at[i]` on bag `bag[i]` adds `sign[i]` right answers, 1 or -1.
     """
 
     at: NDArray[np.intp]
     sign: Floats
     bag: NDArray[np.intp]
     candidates: int
-    """How many there are."""
+    """The number of candidates."""
 
-    def count_right(self, times: Floats) -> Floats:
-        """Return how many answers are right at each candidate, up to a constant; bags count so many times."""
+    def count_right(self, bag_weights: Floats) -> Floats:
+        """Return how many answers are right at each candidate, up to a constant.
+
+        `bag_weights` (n,) say how much each bag counts.
+        """
         changes = np.bincount(
-            self.at, weights=self.sign * times[self.bag], minlength=self.candidates
+            self.at, weights=self.sign * bag_weights[self.bag], minlength=self.candidates
         )
+        # A step may be beyond the last candidate, where no threshold is tried.
         right: Floats = changes[: self.candidates].cumsum()
         return right
 
 
 def _steps_by_sets(scores: Floats, labels: Bools, candidates: Floats) -> _Steps:
-    """Return the steps of bags, which are right between two of their scores.
+    """Return the steps of bags whose whole label set is to be right.
 
-    They are the highest score of an absent class and the lowest score of a present one.
+    A bag is right where the threshold is above the highest score of its absent classes, and at most
+    the lowest score of its present classes.
     """
     absent = np.where(labels, -math.inf, scores).max(axis=1)
     present = np.where(labels, scores, math.inf).min(axis=1)
@@ -131,7 +144,11 @@ def _steps_by_sets(scores: Floats, labels: Bools, candidates: Floats) -> _Steps:
 
 
 def _steps_by_labels(scores: Floats, labels: Bools, candidates: Floats) -> _Steps:
-    """Return the steps of pairs of a bag and a class: one present is right up to its own score, one absent above it."""
+    """Return the steps of pairs of a bag and a class.
+
+    A present class is right where the threshold is at most its score, an absent class where the
+    threshold is above its score.
+    """
     bags, classes = labels.shape
     return _Steps(
         at=np.searchsorted(candidates, scores.ravel(), side="right"),
@@ -142,7 +159,7 @@ def _steps_by_labels(scores: Floats, labels: Bools, candidates: Floats) -> _Step
 
 
 def _with_mean_one(weights: Floats | None, bags: int) -> Floats:
-    """Return the weights (n,) of bags on the scale of bags that all count alike."""
+    """Return the weights (n,) of bags, scaled so that their mean is 1; None: 1 for each bag."""
     if weights is None:
         return np.ones(bags)
     scaled: Floats = weights / weights.mean()
@@ -150,39 +167,47 @@ def _with_mean_one(weights: Floats | None, bags: int) -> Floats:
 
 
 def _uncertainty(steps: _Steps, weights: Floats) -> int:
-    """Return how far the best candidate moves between bootstrap samples: the standard deviation of its rank."""
+    """Return how many candidates the best one moves between bootstrap samples of the bags.
+
+    It is the standard deviation of the index of the best candidate.
+    """
     bags = len(weights)
-    # The number of bags is the seed, so that all losses get the same samples.
+    # The number of bags is the seed, so that all losses get the same bootstrap samples.
     rng = np.random.default_rng(bags)
-    ranks = []
+    best = []
     for _ in range(RESAMPLES):
+        # How many times the sample holds each bag.
         times = np.bincount(rng.integers(bags, size=bags), minlength=bags).astype(float)
         right = steps.count_right(times * weights)
-        ranks.append(_middle(np.flatnonzero(right == right.max())))
-    return round(float(np.std(ranks)))
+        best.append(_middle(np.flatnonzero(right == right.max())))
+    return round(float(np.std(best)))
 
 
 def _moving_average(values: Floats, reach: int) -> Floats:
-    """Return the mean of each value and `reach` neighbours on both sides; beyond an end, its value is repeated."""
+    """Return the mean of each value and of `reach` neighbours on each side.
+
+    Beyond both ends, the value at the end is repeated.
+    """
     if reach == 0:
         return values
     width = 2 * reach + 1
-    # One value more in front: the sum of a window is the difference of two cumulative sums.
+    # The sum of a window is the difference of two cumulative sums. The first window needs one more
+    # value in front of it.
     sums = np.pad(values, (reach + 1, reach), mode="edge").cumsum()
     means: Floats = (sums[width:] - sums[:-width]) / width
     return means
 
 
 def _middle(numbers: NDArray[np.intp]) -> int:
-    """Return the middle one of numbers in rising order, of two the higher one."""
+    """Return the middle one of sorted numbers, the higher one where two are in the middle."""
     return int(numbers[len(numbers) // 2])
 
 
 def _in_gap(candidates: Floats, number: int) -> float:
-    """Return the middle of the gap between a candidate and the one below it.
+    """Return the middle of the gap between the score of a candidate and the next lower score.
 
-    All thresholds in the gap make the same decisions on these bags, and scores of other bags may
-    lie in it.
+    All thresholds in the gap make the same decisions on these bags. The middle is the safest for
+    the scores of other bags.
     """
     high = float(candidates[number])
     if math.isinf(high):
@@ -191,14 +216,17 @@ def _in_gap(candidates: Floats, number: int) -> float:
         return high
     low = float(candidates[number - 1])
     middle = low + (high - low) / 2
-    # Between two neighbouring numbers there is no other.
+    # If no floating-point number lies between the scores, `middle` is rounded to one of them.
     return middle if low < middle else high
 
 
 def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> float:
-    """Return a threshold in the gap below one of the best candidates, the one that is nearest to `near`."""
+    """Return a threshold in the gap of the best candidate that is nearest to `near`.
+
+    The threshold is `near` itself if it lies in the gap, else the middle of the gap.
+    """
     below = np.append(-math.inf, candidates[:-1])
-    # How far `near` lies outside of each gap; 0 or less inside of it.
+    # How far `near` lies outside of each gap; not positive where it lies in the gap.
     distance = np.maximum(below[best] - near, near - candidates[best])
     nearest = int(best[distance.argmin()])
     if below[nearest] < near <= candidates[nearest]:
@@ -207,7 +235,7 @@ def _in_nearest_gap(candidates: Floats, best: NDArray[np.intp], near: float) -> 
 
 
 def _above_all(candidates: Floats) -> float:
-    """Return a threshold above all scores, and not below even odds."""
+    """Return a threshold above all finite scores, and not below even odds."""
     has_scores = len(candidates) > 1
     if not has_scores:
         return EVEN_ODDS

@@ -1,4 +1,5 @@
-"""Base classes of tasks that share one kind of bag, and the parts of which `synthetic-bags` is made.
+"""Base classes of tasks with bags of the same kind, and the parts of the task `synthetic-bags`.
 
-It may import `milbench.networks`, `milbench.evaluation`, `milbench.data` and what these may import.
+This package may import `milbench.networks`, `milbench.evaluation`, `milbench.data`, and all that
+these packages may import.
 """

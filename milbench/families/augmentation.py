@@ -1,4 +1,4 @@
-"""The augmentation of crops of house numbers, one change a batch as in the paper, and of users' images."""
+"""Random changes of training images: of crops of house numbers, and of users' images."""
 
 import torch
 from torch import Tensor
@@ -7,23 +7,33 @@ from milbench._utils.devices import to_device
 from milbench.data.crops import Protocol
 
 CROP = 60
-"""Side of the part of the crop that is kept, in pixels."""
+"""The side in pixels of the part of a crop that is kept."""
 SIZES = (50, 70)
-"""Smallest and largest height and width that this part is resized to, in pixels."""
+"""The smallest and the largest side in pixels to which this part is resized."""
 
 
 def augment(
     images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Protocol = "ours"
 ) -> tuple[Tensor, Tensor]:
-    """Return images (B, 3, h, w) and boxes (B, M, 4) in pixels after one random change, the same for the batch.
+    """Return crops of house numbers and their boxes after a random change.
 
-    A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to
-    two sizes that are independent and uniform on 50..70. Boxes are moved with the pixels and
-    clipped.
+    All crops of a batch are changed in the same way, as in X.-L. Li, arXiv:1811.12346. A part of
+    60x60 pixels is kept, its channels are permuted, and it is resized to a height and a width that
+    are independent and uniform on 50..70. Boxes are moved with the pixels and clipped.
 
-    The two protocols differ in the old pixel that new pixel i of n takes its value from: by
-    `paper`, as in the programs of X.-L. Li, arXiv:1811.12346, it is number floor(i (60 - 1) / (n -
-    1)), by `ours` the one at the centre of the new pixel. Both draw the same numbers, on the CPU.
+    Each new pixel takes the value of one old pixel. By the protocol `paper`, as in the programs of
+    that paper, new pixel i of n takes the value of old pixel
+
+        floor(i (60 - 1) / (n - 1)).
+
+    By `ours` it is the old pixel at the centre of the new one. Both protocols use the same random
+    numbers, which are made on the CPU.
+
+    Args:
+        images: (B, 3, h, w).
+        boxes: (B, M, 4) in pixels: left, top, right, bottom.
+        rng: the generator of the random numbers.
+        protocol: `paper` or `ours`.
     """
     _, num_channels, old_height, old_width = images.shape
     smallest, largest = SIZES
@@ -37,7 +47,7 @@ def augment(
     permuted = images[:, to_device(channels, images.device)]
     changed = permuted[:, :, rows.unsqueeze(1), columns]
 
-    # A box is left, top, right and bottom. Both rows go to the device in one copy.
+    # The two rows are one tensor, so that they go to the device in one copy.
     geometry = torch.tensor(
         [[left, top, left, top], [width, height, width, height]], dtype=boxes.dtype
     )
@@ -45,13 +55,13 @@ def augment(
     moved = (boxes - corner).clamp(0, CROP)
     if protocol == "ours":
         return changed, moved * (size / CROP)
-    # Old pixel x is shown from new pixel x (n - 1) / (60 - 1) on, and the last one by the last new
-    # pixel alone.
+    # By `paper`, new pixel x (n - 1) / (60 - 1) is the first one with the value of old pixel x. The
+    # right end of a box at the end of the old image must not be beyond the new image.
     return changed, torch.minimum(moved * ((size - 1) / (CROP - 1)), size)
 
 
 def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
-    """Return the old pixel, from 0 to CROP - 1, that each of `size` new pixels in a row takes its value from."""
+    """Return (size,), the old pixel, from 0 to CROP - 1, of each new pixel along an axis."""
     new = torch.arange(size, device=device)
     if protocol == "ours":
         return (2 * new + 1) * CROP // (2 * size)
@@ -59,11 +69,12 @@ def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
 
 
 def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
-    """Return images (B, N, H, W), mirrored with probability 1/2, and shifted by up to `crop` pixels of repeated edges.
+    """Return images (B, N, H, W), each mirrored and shifted at random.
 
-    Torchvision's classes would draw from the global generator, so its functions are given what
-    `rng` draws.
+    With `flip` an image is mirrored with probability 1/2. It is shifted by up to `crop` pixels
+    along each axis, and what is missing then is filled with the pixels at the edge.
     """
+    # Torchvision's classes for such changes use the global random generator, its functions do not.
     from torchvision.transforms.v2 import functional as F
 
     count, _, height, width = images.shape

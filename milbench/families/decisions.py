@@ -1,6 +1,7 @@
-"""Decisions that know the distribution of bags: the optimum, by the exact posterior of a bag, and a reference.
+"""Errors of decisions that know how synthetic bags are made, to compare losses with.
 
-The instance-wise reference sees one instance at a time.
+The optimum decides by the exact posterior, given all instances of a bag. The reference looks at one
+instance at a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,21 +23,25 @@ from milbench.likelihood import instance_posterior, label_set_distribution
 from milbench.likelihood.columns import membership
 
 LEARNABLE = "learnable_posterior_error"
+"""The name of the metric that `learnable_errors` computes."""
 NEGLIGIBLE = 1e-15
-"""Label sets that are less probable are left out, which changes no probability by more than 2^C times this."""
+"""Label sets that are less probable than this are left out of sums.
+
+This changes no probability by more than 2^C times this number.
+"""
 PAIRS_AT_ONCE = 1 << 14
 """How many pairs of a bag and a label set are computed together."""
 ALWAYS_PRESENT = 1e6
-"""The presence of a class that is in every bag: larger than any log-odds."""
+"""The presence score of a class that is in every bag. It is larger than any log-odds."""
 
 
 class BagPosterior(NamedTuple):
-    """The log-posteriors of label sets and instances given all instances of a bag, float64."""
+    """Log-posteriors in float64, given all instances of a bag."""
 
     log_sets: Tensor
-    """(B, 2^C), class c is in set s where bit c of s is 1."""
+    """(B, 2^C), of label sets. Set s contains class c where bit c of s is 1."""
     log_instances: Tensor
-    """(B, C+1, K), background last."""
+    """(B, C+1, K), of the classes of instances, background last."""
 
 
 def bag_posterior(
@@ -45,24 +50,27 @@ def bag_posterior(
     log_weight: Tensor | None = None,
     log_joint_with_0: Tensor | None = None,
 ) -> BagPosterior:
-    """Return the posterior of bags whose label set L is drawn before the classes z of their n instances.
+    """Return the exact posterior of bags, given how they were made.
 
-    pi_n(L) is how probable L is in a bag of n instances, and q_n(L) how probable it would be if the
-    instances were independent. Given L, the classes are those of independent instances with the
-    label set L. Each x_k depends on z_k, and perhaps on whether class 0 is in L. So
+    A bag of n instances is made in three steps. Its label set L is chosen with the probability
+    pi_n(L). The classes z of its instances are chosen as if they were independent, under the
+    condition that they show exactly L. Each instance x_k depends on its class z_k, and perhaps on
+    whether class 0 is in L. If q_n(L) is the probability of L for independent instances, then
 
-        p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
+        p(L | x) is proportional to pi_n(L) / q_n(L) * S(L),
+        S(L) = sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k),
         P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
 
-    `milbench.likelihood` computes the sum, which is the likelihood of L times prod_k p(x_k), and
-    P(z_k = c | x, L).
+    `milbench.likelihood` computes P(z_k = c | x, L), and the likelihood of L. S(L) is this
+    likelihood times prod_k p(x_k).
 
     Args:
         log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
         mask: (B, K) bool, True where there is an instance.
-        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, L
-            is that of z.
-        log_joint_with_0: `log_joint` in bags whose label set contains class 0; None: the same.
+        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0, as
+            for independent instances.
+        log_joint_with_0: what replaces `log_joint` where the label set contains class 0; None:
+            `log_joint` holds for all label sets.
     """
     log_probs, log_sets = _independent_posterior(log_joint, mask)
     if log_weight is None and log_joint_with_0 is None:
@@ -73,7 +81,7 @@ def bag_posterior(
         log_sets = (log_sets + log_weight).log_softmax(dim=1)
         posterior = _weighted_posterior(log_probs, mask, log_sets.exp())
         return BagPosterior(log_sets, posterior.log())
-    # Sets with class 0 follow one joint distribution, the others the other one.
+    # `log_joint` now holds only for label sets without class 0.
     has_0 = membership(log_joint.shape[1] - 1)[:, 0]
     log_probs_with_0, log_sets_with_0 = _independent_posterior(log_joint_with_0, mask)
     log_sets = torch.where(has_0, log_sets_with_0, log_sets)
@@ -89,10 +97,13 @@ def optimal_errors(
     of_single_instance: Callable[[Tensor], Tensor],
     of_bags: Callable[[Bags], BagPosterior],
 ) -> dict[str, float]:
-    """Return the errors of the optimal decisions on the bags of a split with truth by position, by metric.
+    """Return the errors of the optimal decisions on the bags of a split, by metric.
 
-    `of_single_instance` returns the log posterior (B, C+1, 1) of the classes of instances (B, 1,
-    d).
+    Args:
+        split: bags whose truth has the class of each position, and bags of one instance.
+        of_single_instance: returns the log-posterior (B, C+1, 1) of the class of single instances
+            (B, 1, d).
+        of_bags: returns the posterior of bags given all their instances.
     """
     is_wrong_set = []
     count_wrong = 0
@@ -115,7 +126,10 @@ def optimal_errors(
 def _single_instance_error(
     split: EvalSplit, of_single_instance: Callable[[Tensor], Tensor]
 ) -> float:
-    """Return how often the most probable class of a single instance that is not background is another one."""
+    """Return how often the most probable class of a single instance is wrong.
+
+    No single instance is background, so that background is not considered.
+    """
     log_posteriors = torch.cat(
         [of_single_instance(bags.instances)[:, :-1, 0] for bags in split.single_instance]
     )
@@ -126,12 +140,16 @@ def _single_instance_error(
 def instancewise_scores(
     log_posterior: Callable[[Tensor], Tensor], groups: Sequence[int]
 ) -> ScoreFunction:
-    """Return scores by the posterior of single instances, as if the instances of a bag were independent.
+    """Return the score function of the reference, which takes instances for independent.
 
-    Presence is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the probability of the
-    group of class c; a class in a group with the background is always present. `log_posterior`
-    makes (B, C+1, K) float64 of instances (B, K, d). `groups` has, for each of the C+1 channels,
-    background last, the first channel that label sets cannot tell from it.
+    The presence of class c is the log-odds of 1 - prod_k (1 - p_{c,k}), where p_{c,k} is the
+    probability that instance k is of a class in the group of c. A group has the classes that label
+    sets cannot tell apart. A class in a group with the background is always present.
+
+    Args:
+        log_posterior: returns the log-posterior (B, C+1, K) float64 of the classes of instances
+            (B, K, d), background last.
+        groups: for each of C classes and, last, the background, the first one of its group.
     """
     group = torch.tensor(groups)
     is_same_group = (group.unsqueeze(0) == group.unsqueeze(1)).double()
@@ -139,14 +157,14 @@ def instancewise_scores(
 
     def score(bags: Bags) -> Scores:
         probs = log_posterior(bags.instances).exp()
-        # p_{c,k}, background left out. Below 1, so that its logarithm is finite.
+        # p_{c,k} for the C classes, kept below 1 so that log(1 - p) is finite.
         of_group = torch.einsum("cd,bdk->bck", is_same_group, probs)[:, :-1].clamp(max=1 - 1e-16)
         absent = torch.log1p(-of_group)
         if bags.mask is not None:
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
-        # log(1 - a) - log(a), where expm1 keeps the digits of classes that are nearly certain to be
-        # absent.
+        # log(1 - a) - log(a), where a is the probability that the class is absent. Where a is near
+        # to 1, expm1 keeps the digits of 1 - a.
         log_odds = torch.log(-torch.expm1(log_absent)) - log_absent
         presence = log_odds.masked_fill(is_always_present, ALWAYS_PRESENT)
         return Scores(probs[:, :-1].sum(dim=2), presence, probs)
@@ -159,11 +177,14 @@ def reference_errors(
     splits: Mapping[Split, EvalSplit],
     groups: Sequence[int],
 ) -> dict[str, float]:
-    """Return the errors of the reference, judged as a loss, by `split/reference_metric`; see `instancewise_scores`."""
+    """Return the errors of the reference by `split/reference_metric`.
+
+    The reference is judged like a loss. `instancewise_scores` describes it and the arguments.
+    """
     score = instancewise_scores(log_posterior, groups)
     bags_alone = {split: EvalSplit((), evaluated.bags) for split, evaluated in splits.items()}
     predictions = evaluate_bags(score, bags_alone).predictions
-    # `evaluate_bags` always returns them.
+    # `evaluate_bags` always returns predictions. The line is for the type checker.
     assert predictions is not None  # noqa: S101
     predictions = with_ratios(predictions, LEARNABLE, learnable_errors(score, splits, groups))
     errors = {}
@@ -177,9 +198,10 @@ def reference_errors(
 def learnable_errors(
     score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]
 ) -> dict[Split, Ratio]:
-    """Return learnable_posterior_error of each split: channels that label sets cannot tell apart count as one.
+    """Return the learnable posterior error of each split.
 
-    It is {} where all channels can be told apart.
+    It is the posterior error if classes that label sets cannot tell apart count as one class. Where
+    all classes can be told apart, the result is {}. `instancewise_scores` describes `groups`.
     """
     can_be_told_apart = len(set(groups)) == len(groups)
     if can_be_told_apart:
@@ -205,19 +227,23 @@ def learnable_errors(
 
 
 def with_ratios(predictions: Predictions, name: str, ratios: Mapping[Split, Ratio]) -> Predictions:
-    """Return predictions with a metric of the name for each of these splits."""
+    """Return predictions with one more metric, `name`, whose values are given by split."""
     splits = dict(predictions.splits)
     for split, ratio in ratios.items():
-        of_split = splits[split]
-        splits[split] = replace(of_split, ratios={**of_split.ratios, name: ratio})
+        bags = splits[split]
+        splits[split] = replace(bags, ratios={**bags.ratios, name: ratio})
     return replace(predictions, splits=splits)
 
 
 def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
-    """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
+    """Return (B, C+1, K), the sum over label sets L of their weight times P(z_k = c | x, L).
+
+    `weight` (B, 2^C) is p(L | x).
+    """
     total = torch.zeros_like(log_probs)
     sets = membership(log_probs.shape[1] - 1)
-    # Pairs of a bag and a set: most sets of most bags are too improbable to matter.
+    # Only pairs of a bag and a label set that matter are computed: in most bags, most label sets
+    # are too improbable.
     for pairs in (weight > NEGLIGIBLE).nonzero().split(PAIRS_AT_ONCE):
         bag, number = pairs.unbind(dim=1)
         posterior = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
@@ -227,9 +253,9 @@ def _weighted_posterior(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tens
 
 def _independent_posterior(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return log P(z_k | x_k) (B, C+1, K) and log p(x, L) (B, 2^C) of independent instances."""
-    # log p(x_k), and of all instances of a bag log p(x).
-    evidence = log_joint.logsumexp(dim=1, keepdim=True)
-    evidence_of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
-    log_probs = log_joint - evidence
+    # log p(x_k) (B, 1, K), and for the whole bag log p(x) (B, 1).
+    log_density = log_joint.logsumexp(dim=1, keepdim=True)
+    log_density_of_bag = log_density.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
+    log_probs = log_joint - log_density
     log_sets = label_set_distribution(log_probs, mask, validate=False)
-    return log_probs, log_sets + evidence_of_bag
+    return log_probs, log_sets + log_density_of_bag

@@ -1,4 +1,4 @@
-"""Bags that stay the same: numbered ones to train on, in random order, and splits to evaluate on."""
+"""Problems whose bags stay the same in every epoch, and helpers to make bags and batches."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,11 +31,14 @@ from milbench.evaluation.evaluate import evaluate_bags, label_sets
 
 T = TypeVar("T")
 SHOWN = 8
-"""How many bags a gallery has, at most."""
+"""The most bags of a gallery."""
 
 
 class Lazy(Sequence[T]):
-    """A sequence whose items are made on access from parts, such as batches from the numbers of their bags."""
+    """A sequence whose items are made when they are accessed.
+
+    Item n is `make(parts[n])`, such as a batch that is made from the numbers of its bags.
+    """
 
     def __init__(self, parts: Sequence[Any], make: Callable[[Any], T]) -> None:
         self.parts = parts
@@ -43,7 +46,10 @@ class Lazy(Sequence[T]):
 
     @classmethod
     def of(cls, data: Any, size: int, as_bags: Callable[[Any], T]) -> Self:
-        """Return batches of `size` of a sequence; the last one may be smaller."""
+        """Return a sequence of batches of `size` items of `data`; the last one may be smaller.
+
+        `as_bags` makes a batch from a slice of `data`.
+        """
 
         def make_batch(start: int) -> T:
             return as_bags(data[start : start + size])
@@ -59,7 +65,7 @@ class Lazy(Sequence[T]):
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the items in lists of `size`; the last one may be shorter."""
-    # `itertools.batched` does the same from Python 3.12 on.
+    # `itertools.batched` does this from Python 3.12 on.
     remaining = iter(items)
     batch = list(islice(remaining, size))
     while batch:
@@ -68,14 +74,20 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def draw_in_rounds(items: int, count: int, rng: torch.Generator) -> Tensor:
-    """Return (count,) numbers of items in random order, every one before any again."""
+    """Return `count` indices of items, in random order.
+
+    Every item occurs once before any occurs again.
+    """
     num_rounds = math.ceil(count / items)
     rounds = [torch.randperm(items, generator=rng) for _ in range(num_rounds)]
     return torch.cat(rounds)[:count]
 
 
 def make_truth(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: int) -> Truth:
-    """Return the truth about bags of up to `most` things, each one given by its class and its box."""
+    """Return the truth about bags of up to `most` things.
+
+    `things` has for each bag the class and the box of each of its things.
+    """
     classes = torch.full((len(things), most), -1)
     boxes = torch.zeros(len(things), most, 4)
     for bag, things_of_bag in enumerate(things):
@@ -86,30 +98,35 @@ def make_truth(things: Sequence[Sequence[tuple[int, Sequence[float]]]], most: in
 
 
 def make_origin(items: Sequence[Tensor]) -> Origin:
-    """Return the origin of bags numbered from 0, by the numbers (n,) of the items of each."""
+    """Return the origin of bags that are numbered from 0.
+
+    `items` has for each bag the numbers (n,) of the items of which it is made.
+    """
     padded = pad_sequence(list(items), batch_first=True, padding_value=-1)
     return Origin(torch.arange(len(items)), items=padded)
 
 
 def limited(count: int, limit: int | None) -> int:
-    """Return how many of `count` bags are evaluated on; a limit of None: all."""
+    """Return how many of `count` bags are left by a limit; None: all."""
     return count if limit is None else min(count, limit)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EvaluatedBags(Problem):
-    """A problem with fixed bags to evaluate on; a subclass says what is trained on.
+    """A problem with fixed bags to evaluate on; a subclass makes the training batches.
 
-    Its `Lazy` batches are made when they are used.
+    Batches to evaluate on may be `Lazy`: they are then made when they are used.
     """
 
     calibration: Sequence[Bags] | None = None
     """Training bags by which thresholds are chosen where there is no validation split."""
     training_labels: Tensor | None = None
-    """Label sets of training bags (N, C), to choose the best constant answer by. None: those of an
-    epoch, or of as much of it as `label_sets` takes."""
+    """(N, C) bool, label sets of training bags, from which the errors of no skill are computed.
+
+    None: they are taken from the first training batches.
+    """
     limit: int | None = None
-    """The most bags of each kind to evaluate on; None: all."""
+    """The most bags of each split, and of each split's bags of one instance; None: all."""
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         return evaluate_bags(
@@ -122,7 +139,7 @@ class EvaluatedBags(Problem):
 
     @cached_property
     def labels_for_no_skill(self) -> Tensor:
-        """Label sets of training bags (N, C), to choose the best constant answer by."""
+        """(N, C) bool, label sets of training bags, for the errors of no skill."""
         if self.training_labels is not None:
             return self.training_labels
         rng = generator(self.task_name, "no skill", self.seed)
@@ -130,16 +147,16 @@ class EvaluatedBags(Problem):
 
     @property
     def evaluation_size(self) -> int:
-        kinds = [split.bags for split in self.splits.values()]
+        evaluated = [split.bags for split in self.splits.values()]
         if self.calibration is not None:
-            kinds.append(self.calibration)
-        return sum(limited(count_bags(batches), self.limit) for batches in kinds)
+            evaluated.append(self.calibration)
+        return sum(limited(count_bags(batches), self.limit) for batches in evaluated)
 
     def gallery(self) -> Bags:
-        """Return test bags that differ, or training bags where there are none."""
+        """Return test bags with different classes, or training bags if there are no test bags."""
         batches = self.splits["test"].bags if "test" in self.splits else self.calibration
-        # Without test bags there are no validation bags either, so that there are bags for
-        # calibration.
+        # A problem without test bags has no validation bags either. Then it has calibration bags,
+        # which is asserted for the type checker.
         assert batches is not None  # noqa: S101
         bags = batches[0]
         return bags.selected(differing(bags.labels, SHOWN))
@@ -147,21 +164,29 @@ class EvaluatedBags(Problem):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FixedBags(EvaluatedBags):
-    """A problem whose bags stay the same: numbered ones to train on, and splits to evaluate on.
+    """A problem whose bags stay the same, those to train on and those to evaluate on.
 
     An epoch has the training bags in a random order. `FixedBags.in_memory` makes a problem of bags
-    that are in memory; else `make_batch` makes training batches when they are used.
+    that are in memory. For other bags, `make_batch` makes each training batch when it is needed.
     """
 
     training_count: int
     """How many bags there are to train on."""
     make_batch: Callable[[Tensor, torch.Generator], Bags]
-    """Makes a batch of the training bags with some numbers (B,), from 0; it may change them by
-    draws from the generator."""
+    """Makes a batch of the training bags with the given numbers (B,), which count from 0.
+
+    It may change bags at random, by random numbers of the generator.
+    """
     bags_per_epoch: int | None = None
-    """How many training bags an epoch has, cycling through all of them; None: each once."""
+    """How many training bags an epoch has; None: each bag once.
+
+    All bags are used once before any is used again.
+    """
     prefetches: bool = False
-    """Whether a thread makes the next batch meanwhile, as where bags are read from files."""
+    """Whether a thread makes the next batch while the network trains on the present one.
+
+    It saves time where bags are read from files.
+    """
 
     @classmethod
     def in_memory(
@@ -176,10 +201,10 @@ class FixedBags(EvaluatedBags):
         """Return a problem of bags that are in memory, on the device where batches are needed.
 
         Args:
-            task: whose bags they are; it has a `format`.
+            task: the task of the bags, which has a `format`.
             parts: the bags of `train`, and of `validation` and `test` where there are any. Without
                 `validation`, thresholds are chosen on training bags.
-            seed: the seed that they were split by.
+            seed: the seed by which they were split.
             batch_bags: the number of bags of a training batch.
             limit: the most bags of each split to evaluate on; None: all.
         """
@@ -225,17 +250,22 @@ class FixedBags(EvaluatedBags):
         yield from batches
 
     def _in_random_order(self, rng: torch.Generator) -> Iterator[Bags]:
+        """Yield the training batches of an epoch, with bags in random order."""
         order = draw_in_rounds(self.training_count, self._epoch_bags, rng)
         for numbers in order.split(self.batch_bags):
             yield self.make_batch(numbers, rng)
 
     @property
     def _epoch_bags(self) -> int:
+        """How many training bags an epoch has."""
         return self.bags_per_epoch or self.training_count
 
 
 def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
-    """Return the shape of the instances of a bag, of which sets and sequences have the mean size."""
+    """Return the shape of the instances of a typical bag.
+
+    A set has the mean number of instances, and a sequence the mean number of frames.
+    """
     shape = tuple(bags.instances.shape[1:])
     if bags.mask is None or kind == "images":
         return shape
@@ -246,17 +276,17 @@ def _mean_shape(bags: Bags, kind: BagKind) -> tuple[int, ...]:
 
 
 def differing(labels: Tensor, count: int) -> Tensor:
-    """Return numbers of bags that differ, (count,) or fewer, from their label sets (N, C) bool.
+    """Return the indices of up to `count` bags that together have many classes.
 
-    The bag with most classes comes first, then always one with most classes that are not among
-    those chosen.
+    The bag with the most classes comes first. Each further bag is the one with the most classes
+    that no bag before it has. `labels` (N, C) are the label sets.
     """
     has_class = labels.bool().cpu().numpy()
     is_covered = np.zeros(has_class.shape[1], dtype=bool)
     chosen: list[int] = []
     for _ in range(min(count, len(has_class))):
         uncovered = (has_class & ~is_covered).sum(axis=1)
-        # A chosen bag cannot win again.
+        # A bag is not chosen again.
         uncovered[chosen] = -1
         best = int(uncovered.argmax())
         chosen.append(best)

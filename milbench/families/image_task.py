@@ -1,4 +1,4 @@
-"""What all tasks with images share: how a picture is read and shown, and an image of one thing as a bag."""
+"""What tasks with images share: reading and showing pictures, and bags of one instance."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 DIGITS = 10
-"""Classes of the tasks whose things are digits."""
+"""The number of classes of tasks whose instances are digits."""
 DIGIT_NAMES = tuple(str(digit) for digit in range(DIGITS))
 
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
-    """Return every image as a bag of one instance (channels, h, w) in [0, 1] that fills it.
+    """Return every image (channels, h, w) in [0, 1] as a bag of one instance.
 
-    Bags have the numbers of their images, where these are numbered.
+    The box of the instance is the whole image. Where images are numbered, the origin of a bag is
+    the number of its image.
     """
     height, width = images.pixels.shape[-2:]
     classes = images.classes.unsqueeze(1)
@@ -36,7 +37,7 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
 
 
 class ImageTask(Task):
-    """Base class of tasks whose bags are images, which a network can read from pictures."""
+    """Base class of tasks whose bags are images, so that a trained network can read pictures."""
 
     bag_kind = "images"
     white: ClassVar[int] = 255
@@ -48,11 +49,12 @@ class ImageTask(Task):
         """How many channels an image has: 1 for grey, 3 for colours."""
 
     def instances_from(self, picture: Image) -> Tensor:
-        """Return a picture, in grey or in colours as the images are, (channels, H, W) in [0, 1]."""
+        """Return a picture as an image (channels, H, W) in [0, 1], in grey or in colours."""
         pixels = grey(picture) if self.channels == 1 else colours(picture)
         return torch.from_numpy(pixels) / self.white
 
     def picture_from(self, instances: Tensor) -> Image:
+        """Return an image (channels, H, W) in [0, 1] as a picture that can be shown."""
         from PIL.Image import fromarray
 
         pixels = (instances * self.white).round().clamp(0, 255).byte().cpu().numpy()

@@ -1,4 +1,7 @@
-"""Digits nested on a canvas: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2, for digits of any size."""
+"""Tasks of digits nested on a canvas, for digits of any size.
+
+They follow the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2.
+"""
 
 import math
 from abc import abstractmethod
@@ -29,31 +32,46 @@ from milbench.families.image_task import (
 def nest_digits(
     digits: LabelledImages, index: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int
 ) -> Bags:
-    """Return bags (B, 1, height, width) of digits `index` (B, M) at `tops` and `lefts`, added up, to 1 at most."""
+    """Return B canvases with M digits each as bags (B, 1, height, width).
+
+    The pixels of overlapping digits are added up, to 1 at most.
+
+    Args:
+        digits: the images of digits.
+        index: (B, M), which digits each canvas has.
+        tops: (B, M), the first row of each digit on its canvas.
+        lefts: (B, M), the first column of each digit on its canvas.
+        height: of all canvases, in pixels.
+        width: of all canvases, in pixels.
+    """
     device = digits.pixels.device
     h, w = digits.pixels.shape[-2:]
     index, tops, lefts = all_to_device([index, tops, lefts], device)
-    drawn = digits[index]
+    chosen = digits[index]
     rows = tops.unsqueeze(-1) + torch.arange(h, device=device)
     columns = lefts.unsqueeze(-1) + torch.arange(w, device=device)
-    # The number of each pixel of a digit on its canvas, counted row by row.
-    places = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2)
-    patches = drawn.scaled()
+    # (B, M, h, w): the pixel of the canvas for each pixel of a digit, counted row by row.
+    canvas_pixels = (rows * width).unsqueeze(-1) + columns.unsqueeze(-2)
+    patches = chosen.scaled()
     canvases = patches.new_zeros(len(index), height * width)
-    # One digit of every bag at a time: no pixel is written twice in a step, so a sum has the same
-    # order on any device.
+    # One digit of every canvas at a time: within a step no pixel is written twice, so that sums are
+    # added in the same order on any device.
     for m in range(index.shape[1]):
-        canvases.scatter_add_(1, places[:, m].flatten(1), patches[:, m].flatten(1))
+        canvases.scatter_add_(1, canvas_pixels[:, m].flatten(1), patches[:, m].flatten(1))
     instances = canvases.clamp_(max=1).view(-1, 1, height, width)
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
-    labels = label_matrix(drawn.classes, DIGITS)
-    return Bags(instances, labels, truth=Truth(drawn.classes, boxes))
+    labels = label_matrix(chosen.classes, DIGITS)
+    return Bags(instances, labels, truth=Truth(chosen.classes, boxes))
 
 
 def draw_canvases(
     digits: LabelledImages, index: Tensor, side_range: tuple[int, int], rng: torch.Generator
 ) -> Bags:
-    """Return bags of digits `index` (B, M) anywhere on canvases of one size, with sides uniform on a range."""
+    """Return canvases with digits at random positions, as bags.
+
+    All canvases have one size. Its height and width are uniform on `side_range`, from the smallest
+    to the largest side in pixels. `index` (B, M) says which digits each canvas has.
+    """
     smallest, largest = side_range
     h, w = digits.pixels.shape[-2:]
     height, width = torch.randint(smallest, largest + 1, (2,), generator=rng).tolist()
@@ -63,7 +81,10 @@ def draw_canvases(
 
 
 def single_digits(digits: LabelledImages) -> Bags:
-    """Return every digit as a bag by itself; it is an item, as canvases show it as well."""
+    """Return every digit as a bag of one instance.
+
+    Where digits are numbered, the number is the item of the bag, as canvases show the digit too.
+    """
     bags = single_instance_bags(digits, DIGITS)
     if digits.numbers is None:
         return bags
@@ -71,16 +92,17 @@ def single_digits(digits: LabelledImages) -> Bags:
 
 
 class NestedDigits(ImageTask):
-    """Base class of tasks whose bag is a canvas with a few digits at random places, and its label set their classes.
+    """Base class of tasks whose bags are canvases with a few digits at random positions.
 
-    A subclass adds the digits, the canvas sizes and the networks, which are evaluated on fixed
-    canvases and on single digits; `extended-digits` describes the parameters.
+    The label set of a canvas is the classes of its digits. Networks are evaluated on fixed canvases
+    and on single digits. A subclass adds the digits, the canvas sizes and the networks; the task
+    `extended-digits` describes the parameters.
     """
 
     side_range: tuple[int, int]
     """The smallest and the largest side of a canvas, in pixels."""
     digit_side: ClassVar[int] = 1
-    """The side of a digit in pixels, which says how many of them fit onto a canvas."""
+    """The side of a digit in pixels, by which the constructor checks how many fit on a canvas."""
     eval_bags: ClassVar[dict[Split, int]]
     """How many fixed canvases each split has."""
     single_at_once: ClassVar[int]
@@ -99,7 +121,10 @@ class NestedDigits(ImageTask):
         digits_in_a_row = side // digit
         most = digits_in_a_row**2
         if digits_per_bag > most:
-            reason = f"at most {most} digits of {digit} pixels fit side by side on a canvas of {side} pixels"
+            reason = (
+                f"at most {most} digits of {digit} pixels fit side by side on a canvas of "
+                f"{side} pixels"
+            )
             raise UsageError(f"digits_per_bag = {digits_per_bag} is too large: {reason}")
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
@@ -111,10 +136,13 @@ class NestedDigits(ImageTask):
 
     @abstractmethod
     def digits(self, data_dir: Path | None, seed: int) -> ImageSplits:
-        """Return the digits that a seed trains and tests on, on the CPU."""
+        """Return the digits to train and to evaluate on for a seed, on the CPU."""
 
     def canvas_key(self, seed: int) -> tuple[object, ...]:  # noqa: ARG002
-        """Return by what fixed canvases are drawn besides task, split and number of digits, such as the seed."""
+        """Return what the fixed canvases of a split depend on, such as the seed.
+
+        They always depend on the task, the split and the number of digits a canvas.
+        """
         return ()
 
     def load(
@@ -126,12 +154,13 @@ class NestedDigits(ImageTask):
     ) -> "NestedDigitsProblem":
         digits = self.digits(data_dir, seed).to(device)
         splits = {}
-        for split, of_split in digits.evaluated.items():
-            single = Lazy.of(of_split[:limit], self.single_at_once, single_digits)
-            splits[split] = EvalSplit(single, self._canvases(split, of_split, seed, limit))
+        for split, evaluated in digits.evaluated.items():
+            single = Lazy.of(evaluated[:limit], self.single_at_once, single_digits)
+            splits[split] = EvalSplit(single, self._canvases(split, evaluated, seed, limit))
         calibration = None
         if digits.validation is None:
-            # Thresholds are chosen on canvases of training digits, and nothing is reported of them.
+            # Thresholds are then chosen on canvases of training digits. No metric of these
+            # canvases is reported.
             calibration = self._canvases("validation", digits.train, seed, limit)
         # By default an epoch uses every training digit once.
         bags_per_epoch = self.bags_per_epoch or len(digits.train) // self.digits_per_bag
@@ -155,7 +184,10 @@ class NestedDigits(ImageTask):
     def _canvases(
         self, split: Split, digits: LabelledImages, seed: int, limit: int | None
     ) -> list[Bags]:
-        """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
+        """Return the fixed canvases of a split.
+
+        They use every digit once, in random order, before any digit is used again.
+        """
         key = self.canvas_key(seed)
         rng = generator(self.name, self.revision, *key, split, self.digits_per_bag)
         bags = limited(self.eval_bags[split], limit)
@@ -171,24 +203,27 @@ class NestedDigits(ImageTask):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NestedDigitsProblem(EvaluatedBags):
-    """Canvases of digits: new ones to train on in every epoch, the same ones to evaluate on."""
+    """Canvases of digits: every epoch trains on new canvases, the evaluated ones stay the same."""
 
     digits: LabelledImages
     """The digits to train on."""
     side_range: tuple[int, int]
     """The smallest and the largest side of a canvas, in pixels."""
     digits_per_bag: int
+    """How many digits a canvas has."""
     bags_per_epoch: int
+    """How many canvases an epoch trains on."""
 
     @property
     def steps_per_epoch(self) -> int:
         return math.ceil(self.bags_per_epoch / self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the canvases of an epoch, which hold every training digit once before any again.
+        """Yield the canvases of an epoch in batches.
 
-        Where the task has no `bags_per_epoch`, they hold each once, except for the few, others in
-        each epoch, that fill no bag.
+        They use every training digit once before any digit is used again. Where the task has no
+        `bags_per_epoch`, an epoch uses each digit once. A few digits may be left that are too few
+        for a canvas; they differ from epoch to epoch.
         """
         bags = self.bags_per_epoch
         order = draw_in_rounds(len(self.digits), bags * self.digits_per_bag, rng)
@@ -197,9 +232,9 @@ class NestedDigitsProblem(EvaluatedBags):
 
 
 def _origin(digits: LabelledImages, bags: Tensor, index: Tensor) -> Origin | None:
-    """Return the origin of canvases `bags` (B,) with digits `index` (B, M).
+    """Return the origin of canvases; None where digits are not numbered.
 
-    It is None for digits without numbers.
+    `bags` (B,) are the numbers of the canvases, and `index` (B, M) says which digits they have.
     """
     if digits.numbers is None:
         return None

@@ -1,4 +1,4 @@
-"""Images of one thing each: X.-L. Li, arXiv:1811.12346, Section 5.1."""
+"""Base class of tasks whose images show one thing each: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from milbench.families.image_task import DIGIT_NAMES, DIGITS, ImageTask, single_
 
 IMAGES_PER_EVAL_BATCH = 500
 CALIBRATION_IMAGES = 5000
-"""Training images by which the threshold is chosen where there is no validation split."""
+"""How many training images choose the threshold where there is no validation split."""
 
 
 class OneInstanceImages(ImageTask):
-    """Base class of tasks with one class in each image; a subclass adds the images and the networks.
+    """Base class of tasks with one thing in each image.
 
-    It measures what set supervision costs: a loss is told which class occurs, but not that it
-    occurs once. Losses with the head "class", such as cross-entropy, assume that, and train
-    `classifiers`, networks with less padding, one position and no background. There is no hit rate,
-    as every position depends on the one instance. The last `validation` training images are kept
-    for validation; with `any_data` the files may hold other images.
+    Such a task shows what it costs to know label sets alone: a loss is told which class occurs, but
+    not that it occurs once. Losses with the head "class", such as cross-entropy, assume that it
+    occurs once. They train the networks in `classifiers`, which have less padding, one position and
+    no background. There is no hit rate, as every position depends on the same thing.
 
-    A subclass sets `side` and `batch_bags`, and `format` where it is not grey digits. By default
-    its images are those of the data set of its name.
+    A subclass adds the networks, sets `side` and `batch_bags`, and sets `format` unless its images
+    are grey digits. By default it takes the images of the data set with its name.
+
+    Args:
+        validation: the number of training images that are kept for validation, the last ones.
+        any_data: whether the files may hold other images than the published data set.
     """
 
     instances_are_ordered = True
@@ -60,11 +63,14 @@ class OneInstanceImages(ImageTask):
         return image_sets.check(self.name, data_dir, self.any_data)
 
     def images(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        """Return the training images and the test images of the data set of the task's name, on the CPU."""
+        """Return the training images and the test images, on the CPU."""
         return image_sets.load(self.name, data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Return training pixels (B, channels, h, w) augmented by draws from `rng`; the default changes nothing."""
+        """Return training pixels (B, channels, h, w) with random changes, by default without any.
+
+        A subclass may override it, and takes its random numbers from `rng`.
+        """
         return pixels
 
     def load(
@@ -82,8 +88,8 @@ class OneInstanceImages(ImageTask):
         as_bags = partial(single_instance_bags, num_classes=num_classes)
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:
-            drawn = images.train[numbers]
-            return as_bags(replace(drawn, pixels=self.augmented(drawn.pixels, rng)))
+            chosen = images.train[numbers]
+            return as_bags(replace(chosen, pixels=self.augmented(chosen.pixels, rng)))
 
         def batches_of(evaluated: LabelledImages) -> Lazy[Bags]:
             return Lazy.of(evaluated[:limit], IMAGES_PER_EVAL_BATCH, as_bags)
@@ -111,8 +117,9 @@ class OneInstanceImages(ImageTask):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OneInstanceProblem(FixedBags):
-    """Images of one thing each."""
+    """A problem of images that show one thing each."""
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics without those of places: every position depends on the one instance."""
+        """Return the metrics without the hit rate, as every position depends on the same thing."""
+        # Without centres of positions no hit is judged.
         return super().evaluate(lambda bags: replace(score(bags), centres=None))

@@ -1,4 +1,7 @@
-"""Bags whose positions are in time: sequences of frames of one length or many, perhaps with events."""
+"""Base classes of tasks whose bags are sequences of frames, such as recordings of sounds.
+
+Sequences may differ in length. The events in them, with their begin and end, may be known.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,14 @@ from milbench.networks.standardise import divisors
 EVAL_BAGS = 250
 """The most sequences of a batch to evaluate on."""
 GALLERY_BAGS = 8
+"""The most sequences of a gallery."""
 BATCH_FRAMES = 1 << 21
-"""The most frames of a batch, where nothing else is asked for."""
+"""The default of the most frames of a batch."""
 RECORDINGS_AT_ONCE = 50
-"""How many recordings become frames together: waveforms take up to twelve times the memory of their frames."""
+"""How many recordings become frames together.
+
+A waveform takes up to twelve times the memory of its frames, so that not all are kept in memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +44,18 @@ class Sequences:
     """N sequences with their label sets."""
 
     frames: Sequence[Tensor]
-    """N times (F, T_i), F features in each of T_i frames, perhaps read when accessed."""
+    """N tensors (F, T_i) with F features in each of T_i frames. They may be read on access."""
     lengths: list[int]
-    """The N numbers T_i."""
+    """The N numbers of frames, T_i."""
     labels: Tensor
-    """(N, C) bool."""
+    """(N, C) bool, the label sets."""
     truth: Truth | None = None
-    """The events in the order in which they begin, boxes in frames; None: not known."""
+    """The events of each sequence in the order in which they begin, with boxes in frames.
+
+    None where they are not known.
+    """
     origin: Origin | None = None
-    """Of those to evaluate on."""
+    """Where the sequences come from; None for those to train on."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -60,7 +70,11 @@ class Sequences:
         return type(self)(frames, lengths, self.labels[which], truth, origin)
 
     def mean_and_divisor(self) -> tuple[Tensor, Tensor]:
-        """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
+        """Return mean (F, 1) and divisor (F, 1) of each feature, by which it is standardised.
+
+        They are taken over all frames. The divisor is the standard deviation, or 1 where rounding
+        alone can have caused it.
+        """
         count = sum(self.lengths)
         sums = [frames.double().sum(dim=1, keepdim=True) for frames in self.frames]
         mean = torch.stack(sums).sum(dim=0) / count
@@ -71,16 +85,17 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class SequenceSplits:
-    """Sequences to train on, and to evaluate on: a split of length 0 is left out."""
+    """The sequences to train on and to evaluate on."""
 
     train: Sequences
     evaluated: Mapping[Split, Sequences]
+    """The sequences of each split. A split without sequences is left out of the problem."""
     single: Mapping[Split, Sequences]
-    """With one event each, perhaps none."""
+    """For each split the sequences with only one event; there may be none."""
 
 
 Event = tuple[int, int, int]
-"""Class, start and end, in samples."""
+"""A class, and the start and the end of the event in samples."""
 Recording = tuple[Tensor, list[Event]]
 """A waveform (S,) and its events in the order in which they begin."""
 
@@ -92,15 +107,20 @@ def log_mel_sequences(
     most: int,
     origin: Origin | None = None,
 ) -> Sequences:
-    """Return recordings with up to `most` events each as sequences of log-mel frames.
+    """Return recordings as sequences of log-mel frames.
 
-    `origin` says what they are made of.
+    Args:
+        recordings: waveforms with their events.
+        log_mel: makes frames of waveforms.
+        num_classes: C.
+        most: the largest number of events in a recording.
+        origin: where the recordings come from.
     """
     frames: list[Tensor] = []
     boxes: list[list[tuple[int, Sequence[float]]]] = []
     for batch in batched(recordings, RECORDINGS_AT_ONCE):
         waveforms = [waveform for waveform, _ in batch]
-        # A frame past the end of a waveform is silence, and is cut off again.
+        # Shorter waveforms are filled up with silence, and its frames are cut off again.
         padded = log_mel(pad_sequence(waveforms, batch_first=True))
         for mel, waveform in zip(padded, waveforms, strict=True):
             frames.append(mel[:, : log_mel.count(len(waveform))].clone())
@@ -111,13 +131,17 @@ def log_mel_sequences(
 
 
 def _boxes_of(events: Iterable[Event], log_mel: LogMel) -> list[tuple[int, Sequence[float]]]:
-    """Return the class of each event and its box: from the first to the last frame, over all bands."""
+    """Return the class and the box of each event.
+
+    A box is left, top, right and bottom: the start of the event in frames, band 0, the end in
+    frames, and the number of bands.
+    """
     hop = log_mel.hop
     return [(cls, (start / hop, 0, end / hop, log_mel.bands)) for cls, start, end in events]
 
 
 class SequenceTask(Task):
-    """Base class of tasks with sequences; a subclass loads them.
+    """Base class of tasks whose bags are sequences; a subclass loads them.
 
     Features are standardised by the mean and the standard deviation of the training frames.
     """
@@ -130,14 +154,17 @@ class SequenceTask(Task):
     instances_are_ordered = True
     primary = "set_error"
     reads_files: ClassVar[bool] = False
-    """Whether sequences are read from files when they are used."""
+    """Whether sequences are read from files when they are used, rather than kept in memory."""
 
     def __init__(self, batch_bags: int, bags_per_epoch: int | None = None) -> None:
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""
+        """Return one-cycle AdamW, with one learning rate and number of epochs for all losses.
+
+        Both were chosen on validation bags of `sound-events`.
+        """
         return Recipe(lr=5e-3, epochs=10, evaluate_every=5, precision="float32")
 
     def problem_of(
@@ -148,7 +175,15 @@ class SequenceTask(Task):
         seed: int,
         limit: int | None,
     ) -> SequenceProblem:
-        """Return the problem of sequences, with at most `limit` of each kind to evaluate on."""
+        """Return the problem that trains and evaluates on sequences.
+
+        Args:
+            splits: the sequences.
+            batches: makes batches of them.
+            bag_format: the format of the bags.
+            seed: the seed for which the sequences were loaded.
+            limit: the most bags of each split to evaluate on; None: all.
+        """
         train = replace(splits.train, origin=None)
 
         def make_batch(numbers: Tensor, rng: torch.Generator) -> Bags:  # noqa: ARG001
@@ -183,13 +218,19 @@ class SequenceTask(Task):
 
 
 class SequencesInMemory(SequenceTask):
-    """Base class of tasks whose sequences fit into memory; a subclass makes them and sets `format`."""
+    """Base class of tasks whose sequences fit into memory.
+
+    A subclass makes the sequences and sets `format`.
+    """
 
     format: BagFormat
 
     @abstractmethod
     def sequences(self, data_dir: Path | None, seed: int, limit: int | None) -> SequenceSplits:
-        """Return the sequences of a seed, on the CPU, with at most `limit` of each kind to evaluate on."""
+        """Return the sequences of a seed, on the CPU.
+
+        At most `limit` sequences of each split are needed to evaluate on; None: all.
+        """
 
     def load(
         self,
@@ -212,14 +253,17 @@ class SequenceBatches:
     """
 
     mean: Tensor
-    """(F, 1), of each feature."""
+    """(F, 1), what is subtracted from each feature."""
     divisor: Tensor
-    """(F, 1), of each feature."""
+    """(F, 1), what each feature is then divided by."""
     batch_frames: int = BATCH_FRAMES
     device: torch.device = CPU
 
     def bags(self, sequences: Sequences) -> Bags:
-        """Return sequences as one batch; the mask (B, T) is False at frames that pad shorter ones."""
+        """Return B sequences as one batch of T frames, as many as the longest one has.
+
+        Where lengths differ, the batch has a mask (B, T), False after the end of a sequence.
+        """
         mask = None
         if len(set(sequences.lengths)) > 1:
             lengths = torch.tensor(sequences.lengths).unsqueeze(1)
@@ -233,7 +277,7 @@ class SequenceBatches:
         return Lazy.of(sequences, self.fitting(EVAL_BAGS, sequences), self.bags)
 
     def fitting(self, bags: int, sequences: Sequences) -> int:
-        """Return how many sequences a batch may have, at most `bags`."""
+        """Return how many of these sequences a batch may have: at least 1, and at most `bags`."""
         longest = max(sequences.lengths, default=1)
         fitting = min(bags, self.batch_frames // longest)
         return max(1, fitting)
@@ -241,14 +285,15 @@ class SequenceBatches:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceProblem(FixedBags):
-    """Sequences to train and to evaluate on."""
+    """A problem that trains and evaluates on sequences."""
 
     shown: Sequences
-    """The sequences of which the gallery has some."""
+    """The sequences from which the gallery is taken."""
     batches: SequenceBatches
+    """Makes batches of sequences."""
 
     def gallery(self) -> Bags:
-        """Return the first test sequences that have a class, or the first ones where none has."""
+        """Return the first test sequences that have a class; if none has, the first ones."""
         labelled = self.shown.labels.any(dim=1).nonzero().flatten()
         if len(labelled) == 0:
             return self.batches.bags(self.shown[:GALLERY_BAGS])

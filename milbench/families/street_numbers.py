@@ -1,4 +1,7 @@
-"""House numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format."""
+"""Tasks of house numbers, on SVHN or on pictures in the format of SVHN.
+
+They follow the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4.
+"""
 
 import hashlib
 import math
@@ -33,18 +36,21 @@ from milbench.networks.standardise import StandardiseImages
 
 CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = 1000
-"""Training crops by which threshold and decoder are chosen where there is no validation split."""
+"""How many training crops choose threshold and decoder where there are none for validation."""
 Parts = Literal["train", "train+extra"]
+"""The parts of the data to train on. Besides `train`, SVHN has a part `extra`."""
 PixelContrast = Literal["standard", "raw"]
+"""Whether the pixels of each crop are standardised or left as they are."""
 
 
 def number_bags(
     images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours"
 ) -> Bags:
-    """Return crops with boxes as bags (N, 3, h, w) in [0, 1), augmented by draws from `rng` if it is given.
+    """Return N crops as bags with instances (N, 3, h, w) in [0, 1).
 
-    The label set stays that of the whole number where augmentation cuts a digit away, as in the
-    paper. Bags have the numbers of their crops, where these are numbered.
+    The crops are augmented at random if `rng` is given. Where augmentation cuts a digit away, the
+    label set still contains its class, as in the paper. Where crops are numbered, the origin of a
+    bag is the number of its crop.
     """
     pixels = images.scaled()
     boxes = images.boxes
@@ -57,19 +63,22 @@ def number_bags(
 
 
 class StreetNumbers(ImageTask):
-    """Base class of tasks whose bags are crops of 64x64 pixels around house numbers; a subclass names the folder."""
+    """Base class of tasks whose bags are crops of 64x64 pixels around house numbers.
+
+    A subclass says in which folder the pictures are. The task `svhn` describes the parameters.
+    """
 
     instances_are_ordered = True
     revision = 3
     networks: ClassVar[Mapping[str, NetworkMaker]] = HOUSE_NUMBERS
     format: BagFormat
-    # Pixels are then in [0, 1).
+    # Pixels from 0 to 255 are divided by it, so that they are in [0, 1).
     white = 256
     primary = "transcription_error"
     folder: ClassVar[str]
-    """The folder of train, test and extra, below the data directory."""
+    """The folder below the data directory that holds the folders train, test and extra."""
     how_to_get: ClassVar[str]
-    """How to get the data, for the error message where they are missing."""
+    """How to get the data. Error messages about missing data end with it."""
 
     def __init__(
         self,
@@ -96,15 +105,18 @@ class StreetNumbers(ImageTask):
         return 3
 
     def title(self, counts: Mapping[str, int]) -> str:  # noqa: ARG002
-        """Return the name of the data in reports, by the number of pictures of each part."""
+        """Return the name of the data in reports; `counts` are the numbers of pictures by part."""
         return self.name
 
     def recipe(self) -> Recipe:
-        # To read all test crops takes as long as an epoch.
+        # Reading all test crops takes as long as an epoch, so that they are not read after each.
         return Recipe(lr=5e-4, epochs=20, evaluate_every=10)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name, numbers and digest of the pictures, which are cropped now if they were not before."""
+        """Return a line with the name, the numbers and the digest of the pictures.
+
+        Pictures that are not cropped yet are cropped first.
+        """
         crops_by_part = self._crops(data_dir)
         counts = {part: len(crops) for part, crops in crops_by_part.items()}
         described = " / ".join(f"{count:,} {part}" for part, count in counts.items())
@@ -125,7 +137,7 @@ class StreetNumbers(ImageTask):
         }
         train = images_by_part["train"]
         count = len(train)
-        # The pictures of train count from 0 on, then those of test.
+        # Test pictures are numbered on from the training pictures, so that all numbers differ.
         test = images_by_part["test"].numbered(count)
         trained, validated = self._split(count)
         pools = self._pools(train, trained, images_by_part.get("extra"), seed)
@@ -158,7 +170,10 @@ class StreetNumbers(ImageTask):
         )
 
     def _images(self, crops: Crops, device: torch.device) -> LabelledImages:
-        """Return crops as images on a device; on the CPU their pixels stay in the file until they are used."""
+        """Return crops as images on a device.
+
+        On the CPU the pixels stay in the file until they are used.
+        """
         pixels = torch.from_numpy(crops.crops).to(device)
         classes = torch.from_numpy(crops.classes).long()
         boxes = torch.from_numpy(crops.boxes)
@@ -170,16 +185,19 @@ class StreetNumbers(ImageTask):
     def _pools(
         self, train: LabelledImages, trained: Tensor, extra: LabelledImages | None, seed: int
     ) -> list[tuple[LabelledImages, Tensor]]:
-        """Return the pools of crops, with the numbers of those that are trained on."""
+        """Return the pools of crops to train on, each with the indices of the crops in it.
+
+        `trained` are the indices of the pictures of `train` that are not kept to validate.
+        """
         pools = [(train, trained)]
         if extra is not None:
-            numbers = torch.arange(len(extra))
-            halves = numbers[0::2], numbers[1::2]
-            # The second half of a single crop is empty.
+            indices = torch.arange(len(extra))
+            halves = indices[0::2], indices[1::2]
+            # If there is only one extra crop, the second half is empty.
             pools += [(extra, half) for half in halves if len(half)]
         if self.protocol == "ours":
             return pools
-        # By the paper's protocol the order of a pool is drawn once a cell.
+        # By the paper's protocol a pool has one random order for all epochs of a cell.
         ordered = []
         for number, (images, index) in enumerate(pools):
             rng = generator("street numbers", "order", number, seed)
@@ -187,10 +205,14 @@ class StreetNumbers(ImageTask):
         return ordered
 
     def _split(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the pictures to train on and to validate on, the same for all seeds."""
+        """Return the indices of the pictures to train on and of those to validate on.
+
+        All seeds get the same split.
+        """
         if self.validation >= count:
             raise UsageError(
-                f"{self.name}: validation = {self.validation} leaves none of {count} training pictures"
+                f"{self.name}: validation = {self.validation} leaves none of {count} "
+                "training pictures"
             )
         rng = generator("street numbers", "validation", count)
         shuffled = torch.randperm(count, generator=rng)
@@ -213,40 +235,47 @@ class StreetNumbers(ImageTask):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class StreetNumbersProblem(EvaluatedBags):
-    """Crops of house numbers, which come from one pool or from three to train on."""
+    """Crops of house numbers. The crops to train on are in one pool, or with extra in three."""
 
     pools: list[tuple[LabelledImages, Tensor]]
-    """Crops, and the numbers (n,) of those that are trained on."""
+    """For each pool, images and the indices (n,) of those that belong to the pool."""
     augmentation: bool
+    """Whether training crops are augmented."""
     protocol: Protocol
+    """How batches are made: see `train_batches`."""
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches have as many crops as there are to train on."""
+        """How many batches together have about as many crops as all pools."""
         count = sum(len(index) for _, index in self.pools)
         if self.protocol == "ours" and len(self.pools) == 1:
-            # The last batch may be smaller than the others.
+            # All crops are used, so that the last batch may be smaller than the others.
             return math.ceil(count / self.batch_bags)
-        # Full batches alone: the paper's 7,367 for SVHN with extra.
+        # All batches are full. For SVHN with extra there are 7,367, as in the paper.
         return max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the batches of an epoch.
 
-        Without extra, the training crops come in random order. With extra, every batch comes from
-        one of three pools, each with probability 1/3: train, the extra crops of even index, and
-        those of odd index. Every pool has a random order of its own, drawn again whenever the pool
-        is used up. By the protocol `paper` a batch is a block of neighbours anywhere in the order
-        of its pool, which is drawn once a cell: in an epoch some crops come several times and
+        Without extra, an epoch has all training crops in random order. With extra, every batch
+        comes from one of three pools, each with probability 1/3: train, the extra crops of even
+        index, and the extra crops of odd index. Every pool has a random order of its own, and gets
+        a new one whenever it is used up.
+
+        By the protocol `paper` a pool has one random order for all epochs. A batch is a block of
+        neighbours anywhere in this order, so that in an epoch some crops occur several times and
         others not at all.
         """
-        chance = rng if self.augmentation else None
-        drawn = self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng)
-        for images, index in drawn:
-            yield number_bags(images[index], chance, self.protocol)
+        rng_of_augmentation = rng if self.augmentation else None
+        batches = self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng)
+        for images, index in batches:
+            yield number_bags(images[index], rng_of_augmentation, self.protocol)
 
     def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        """Yield the crops of a pool, and the numbers (B,) of a batch of them, each pool in a random order."""
+        """Yield for each batch the images of its pool, and the indices (B,) of its crops.
+
+        The crops of a pool come in random order.
+        """
         if len(self.pools) == 1:
             images, index = self.pools[0]
             for batch in _shuffle(index, rng).split(self.batch_bags):
@@ -260,7 +289,10 @@ class StreetNumbersProblem(EvaluatedBags):
             yield images, torch.tensor(batch)
 
     def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
-        """Yield the crops of a pool, and the numbers (B,) of neighbours in its order, from a random place on."""
+        """Yield for each batch the images of its pool, and the indices (B,) of its crops.
+
+        The crops are neighbours in the order of the pool, from a random start on.
+        """
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self.pools), (), generator=rng))
             images, order = self.pools[pool]
@@ -269,7 +301,7 @@ class StreetNumbersProblem(EvaluatedBags):
             yield images, order[start : start + self.batch_bags]
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
+        """Return the metrics, with metrics of strings that are read; no crop is augmented."""
         reading = ReadingHook()
         evaluation = evaluate_bags(
             score,
@@ -292,10 +324,11 @@ def _most_classes(crops: Crops) -> int:
 
 
 def _shuffle(index: Tensor, rng: torch.Generator) -> Tensor:
+    """Return the same indices in random order."""
     return index[torch.randperm(len(index), generator=rng)]
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
-    """Yield numbers in random order, every one before any again."""
+    """Yield all indices in random order, then all again in a new random order, without end."""
     while True:
         yield from _shuffle(index, rng).tolist()

@@ -1,4 +1,4 @@
-"""The base class of tasks on a user's table, its split, and batches of bags of similar sizes."""
+"""The base class of tasks on a user's table of bags, and batches of bags of similar sizes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -29,27 +29,32 @@ from milbench.errors import UsageError
 def by_size(
     bags: NDArray[np.int64], sizes: NDArray[np.int64], most_bags: int, most_instances: int
 ) -> list[NDArray[np.int64]]:
-    """Return batches of bags of about equal size, so that few instances are masked.
+    """Return batches of bags of about equal size, so that little padding is needed.
 
-    A batch has at most `most_bags` bags and `most_instances` instances, masked ones counted; a
-    larger bag is a batch by itself.
+    A batch has at most `most_bags` bags and `most_instances` instances, padding included. A bag
+    with more instances is a batch by itself.
+
+    Args:
+        bags: (B,), the bags to put into batches, as indices of `sizes`.
+        sizes: (N,), the number of instances of every bag.
+        most_bags: the most bags of a batch.
+        most_instances: the most instances of a batch.
 
     Examples:
         >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
         [[1, 2], [3, 0], [4]]
     """
     ordered = bags[np.argsort(sizes[bags], kind="stable")]
-    return [
-        ordered[part] for part in consecutive_batches(sizes[ordered], most_bags, most_instances)
-    ]
+    parts = consecutive_batches(sizes[ordered], most_bags, most_instances)
+    return [ordered[part] for part in parts]
 
 
 def consecutive_batches(
     sizes: NDArray[np.int64], most_bags: int, most_instances: int
 ) -> list[NDArray[np.int64]]:
-    """Return batches of bags that follow each other, each bag as its index in `sizes`.
+    """Return batches of neighbouring bags, each bag as its index in `sizes`.
 
-    Batches are as large as `by_size` says.
+    `by_size` says how large a batch may be.
     """
     batches: list[NDArray[np.int64]] = []
     batch: list[int] = []
@@ -70,9 +75,12 @@ def consecutive_batches(
 
 
 class TableBags(Task):
-    """Base class of tasks on a table of bags; a subclass loads them and reads new ones."""
+    """Base class of tasks on a user's table of bags.
 
-    # `Task` says what these mean and when to change them.
+    A subclass loads the bags, and reads new ones for a trained network.
+    """
+
+    # `Task` says what these attributes mean and when to change them.
     primary = "set_error"
     revision = 2
     added = TableOptions.added
@@ -85,7 +93,10 @@ class TableBags(Task):
         self.is_tested = self.options.test > 0
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
-        """Return the bags of the table, packed now if they were not before. Raises UsageError."""
+        """Return the bags of the table, which are packed first if they are not packed yet.
+
+        Raises UsageError where the table is not found or cannot be read.
+        """
         return load_bags(find_file(self.options.table, data_dir, "task.table"), self.options)
 
     def check_data(self, data_dir: Path | None) -> str:
@@ -94,12 +105,12 @@ class TableBags(Task):
         It has the name of the table, its counts and a digest. Raises UsageError for unusable bags.
         """
         bags = self.own_bags(data_dir)
-        # A quick check does not read all instances again. What it leaves out are warnings, which
-        # stop no training.
+        # A quick check does not read all instances again. It finds all faults, and only leaves out
+        # some warnings, which do not stop training.
         faults = fatal(check_bags(bags, self.options, quick=True))
         if faults:
             raise UsageError(f"{bags.path}: {faults[0]}")
-        # Called for its UsageError alone, where the bags cannot be split.
+        # Raises UsageError where the bags cannot be split. The split itself is not needed now.
         split_bags(bags, self.options, seed=0)
         if self.options.kind == "features":
             counts = f"{len(bags):,} bags, {bags.store.offsets[-1]:,} instances"
@@ -117,14 +128,14 @@ class TableBags(Task):
             return None
         folds = count_folds(self.own_bags(data_dir), self.options)
         if folds is None:
-            # One split in the files of splits is no cross-validation.
+            # A single split in the files of splits is not cross-validation.
             return None
         count, repeats = folds
         return Folds(count, repeats)
 
     def overlap(self, data_dir: Path | None) -> float:
-        # Test bags for each training bag: the ratio that Nadeau and Bengio's correction for
-        # overlapping training sets needs, see `Task.overlap`.
+        # The number of test bags for each training bag. Nadeau and Bengio's correction for
+        # overlapping training sets needs it, see `Task.overlap`.
         return mean_overlap(self.own_bags(data_dir), self.options)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:
@@ -135,7 +146,7 @@ class TableBags(Task):
         return [f"{bags.path.name}: {warning.what}: {warning.detail}" for warning in warnings]
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:
-        # `memory` is what `TableFormat.memory` returned when the network was trained; it is stored
+        # `memory` is what `TableFormat.memory` returned when the network was trained. It is stored
         # with the network.
         return TableFormat(int(memory["inputs"]), class_names_in(memory))
 
@@ -154,25 +165,25 @@ class TableBags(Task):
         return split
 
     def kept(self, bags: OwnBags, split: BagSplit) -> BagSplit:  # noqa: ARG002
-        """Return a split without bags that the task leaves out; by default it leaves out none."""
+        """Return a split without the bags that the task leaves out; by default it keeps all."""
         return split
 
 
 @dataclass(frozen=True)
 class TableFormat(BagFormat):
-    """The format of the bags of a table, which has their classes."""
+    """The format of the bags of a table, which a trained network remembers with its classes."""
 
     def memory(self) -> dict[str, Any]:
         return {"classes": list(self.class_names), "inputs": self.inputs}
 
 
 def class_names_in(memory: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the classes in what `TableFormat.memory` returned."""
+    """Return the names of the classes from what `TableFormat.memory` returned."""
     return tuple(str(name) for name in memory["classes"])
 
 
 class Origins:
-    """Says where bags of a table come from: their indices in it, and the indices of their groups if any."""
+    """Says where bags come from: their indices in the table, and the indices of their groups."""
 
     def __init__(self, bags: OwnBags) -> None:
         self._groups: Tensor | None = None

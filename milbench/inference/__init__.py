@@ -1,1 +1,1 @@
-"""Trained networks on new bags and pictures: load a cell, predict, choose the scale, draw overlays."""
+"""Using trained networks on new bags and pictures: load a cell, predict, and make figures."""

@@ -1,4 +1,7 @@
-"""Pictures of where classes are in bags: over an image, over the frames of a sequence, or in the plane."""
+"""Figures of where classes are in bags.
+
+They show an image, a sequence over time, or instances as dots in the plane.
+"""
 
 import math
 import textwrap
@@ -18,26 +21,27 @@ from milbench._utils.pictures import extent_of, literal, name_at, plain
 from milbench.inference.predict_bags import BagPredictions
 
 MOST_CLASSES = 8
-"""How many classes of a bag are drawn, the first ones."""
+"""The most classes of a bag that are drawn. If there are more, the first ones are."""
 COLUMNS = 4
-"""How many panels are beside each other."""
+"""The most panels beside each other."""
 PANEL = 4.2
-"""Inches, the side of a panel."""
+"""The side of a panel in inches."""
 LETTERS = 11
 """How many letters of a title fit into an inch."""
 MANY_DOTS = 20_000
-"""How many dots a panel holds at their smallest size."""
+"""The number of dots from which on dots have their smallest size."""
 LEAST = 1e-6
-"""The least span of a scale: probabilities that differ by less are the same."""
+"""The least span of a scale of probabilities, so that it does not show mere rounding."""
 STRENGTH = 0.9
 """The opacity of the largest probability over an image."""
 
 
 def draw(predictions: BagPredictions, bag: int) -> Figure | None:
-    """Draw the probability of each class of the predicted label set, or of the likeliest class where it is empty.
+    """Return a figure of the probability of each class in the predicted label set of a bag.
 
-    Each class has a scale of its own, from the smallest to the largest probability in the bag; that
-    of a sequence begins at 0. None where the bags have no places.
+    If the label set is empty, the likeliest class is drawn. In a sequence all classes have one
+    scale, which begins at 0. In other bags each class has a scale of its own, from its smallest to
+    its largest probability in the bag. None where positions have no known place in the bag.
     """
     names = predictions.class_names
     classes = predictions.label_set(bag)
@@ -57,13 +61,16 @@ def draw(predictions: BagPredictions, bag: int) -> Figure | None:
 
 
 def _likeliest_class(predictions: BagPredictions, bag: int) -> int:
-    """Return the class, other than background, with the largest probability at any position of a bag."""
+    """Return the class with the largest probability at any position, except for background."""
     probs = predictions.probs[bag, :-1].numpy()
     return int(probs.reshape(len(probs), -1).max(axis=1).argmax())
 
 
 def _in_panels(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
-    """Draw a panel for each class: over the image of the bag, or its instances in the plane."""
+    """Return a figure with a panel for each class.
+
+    It shows the image of the bag, or the instances of the bag as dots in the plane.
+    """
     columns = min(len(classes), COLUMNS)
     rows = math.ceil(len(classes) / COLUMNS)
     figure = Figure(figsize=(PANEL * columns, PANEL * rows), layout="constrained")
@@ -86,7 +93,7 @@ def _in_panels(predictions: BagPredictions, bag: int, classes: list[int], title:
 
 
 def _wrapped(text: str, inches: float) -> str:
-    """Return a text with line breaks, so that it is no wider."""
+    """Return a text with line breaks, so that it is at most this wide."""
     return literal(textwrap.fill(text, int(LETTERS * inches)))
 
 
@@ -96,14 +103,14 @@ def _in_plane(axes: Axes, predictions: BagPredictions, bag: int, cls: int) -> Sc
     x = predictions.batch.places["x"][bag].numpy()[is_instance]
     y = predictions.batch.places["y"][bag].numpy()[is_instance]
     values = predictions.probs[bag, cls].numpy()[is_instance]
-    # What is drawn last is on top: the largest.
+    # The dots with the largest probabilities are drawn last, and so on top.
     order = values.argsort()
-    # The more dots there are the smaller they are. Matplotlib wants their area, in square points.
+    # The more dots there are, the smaller they are. Matplotlib wants their area in square points.
     room = max(1.0, MANY_DOTS / len(values))
     area = 2 * room**0.5
     dots = axes.scatter(x[order], y[order], c=values[order], s=area, cmap="viridis", lw=0)
     axes.set_aspect("equal")
-    # As in pictures, y grows downwards.
+    # Let y grow downwards, as in pictures.
     axes.invert_yaxis()
     return dots
 
@@ -130,19 +137,19 @@ def _over_image(
 
 
 def _inside(centres: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the numbers and centres of the positions within an image, along a side of this size.
+    """Return the indices and centres of the positions within an image, along a side of this size.
 
-    Other positions are in the margin of a square that an image was fitted into.
+    Other positions are in the margin, where the image was fitted into a square.
     """
     numbers = np.flatnonzero((centres > 0) & (centres < size))
     if len(numbers):
         return numbers, centres[numbers]
-    # Positions are further apart than the image is wide: the middle one stands for all of it.
+    # Where positions are farther apart than the image is wide, the middle one stands for all of it.
     return np.array([len(centres) // 2]), np.array([size / 2])
 
 
 def _over_time(predictions: BagPredictions, bag: int, classes: list[int], title: str) -> Figure:
-    """Draw the frames of a sequence, and below them the probability of each class over time."""
+    """Return a figure of the frames of a sequence, and below them the probabilities over time."""
     figure = Figure(figsize=(2 * PANEL, PANEL), layout="constrained")
     figure.suptitle(_wrapped(title, 2 * PANEL))
     above, below = figure.subplots(2, 1, sharex=True)
@@ -159,7 +166,10 @@ def _times(predictions: BagPredictions, bag: int) -> tuple[NDArray[Any], NDArray
 
 
 def _draw_frames(axes: Axes, predictions: BagPredictions, bag: int, classes: list[int]) -> None:
-    """Draw the features of a sequence over time, and the names of its classes where the evidence is strongest."""
+    """Draw the features of a sequence over time.
+
+    The name of each class is written where its evidence is strongest.
+    """
     starts, ends = _times(predictions, bag)
     frames = predictions.batch.bags.instances[bag].numpy()
     # Shorter sequences of a batch are filled up with NaN.
@@ -171,7 +181,8 @@ def _draw_frames(axes: Axes, predictions: BagPredictions, bag: int, classes: lis
     )
     is_instance = predictions.mask[bag].numpy()
     for number, cls in enumerate(classes):
-        # The likeliest class of an empty label set has no name in the picture.
+        # If the label set is empty, the likeliest class is drawn, but its name is left out, as it
+        # was not found.
         if not predictions.labels[bag, cls]:
             continue
         strongest = int(predictions.evidence[bag, cls].numpy()[is_instance].argmax())

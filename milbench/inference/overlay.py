@@ -1,4 +1,7 @@
-"""Figures of what a network finds: colour is the class of a position or pixel, opacity its probability or weight."""
+"""Figures of what a network finds in a picture.
+
+The colour of a position or pixel shows its class, and the opacity how probable or important it is.
+"""
 
 import textwrap
 
@@ -27,17 +30,20 @@ from milbench.inference.predict_picture import (
 from milbench.inference.trained import Trained
 
 LONGER_SIDE = 8.0
-"""Inches, of a picture. The text above and below it may make the page larger."""
+"""The length in inches of the longer side of a picture. Text above and below adds to it."""
 LINE_LENGTH = 90
-"""Characters of a line below a picture; the larger letters above it have half as many."""
+"""The most characters of a line below a picture. A line above it has half as many."""
 DIMMED = 0.5
-"""The brightness of the picture below a sensitivity map, so that the colours of the map stand out."""
+"""The brightness of the picture below a sensitivity map, whose colours must stand out."""
 TINY = 1e-300
-"""A divisor in place of 0 where a class depends on no pixel; its values then are 0."""
+"""What replaces a divisor of 0, where a class depends on no pixel."""
 
 
 def prediction_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
-    """Return a picture in which every position has the colour of its class; the text above it is what is read."""
+    """Return a figure of a picture in which every position has the colour of its class.
+
+    The string that is read is written above it, and details below.
+    """
     figure, axes = _figure_of(picture)
     draw_prediction(axes, model, picture, prediction)
     write_caption(axes, reading_text(model, prediction), details(model, prediction))
@@ -45,9 +51,10 @@ def prediction_figure(model: Trained, picture: Image, prediction: Prediction) ->
 
 
 def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -> Figure:
-    """Return a picture in which every pixel has the colour of the class that depends on it most.
+    """Return a figure of a picture in which every pixel has the colour of a class.
 
-    Each class is compared relative to the pixel on which it depends most.
+    It is the class that depends most on the pixel. How much a class depends on a pixel is divided
+    by its largest value in the picture, so that classes can be compared.
     """
     figure, axes = _figure_of(picture)
     show_image(axes, DIMMED * grey(picture) / 255)
@@ -63,7 +70,10 @@ def sensitivity_figure(model: Trained, picture: Image, prediction: Prediction) -
 def _draw_sensitivities(
     axes: Axes, model: Trained, picture: Image, prediction: Prediction, winning: list[int]
 ) -> None:
-    """Draw over a picture which of the classes that win a position depends on each pixel most, and how much."""
+    """Draw over a picture which class depends most on each pixel, and how much.
+
+    `winning` are the classes to compare: those that are the most probable one at some position.
+    """
     instances = model.task.instances_from(picture).to(model.device)
     class_map = prediction.probs.argmax(dim=0)
     relative_maps = []
@@ -78,7 +88,10 @@ def _draw_sensitivities(
 
 
 def draw_prediction(axes: Axes, model: Trained, picture: Image, prediction: Prediction) -> None:
-    """Draw a picture in grey, over it the most probable class of every position, and the names of what is read."""
+    """Draw a picture in grey, and over it the most probable class of every position.
+
+    The names of the classes that are read are written at their components.
+    """
     show_image(axes, grey(picture) / 255)
     classes = prediction.probs.argmax(dim=0).numpy()
     strengths = prediction.probs.amax(dim=0).numpy()
@@ -97,7 +110,7 @@ def write_caption(axes: Axes, read: str, below: str) -> None:
 
 
 def details(model: Trained, prediction: Prediction) -> str:
-    """Return the label set, its probability and the decoder."""
+    """Return the label set, its probability and the decoder as text."""
     label_set = label_set_text(model, prediction.labels)
     probability = np.exp(prediction.log_prob)
     return f"label set {label_set}, probability {probability:.2g}\nread by {prediction.decoder}"
@@ -114,10 +127,10 @@ def _figure_of(picture: Image) -> tuple[Figure, Axes]:
 
 
 def _name_components(axes: Axes, model: Trained, prediction: Prediction) -> None:
-    """Write the class of each component that is read at its middle."""
+    """Write the class of each component from which the string is read at its middle."""
     ys, xs = prediction.centres
     components = prediction.read_from
-    # What is written last is on top: the largest component.
+    # The name of the component with the largest mass is written last, and so on top.
     for number in np.argsort(components.mass):
         x = pixel_at(components.x[number], xs)
         y = pixel_at(components.y[number], ys)

@@ -1,4 +1,7 @@
-"""The predictions of one or several networks for bags without labels: label sets, probabilities, and positions."""
+"""Predictions of trained networks for bags without labels.
+
+They are label sets, probabilities, and the positions of classes.
+"""
 
 import json
 import math
@@ -26,19 +29,26 @@ from milbench.likelihood import (
 
 @dataclass(frozen=True)
 class BagPredictions:
-    """The predictions of trained networks for B bags, averaged over the networks; C is the number of classes."""
+    """The predictions for B bags with C classes, averaged over one or several networks."""
 
     batch: NamedBags
-    """The bags with their names and places."""
+    """The bags, with their names and with the places of positions."""
     class_names: list[str]
+    """The names of the C classes."""
     labels: Tensor
     """(B, C) bool, the predicted label sets."""
     log_prob: Tensor
-    """(B,) in nats, of these label sets by the map; a lower bound where the exact sum would be too long."""
+    """(B,), the log-probabilities of these label sets by the map, in nats.
+
+    For large label sets, where the exact sum would take too long, they are lower bounds.
+    """
     presence: Tensor
     """(B, C), the probability by the map that each class occurs."""
     probs: Tensor
-    """(B, C+1, *positions), the map: the probability of each class at each position, background last."""
+    """(B, C+1, *positions), the map: the probability of each class at each position.
+
+    Background is the last class.
+    """
     evidence: Tensor
     """(B, C, *positions), how strongly a position speaks for a class by the rule of the loss."""
     mask: Tensor
@@ -50,23 +60,24 @@ class BagPredictions:
 
 
 def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> BagPredictions:
-    """Return the predictions of several networks for one batch of bags, averaged over the networks.
+    """Return the predictions of one or several networks for one batch of bags.
 
-    Probabilities and evidence are averaged. A class is in the label set if its presence score is on
-    average at or above the threshold of each network. Where a network has no threshold, the label
-    set is the most probable one by the averaged map.
+    Probabilities and evidence are averaged over the networks. For each network, its threshold is
+    subtracted from the presence scores. A class is in the label set if the mean of these
+    differences is 0 or more. If a network has no threshold, the label set is the most probable one
+    by the averaged map.
 
     Args:
         models: the networks.
-        batches: the same bags for each network, as its own task reads them.
+        batches: for each network the same bags, as the task of the network reads them.
     """
     scores = [model.scores(batch.bags) for model, batch in zip(models, batches, strict=True)]
-    log_maps = [logarithms(of_model.instances) for of_model in scores]
+    log_maps = [logarithms(model_scores.instances) for model_scores in scores]
     probs = _mean([log_probs.exp() for log_probs in log_maps])
     labels = _label_sets(models, scores, probs)
     set_log_probs = [_label_set_log_prob(log_probs, labels) for log_probs in log_maps]
     presences = [presence_log_prob(log_probs, validate=False).exp() for log_probs in log_maps]
-    # The networks have the same positions, since their maps can be averaged.
+    # All networks have the same positions, as otherwise their maps could not be averaged.
     mask = scores[0].mask
     if mask is None:
         mask = torch.ones_like(probs[:, 0], dtype=torch.bool)
@@ -78,26 +89,29 @@ def predict_bags(models: Sequence[Trained], batches: Sequence[NamedBags]) -> Bag
         log_prob=torch.stack(set_log_probs).logsumexp(dim=0) - math.log(len(models)),
         presence=_mean(presences),
         probs=probs,
-        evidence=_mean([of_model.evidence for of_model in scores]),
+        evidence=_mean([model_scores.evidence for model_scores in scores]),
         mask=mask,
     )
 
 
 def _label_sets(models: Sequence[Trained], scores: Sequence[Scores], probs: Tensor) -> Tensor:
-    """Return the label sets (B, C) bool that networks find together; `probs` is their averaged map."""
+    """Return the label sets (B, C) bool that networks predict together, see `predict_bags`.
+
+    `probs` is the averaged map.
+    """
     above_thresholds = []
-    for model, of_model in zip(models, scores, strict=True):
+    for model, model_scores in zip(models, scores, strict=True):
         if model.threshold is None:
             most_probable, _ = best_label_set(probs.log(), validate=False)
             return most_probable
-        above_thresholds.append(of_model.presence - model.threshold)
+        above_thresholds.append(model_scores.presence - model.threshold)
     above_on_average = _mean(above_thresholds).cpu().numpy()
     return torch.from_numpy(predicted_sets(above_on_average, 0.0))
 
 
-def _mean(of_models: Sequence[Tensor]) -> Tensor:
-    """Return the mean over the networks of what each of them gives."""
-    return torch.stack(list(of_models)).mean(dim=0)
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Return the mean of tensors of the same shape, one from each network."""
+    return torch.stack(list(values)).mean(dim=0)
 
 
 def bag_table(predictions: BagPredictions) -> pd.DataFrame:
@@ -106,8 +120,9 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
     The columns after the name of the bag:
 
     - `labels`: the classes of the label set, with ";" between them.
-    - `probability`, `log_probability`: of this label set by the map; lower bounds where the exact
-      sum would be too long.
+    - `probability`, `log_probability`: the probability of this label set by the map, and its
+      logarithm in nats. For large label sets, where the exact sum would take too long, they are
+      lower bounds.
     - `positions`: JSON, with an entry for each class of the label set: the position with the
       strongest evidence for it, and the probability of the class there.
     - `presence CLASS`: the probability by the map that the class occurs in the bag.
@@ -135,8 +150,8 @@ def bag_table(predictions: BagPredictions) -> pd.DataFrame:
 def position_table(predictions: BagPredictions) -> pd.DataFrame:
     """Return a table with a row for each position of each bag.
 
-    A row has the name of the bag, where the position is, and the probabilities of all classes and
-    of background there.
+    A row has the name of the bag, the place of the position in the bag, and the probabilities of
+    all classes and of background at the position.
     """
     is_position = predictions.mask.flatten(1)
     batch = predictions.batch
@@ -144,7 +159,7 @@ def position_table(predictions: BagPredictions) -> pd.DataFrame:
     frame = pd.DataFrame({batch.name_column: [batch.names[bag] for bag in bag_numbers]})
     for column, place in batch.places.items():
         frame[column] = place.flatten(1)[is_position].numpy()
-    # (B, K, C+1), then a row for each position where there is an instance.
+    # (B, K, C+1).
     probs_by_position = predictions.probs.flatten(2).movedim(1, 2)
     probs = pd.DataFrame(
         probs_by_position[is_position].numpy(),
@@ -154,7 +169,7 @@ def position_table(predictions: BagPredictions) -> pd.DataFrame:
 
 
 def _probability_columns(class_names: Sequence[str]) -> list[str]:
-    """Return the names of the columns with the probability of each class and, last, of background."""
+    """Return the names of the columns of probabilities: for each class and, last, background."""
     columns = [f"P({name})" for name in class_names]
     background = "P(background)"
     has_class_of_that_name = background in columns
@@ -164,7 +179,7 @@ def _probability_columns(class_names: Sequence[str]) -> list[str]:
 
 
 def _label_set_log_prob(log_probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the log-probabilities (B,) of label sets (B, C) by a map (B, C+1, *positions).
+    """Return the log-probabilities (B,) of label sets (B, C) by maps (B, C+1, *positions).
 
     For label sets of more than EXACT_LABEL_LIMIT classes they are lower bounds.
     """
@@ -180,7 +195,10 @@ def _label_set_log_prob(log_probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _strongest_position(predictions: BagPredictions, bag: int, cls: int) -> dict[str, Any]:
-    """Return where the evidence for a class is strongest in a bag, and its probability there."""
+    """Return the position with the strongest evidence for a class, as an entry of `positions`.
+
+    It has the name of the class, the place of the position, and the probability of the class there.
+    """
     position = int(predictions.evidence[bag, cls].flatten().argmax())
     described: dict[str, Any] = {"class": predictions.class_names[cls]}
     for column, values in predictions.batch.places.items():

@@ -1,4 +1,4 @@
-"""Predictions for a picture: the map of positions, the label set, detections and a string."""
+"""Predictions for a picture: the class probabilities of positions, label set, boxes and string."""
 
 import math
 from collections.abc import Sequence
@@ -36,44 +36,64 @@ from milbench.inference.trained import Trained
 Size = tuple[int, int]
 """Width and height, in pixels."""
 LARGEST_SCALE = 1000.0
-"""The largest scale of a picture; the smallest is its inverse."""
+"""The largest scale of a picture. The smallest scale is its inverse."""
 OFTEN_WRONG = 0.5
 """The set error on test bags above which a note warns the reader of a prediction."""
 LEAST_MASS = 0.5
-"""The least mass of a component that is named in a picture where the decoder reads no components."""
+"""The least mass of a component that is named in a picture, if the decoder reads no components."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The prediction for one picture; C is the number of classes, and background comes last."""
+    """The prediction for one picture with C classes.
+
+    The map of the picture has the class probabilities of its positions, in h rows and w columns.
+    """
 
     probs: Tensor
-    """(C+1, h, w) float64, the probability that each position shows each class."""
+    """(C+1, h, w) float64, the map: the probability of each class at each position.
+
+    Background is the last class.
+    """
     centres: tuple[Tensor, Tensor]
-    """y of every row and x of every column of positions, in pixels."""
+    """y (h,) of the rows and x (w,) of the columns of positions, in pixels."""
     labels: Tensor
-    """(C,) bool, the label set by the cell's threshold; the most probable one where the cell has no threshold."""
+    """(C,) bool, the label set by the threshold of the cell.
+
+    Where the cell has no threshold, it is the most probable label set.
+    """
     log_prob: float
-    """The log-probability of the label set in nats, by the map; a lower bound where the exact sum would be too long."""
+    """The log-probability of the label set by the map, in nats.
+
+    For large label sets, where the exact sum would take too long, it is a lower bound.
+    """
     presence: Tensor
-    """(C,), the probability that each class occurs, by the map."""
+    """(C,), the probability by the map that each class occurs."""
     components: Components
-    """The connected positions whose most probable class is the same."""
+    """The D connected components of positions with the same most probable class."""
     boxes: Tensor
-    """(D, 4) float64, the boxes of `components`, (left, top, right, bottom) in pixels, within the picture."""
+    """(D, 4) float64, the boxes of `components` within the picture.
+
+    Each box is left, top, right and bottom in pixels.
+    """
     reading: String
+    """The string that is read in the picture."""
     read_from: Components
-    """What the string is read from. The decoder `columns` reads no components: these are then the `components` with
-    LEAST_MASS or more."""
+    """The components from which the string is read.
+
+    The decoder `columns` reads no components. The field then has all `components` with a mass of
+    LEAST_MASS or more, so that they can be named in a figure.
+    """
     decoder: Decoder
-    """The one that has read the string."""
+    """The decoder that has read the string."""
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
     """Return the prediction of a trained network for one picture (N, H, W), in its pixels.
 
-    Without a `decoder` the string is read by the one that the cell has chosen, else by components.
-    Raises UsageError where the network has no map of positions.
+    Without a `decoder`, the string is read by the decoder that the cell has chosen, or by
+    `components` if it has chosen none. Raises UsageError where the positions of the network have no
+    rows and columns.
     """
     reader = model.reader
     learnt = None if reader is None else reader.learnt
@@ -104,7 +124,10 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
 
 
 def _predictions(model: Trained, instances: Tensor) -> BagPredictions:
-    """Return the predictions for one picture as a bag. Raises UsageError where the network has no map of positions."""
+    """Return the predictions for a picture, as those for a batch of one bag.
+
+    Raises UsageError where the positions of the network have no rows and columns.
+    """
     no_labels = torch.zeros(1, model.format.num_classes, dtype=torch.bool)
     picture = NamedBags("image", [""], Bags(instances.unsqueeze(0), no_labels))
     predictions = predict_bags([model], [picture])
@@ -114,12 +137,12 @@ def _predictions(model: Trained, instances: Tensor) -> BagPredictions:
 
 
 def _centres(model: Trained, instances: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return y of every row and x of every column of positions in a picture (N, H, W), in its pixels."""
+    """Return y (h,) of the rows and x (w,) of the columns of positions, in pixels."""
     height, width = instances.shape[1:]
     centres = model.network.position_centres(height, width)
     if centres is not None:
         return centres
-    # The network does not say where its positions are.
+    # The network does not say where its positions are, so they are taken to be evenly spread.
     rows, columns = probs.shape[2:]
     return _spread_evenly(rows, height), _spread_evenly(columns, width)
 
@@ -139,7 +162,11 @@ def _within_picture(boxes: Tensor, instances: Tensor) -> Tensor:
 def read_picture(
     model: Trained, picture: Image.Image, scale: float = 1.0, decoder: Decoder | None = None
 ) -> tuple[Image.Image, Prediction]:
-    """Return a picture of mode L or RGB at the size at which it is read, and its prediction in these pixels."""
+    """Return a picture at the size at which it is read, and its prediction in these pixels.
+
+    The mode of the picture is L or RGB. Without a scale other than 1 it keeps its size, unless it
+    is very large.
+    """
     size = size_at(model, picture.size, scale)
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.BICUBIC)
@@ -147,8 +174,9 @@ def read_picture(
 
 
 def size_at(model: Trained, size: Size, scale: float) -> Size:
-    """Return the width and height at which a picture is read; a very large picture is shrunk.
+    """Return the width and height at which a picture is read.
 
+    It is the size of the picture, multiplied by the scale. A very large picture is shrunk.
     Raises UsageError where the scale is out of range, or the picture is too small for the network.
     """
     if not 1 / LARGEST_SCALE <= scale <= LARGEST_SCALE:
@@ -170,33 +198,34 @@ def size_at(model: Trained, size: Size, scale: float) -> Size:
 
 
 def sensitivity(network: Network, loss: Loss, image: Tensor, cls: int, positions: Tensor) -> Tensor:
-    """Return (H, W) float64, how much a detection depends on each pixel of an image, in nats per unit of its values.
+    """Return (H, W) float64, how much a detection depends on each pixel of an image.
 
-    That is the sum over the channels of |d log p / d I|, where p is the probability by the loss
-    that all of `positions` show the class: log p is the sum over them of log p_{c,k}. With one
-    position it is the quantity of X.-L. Li, arXiv:1811.12346, Section 5.5.
+    It is the sum over the channels of |d log p / d I|, in nats per unit of the pixel values I. Here
+    p is the probability by the loss that all `positions` show the class: log p is the sum over
+    these positions k of log p_{c,k}. For a single position it is the quantity of X.-L. Li,
+    arXiv:1811.12346, Section 5.5.
 
     Args:
         network: the network.
-        loss: its loss, which makes probabilities of logits.
-        image: (N, H, W), on the network's device.
-        cls: the class that is detected.
-        positions: (h, w) bool, where it is detected.
+        loss: the loss, which makes probabilities of logits.
+        image: (N, H, W), on the device of the network.
+        cls: the class c that is detected.
+        positions: (h, w) bool, the positions at which it is detected.
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
         # In float64, as the log of a probability near 1 has next to no gradient in float32.
         logits = network(leaf.unsqueeze(0)).cpu().double()
         probs = score(loss, logits, check_values=True).instances[0, cls]
-        # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean
-        # anything.
+        # If a probability rounds to 0 even in float64, `clamp` keeps its logarithm finite and makes
+        # its gradient 0.
         log_p = probs.clamp(min=torch.finfo(torch.float64).tiny).log()
         (gradient,) = torch.autograd.grad(log_p[positions].sum(), leaf)
     return gradient.abs().sum(dim=0).cpu().double()
 
 
 def notes(model: Trained) -> list[str]:
-    """Return what a user should know of a cell before they trust its predictions, one line each."""
+    """Return lines that warn a user who may trust the predictions of a cell too much."""
     remarks = []
     if model.threshold is None:
         remarks.append("has no threshold on presence scores: label sets are the most probable ones")
@@ -212,9 +241,9 @@ def notes(model: Trained) -> list[str]:
 
 
 def reading_text(model: Trained, prediction: Prediction) -> str:
-    """Return the reading as text, in the class names of the task."""
+    """Return the string that was read as text, in the class names of the task."""
     names = [model.format.class_names[c] for c in prediction.reading]
-    # Digits and letters make a word; longer names need a space between them.
+    # Names of one letter or digit are joined to a word; longer names are separated by spaces.
     are_characters = all(len(name) == 1 for name in names)
     separator = "" if are_characters else " "
     return separator.join(names)
@@ -232,7 +261,10 @@ def _names_of(model: Trained, labels: Tensor) -> list[str]:
 
 
 def pixel_at(index: float, centres: Tensor) -> float:
-    """Return the pixel at a row or column of positions; an index between two positions is interpolated."""
+    """Return the pixel at the index of a row or column of positions.
+
+    An index between two positions is interpolated.
+    """
     return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
 
 
@@ -245,14 +277,14 @@ def as_json(
     *,
     positions: bool,
 ) -> dict[str, Any]:
-    """Return what is read in one picture as the content of NAME.json.
+    """Return the prediction for one picture as the content of NAME.json.
 
     Args:
-        model: the network that read it.
+        model: the network that read the picture.
         path: the file of the picture.
-        size: that of the picture, upright. All lengths of the content are in its pixels.
-        read_at: the size at which the network saw it.
-        prediction: what was read, in pixels of the size `read_at`.
+        size: the size of the picture, upright. All lengths in the content are in its pixels.
+        read_at: the size at which the network saw the picture.
+        prediction: the prediction, with lengths in pixels of the size `read_at`.
         positions: whether to add the probabilities of every position, which are many.
     """
     names = model.format.class_names
@@ -297,7 +329,11 @@ def as_json(
 def _detections(
     prediction: Prediction, names: Sequence[str], across: float, down: float
 ) -> list[dict[str, Any]]:
-    """Return the detections for JSON; `across` and `down` are pixels of the picture for each pixel that was seen."""
+    """Return the detections for JSON.
+
+    `across` and `down` are the width and the height, in pixels of the picture, of a pixel that the
+    network saw.
+    """
     scale = torch.tensor([across, down, across, down], dtype=torch.float64)
     boxes = (prediction.boxes * scale).tolist()
     classes = prediction.components.cls.tolist()
@@ -311,7 +347,10 @@ def _detections(
 def _read_from(
     prediction: Prediction, names: Sequence[str], across: float, down: float
 ) -> list[dict[str, Any]]:
-    """Return the components that the string is read from for JSON, see `_detections`."""
+    """Return the components from which the string is read, for JSON.
+
+    `across` and `down` are as in `_detections`.
+    """
     ys, xs = prediction.centres
     components = prediction.read_from
     described = []
@@ -332,7 +371,7 @@ def _read_from(
 def _read(
     predictions: BagPredictions, decoder: Decoder, learnt: ComponentDecoder | None
 ) -> tuple[String, Components | None]:
-    """Return the string that a decoder reads in one picture, and the components that it is read from.
+    """Return the string that a decoder reads in one picture, and the components that it reads.
 
     The components are None where the decoder uses none. `learnt` is None where the cell has learnt
     no decoder.
@@ -350,6 +389,7 @@ def _read(
 
 
 def _read_columns(probs: Tensor) -> String:
+    """Return the string that the columns of one map (1, C+1, h, w) spell."""
     background = probs.shape[1] - 1
     (string,) = read_columns(probs.argmax(dim=1), background)
     return string
@@ -358,12 +398,13 @@ def _read_columns(probs: Tensor) -> String:
 def _read_strongest(
     predictions: BagPredictions, decoder: ComponentDecoder
 ) -> tuple[String, Components]:
+    """Return what the decoder `strongest` reads in one picture, and the positions it reads."""
     components = strongest_positions(predictions.evidence, predictions.probs, predictions.labels)
     (string,) = read_strongest(components, 1, decoder)
     return string, components
 
 
 def _read_each_component(components: Components) -> String:
-    """Return a digit for each component, since nothing is known of how far a digit reaches."""
+    """Return a string with a digit for each component, as the extent of a digit is not known."""
     (pieces,) = ordered_pieces(components, 1, ComponentDecoder())
     return tuple(piece.cls for piece in pieces)

@@ -1,4 +1,7 @@
-"""Loads a network that was saved as an MLflow model: `mlflow.pyfunc.load_model(FOLDER).predict(instances)`."""
+"""A trained network that was saved as an MLflow model.
+
+Users call it by `mlflow.pyfunc.load_model(FOLDER).predict(instances)`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from milbench.inference.trained import Trained, load_trained
 from milbench.store.cell_folder import CellFolder
 
 BAGS_AT_ONCE = 64
-"""How many bags are predicted at once, so that the maps of all bags need not fit into memory."""
+"""How many bags are predicted at once, as the maps of all bags may not fit into memory."""
 
 
 class SavedModel:
@@ -28,14 +31,19 @@ class SavedModel:
         instances: NDArray[np.float32],
         params: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> pd.DataFrame:
-        """Return a row for each bag: `labels`, `probability` of this label set by the map, and `presence CLASS`.
+        """Return a table with a row for each bag.
 
-        The instances (B, *bag_shape) are as the task's bags have them, all of one size. MLflow
-        passes `params`, which are ignored.
+        Its columns are `labels`, the `probability` of this label set, and `presence CLASS` for each
+        class; `bag_table` describes them.
+
+        Args:
+            instances: (B, *bag_shape), instances as in the bags of the task, all bags of one size.
+            params: ignored; MLflow passes it.
         """
         no_labels = torch.zeros(len(instances), self.trained.format.num_classes, dtype=torch.bool)
         bags = Bags(torch.from_numpy(np.asarray(instances, np.float32)), no_labels)
-        # Without any bag there is no part; the empty table has the columns of every other.
+        # Without any bags, `parts` returns nothing. The empty batch then gives an empty table with
+        # the usual columns.
         parts = bags.parts(BAGS_AT_ONCE) or [bags]
         tables = []
         for part in parts:
@@ -47,10 +55,13 @@ class SavedModel:
 
 
 def _load_pyfunc(path: str) -> SavedModel:
-    """Return the network that was saved in a folder. MLflow calls a function of this name."""
+    """Return the network that was saved in a folder.
+
+    MLflow finds this function by its name.
+    """
     folder = CellFolder(Path(path))
     cell = folder.cell()
-    # The folder holds copies of the code that users wrote: its paths are relative to the folder.
+    # The folder has copies of the code that users wrote, with paths relative to the folder.
     sources: dict[str, str] = {}
     for kind, choice in cell.choices.items():
         if ".py" in choice.source:

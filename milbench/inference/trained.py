@@ -1,4 +1,4 @@
-"""Load the trained network, task, loss and decoder of a cell from its folder, without the task's data."""
+"""Loading the trained network of a cell from its folder, without the data of the task."""
 
 import json
 from dataclasses import dataclass, replace
@@ -28,32 +28,35 @@ from milbench.training.training_setup import check_unchanged, network_for, task_
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, ready for instances, with its task and loss."""
+    """A trained network that is ready to score bags, with its task and loss."""
 
     cell: Cell
     task: Task
     format: BagFormat
-    """The format of the bags that it was trained on."""
+    """The format of the bags on which the network was trained."""
     network: Network
-    """With the weights of the cell, on `device`."""
+    """The network with its trained weights, on `device`."""
     loss: Loss
     device: torch.device
     name: str = ""
-    """The name of the cell in its comparison, with the parameters that tell it from others."""
+    """The name of the cell in its comparison, with the parameters that tell it from other cells."""
     reader: Reader | None = None
-    """What was learnt and chosen on validation bags in order to read strings; None: the cell reads none."""
+    """How strings are read, as learnt on validation bags; None: the cell does not read strings."""
     threshold: float | None = None
-    """A class is in the label set where its presence score is at or above this; None: none was recorded."""
+    """A class is in the label set where its presence score is at or above the threshold.
+
+    None: it was not recorded.
+    """
     set_error: float | None = None
-    """The set error on the test bags of the cell; None: none was recorded."""
+    """The set error on the test bags of the cell; None: it was not recorded."""
     chosen_by: int | None = None
-    """The number of bags by which the threshold was chosen; None: none was recorded."""
+    """The number of bags by which the threshold was chosen; None: it was not recorded."""
 
     @torch.no_grad()
     def scores(self, bags: Bags) -> Scores:
-        """Return the scores of bags in float64, on the CPU; labels are not looked at.
+        """Return the scores of bags in float64, on the CPU.
 
-        Raises UsageError where a logit is not finite.
+        The labels of the bags are not used. Raises UsageError where a logit is not finite.
         """
         bags = bags.to(self.device)
         logits = self.network.logits_of(bags).cpu().double()
@@ -67,17 +70,17 @@ class Trained:
 
 
 def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = None) -> Trained:
-    """Return the trained parts of a finished cell or an MLflow model from its folder; no data are read.
+    """Return the trained network of a finished cell or of an MLflow model from its folder.
 
     Args:
-        folder: that of the cell or the model.
-        device: where the network is needed.
-        cell: what the folder holds, where its plug-ins are elsewhere than the folder says; None: as
-            the folder says.
+        folder: the folder of the cell or the model.
+        device: the device on which the network is needed.
+        cell: the cell, if the files of its plug-ins have moved since it was trained; None: the cell
+            as the folder describes it.
 
     Raises:
-        UsageError: the weights, the decoder or the code that they belong to are missing, damaged or
-            changed.
+        UsageError: the weights, the decoder, or the code to which they belong are missing, damaged
+            or changed.
     """
     cell = cell or folder.cell()
     subject = f"cell {folder.id} ({cell})"
@@ -87,7 +90,8 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)
     bag_format = _read_format(folder, task, subject)
-    # Its weights are read from the file, and scores need nothing else of the training bags.
+    # For training a loss is also told how often classes occur in the training bags. Scores do not
+    # need that, and the weights of the loss are read from the file.
     loss = unbuilt_loss(cell).build(bag_format.num_classes, cell.seed)
     network = network_for(cell, task, bag_format, loss, initial=False)
     _load_weights(folder.weights, network, loss, subject)
@@ -111,8 +115,8 @@ def load_trained(folder: CellFolder, device: torch.device, cell: Cell | None = N
 def _load_weights(path: Path, network: Network, loss: Loss, subject: str) -> None:
     """Load the weights of a network and its loss from a file.
 
-    Raises UsageError, in whose message `subject` names the cell, where they cannot be read or do
-    not fit.
+    Raises UsageError where the weights cannot be read or do not fit. `subject` names the cell in
+    the message.
     """
     model = torch.nn.ModuleDict({"network": network, "loss": loss})
     try:
@@ -120,7 +124,7 @@ def _load_weights(path: Path, network: Network, loss: Loss, subject: str) -> Non
     except (SafetensorError, OSError) as error:
         raise UsageError(f"the weights of {subject} cannot be read: {error}") from None
     except RuntimeError:
-        # Its message lists every tensor.
+        # torch's message is not shown, as it lists every tensor.
         raise UsageError(
             f"the weights of {subject} do not fit its network: "
             "they were written by another version of milbench"
@@ -128,12 +132,13 @@ def _load_weights(path: Path, network: Network, loss: Loss, subject: str) -> Non
 
 
 def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
-    """Return the format of the bags that a cell was trained on.
+    """Return the format of the bags on which a cell was trained.
 
-    Raises UsageError, in whose message `subject` names the cell, where it is missing or damaged.
+    Raises UsageError where the format is missing or damaged. `subject` names the cell in the
+    message.
     """
     if not folder.memory.is_file():
-        # Most tasks know the format of their bags, and keep nothing.
+        # Most tasks know the format of their bags without a file.
         try:
             return task.format_from({})
         except KeyError as error:
@@ -147,8 +152,7 @@ def _read_format(folder: CellFolder, task: Task, subject: str) -> BagFormat:
 def _reader(path: Path) -> Reader | None:
     """Return the reader of a cell from its file.
 
-    None where there is no such file, or a task has written one of its own kind, which is not read
-    here.
+    None where there is no such file, or where a task has written a file in a format of its own.
     """
     if not path.exists():
         return None

@@ -1,1 +1,1 @@
-"""Networks from instances to logits: the paper's convolutional ones, others for sequences and unordered instances."""
+"""Networks from instances to logits: for images, for sequences, and for sets of instances."""

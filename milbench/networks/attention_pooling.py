@@ -1,4 +1,4 @@
-"""Networks that embed the instances of a bag, weigh the embeddings by attention and classify their mean."""
+"""Networks that classify a bag by the mean of its embedded instances, weighted by attention."""
 
 import math
 from abc import abstractmethod
@@ -14,32 +14,33 @@ from milbench.networks.initialisation import initialise
 
 
 class AttentionPooling(BagNetwork):
-    """From embedded instances (B, K, D) to one logit a bag and class, shown at the positions that attention chose.
+    """Base class of networks that give a bag one logit for each class, by attention.
 
-    The bag has one logit z_c for each class. It is returned in the shape of all networks, (B, C+1,
-    *positions), as
+    All networks return logits (B, C+1, *positions), background last. This one spreads its logit
+    z_c of class c over the positions k by the attention a_{c,k}:
 
-        z_{c,k} = z_c + log(a_{c,k} / max_j a_{c,j}),
+        z_{c,k} = z_c + log(a_{c,k} / max_j a_{c,j}).
 
-    with the attention a and a background of 0. Its maximum over positions is z_c: `one-vs-rest`
-    trains these networks by the binary cross-entropy of z_c, and its evidence ranks the positions
-    of a bag by attention. The second term has no gradient. Logits at masked positions are 0.
+    The second term has no gradient. The maximum over positions is z_c, so that `one-vs-rest` trains
+    the network by the binary cross-entropy of z_c, and its evidence ranks the positions of a bag by
+    their attention. The background is 0, and so are all logits at masked positions.
     """
 
-    # In a softmax the classes of a position compete with its background, but here no logit of the
-    # background is learnt.
+    # Losses with a softmax let the classes compete with the background, whose logit is not learnt
+    # by these networks.
     loss_heads: ClassVar[tuple[Head, ...]] = ("sigmoid",)
     head: nn.Linear
-    """A row u_c and a bias b_c for each class, and a last row for background, as in the heads of other networks.
+    """A row u_c and a bias b_c for each class, and a last row for background.
 
-    The last row is not used here. It stays, so that stored weights fit.
+    The last row is not used. It is kept so that stored weights fit.
     """
 
     @abstractmethod
     def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return z (B, C) and log a (B, C, K) of embedded instances (B, K, D).
+        """Return the logits z (B, C) and the log-attention log a (B, C, K) of a bag.
 
-        `present` (B, K) is False at masked positions, where log a is -inf.
+        `features` (B, K, D) are the embedded instances. `present` (B, K) is False at masked
+        positions, where log a must be -inf.
         """
 
     def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
@@ -52,30 +53,38 @@ class AttentionPooling(BagNetwork):
         return F.pad(logits, (0, 0, 0, 1))
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
-        """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""
+        """Set the biases of the head to 0, so that each class starts at even odds.
+
+        The number of positions does not matter, as a bag has one logit for each class.
+        """
         with torch.no_grad():
             self.head.bias.zero_()
 
 
 def masked_log_softmax(scores: Tensor, present: Tensor) -> Tensor:
-    """Return the log of the softmax of scores (B, C, K) over the positions that are True in `present` (B, K)."""
+    """Return the log of the softmax of scores (B, C, K) over positions.
+
+    Positions where `present` (B, K) is False are left out, and get -inf.
+    """
     return scores.masked_fill(~present.unsqueeze(1), -torch.inf).log_softmax(dim=2)
 
 
 def class_logits(pooled: Tensor, head: nn.Linear) -> Tensor:
     """Return (B, C), the logit of each class from its own pooled embedding (B, C, D)."""
-    # The last row of the head, that of background, is not used.
+    # The last row of the head is for background and not used.
     return torch.einsum("bcd,cd->bc", pooled, head.weight[:-1]) + head.bias[:-1]
 
 
 class GatedAttention(AttentionPooling):
     """Classify the mean of the embedded instances, weighted by gated attention.
 
-        a_{c,k} = softmax_k(w_c^T (tanh(V h_k) * sigmoid(U h_k))),    z_c = u_c^T sum_k a_{c,k} h_k + b_c.
+        a_{c,k} = softmax_k(w_c^T (tanh(V h_k) * sigmoid(U h_k))),
+        z_c = u_c^T sum_k a_{c,k} h_k + b_c.
 
-    The source has one class and one attention. Here every class has its own w_c on the same V and
-    U, of `hidden` rows (128 in the source): with a single attention, two classes of a bag would
-    have to share its weights.
+    Here h_k is the embedding of instance k. The source has one class, and so one attention. This
+    network has an attention for every class, by a w_c of its own: with a single attention, two
+    classes of a bag would have to share its weights. V and U are shared by all classes. They have
+    `hidden` rows, 128 in the source.
 
     Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-based Deep Multiple Instance
     Learning", ICML 2018, arXiv:1802.04712, equation 9.
@@ -98,18 +107,20 @@ class GatedAttention(AttentionPooling):
 
 
 class DSMIL(AttentionPooling):
-    """Average two streams: the largest instance logit of a class, and attention by likeness to that instance.
+    """Average two logits: the largest of all instances, and one by attention to similar instances.
 
         m_c = argmax_k s_{c,k},    s_{c,k} = w_c^T h_k + b_c,
         a_{c,k} = softmax_k(q_k^T q_{m_c} / sqrt(Q)),    q_k = tanh(A h_k),    v_k = B h_k,
         z_c = (s_{c,m_c} + u_c^T sum_k a_{c,k} v_k + b'_c) / 2.
 
-    As in the source every class has a critical instance m_c and an attention of its own; Q,
-    `queries`, is 128. The division by sqrt(Q) and the tanh are those of the authors' code. Two
-    things differ from that code. It computes the logit of a class from the pooled embeddings of all
-    classes; here the logit comes from the pooled embedding of this class alone. It trains each
-    stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average of the streams,
-    which is the score of the source.
+    Here h_k is the embedding of instance k. As in the source, every class has a critical instance
+    m_c, with the largest logit, and an attention of its own. Q is the parameter `queries`, 128 in
+    the source. The division by sqrt(Q) and the tanh are taken from the authors' code.
+
+    Two things differ from that code. It computes the logit of a class from the pooled embeddings of
+    all classes; this network uses the pooled embedding of the class alone. It trains each of the
+    two logits by a cross-entropy of its own; here `one-vs-rest` trains z_c, their average, which is
+    the score of the source.
 
     Source: B. Li, Y. Li and K. W. Eliceiri, "Dual-stream Multiple Instance Learning Network for
     Whole Slide Image Classification with Self-supervised Contrastive Learning", CVPR 2021,
@@ -141,16 +152,19 @@ class DSMIL(AttentionPooling):
 
 
 class SetTransformer(AttentionPooling):
-    """Let the instances of a bag attend to each other, then pool them by a learnt query for every class.
+    """Let the instances of a bag attend to each other, then pool them by a query for each class.
 
         e_k = W_0 h_k,    y = LN(e + W MultiHead(e, e)),    x = LN(y + W_2 relu(W_1 y)),
-        a_{c,k} = softmax_k(s_c^T key(x_k) / sqrt(D)),    z_c = u_c^T sum_k a_{c,k} value(x_k) + b_c.
+        a_{c,k} = softmax_k(s_c^T key(x_k) / sqrt(D)),
+        z_c = u_c^T sum_k a_{c,k} value(x_k) + b_c.
 
-    It is one set attention block and the pooling by multihead attention of the source, with a seed
-    vector s_c for every class and one head, so that each class has one attention. Positions are not
-    encoded: the order of the instances makes no difference. D is the `width`, a multiple of
-    `heads`. The weights of `seeds` are the vectors s_c. Time grows with the square of the number of
-    instances.
+    Here h_k is the embedding of instance k, and LN is layer normalisation. The network has one set
+    attention block of the source, then its pooling by multi-head attention. The pooling has a seed
+    vector s_c for every class and a single head, so that each class has one attention. The vectors
+    s_c are the weights of `seeds`. D is the parameter `width`, a multiple of `heads`.
+
+    Positions are not encoded, so that the order of the instances makes no difference. Time grows
+    with the square of the number of instances.
 
     Source: J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant
     Neural Networks", ICML 2019, arXiv:1810.00825; the layers of A. Vaswani et al., "Attention Is
@@ -179,8 +193,7 @@ class SetTransformer(AttentionPooling):
 
     @property
     def self_attention(self) -> SelfAttention:
-        # The check of the first batch reads this size, to say what attention costs in time and
-        # memory.
+        # The check of the first batch reads this, to say what attention costs in time and memory.
         return SelfAttention(layers=1, width=self.width, heads=self.heads)
 
     def pool(self, features: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,7 @@
-"""Torchvision's networks for images, made fully convolutional: a map of positions in place of one class an image."""
+"""Torchvision's networks for images, made fully convolutional.
+
+They then give logits for each position of a map instead of one class for the image.
+"""
 
 import math
 from collections.abc import Mapping
@@ -15,8 +18,8 @@ from milbench.contracts.network import Network
 from milbench.errors import UsageError, unknown
 
 FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
-"""What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
-# Of ImageNet's pixels, as torchvision's weights expect.
+"""What the names of suitable networks begin with: all their layers before the pooling are local."""
+# Mean and standard deviation of ImageNet's pixels by channel, as torchvision's weights expect.
 _MEAN = (0.485, 0.456, 0.406)
 _SCALE = (0.229, 0.224, 0.225)
 
@@ -30,20 +33,21 @@ def backbones() -> tuple[str, ...]:
 
 
 class Backbone(Network):
-    """A network of torchvision without pooling and classifier, from images (B, N, H, W) to logits (B, C+1, h, w).
+    """A network of torchvision without its pooling and its classifier.
 
-    A convolution of one pixel gives the logits, background last. Layers that would make the stride
-    larger than `stride` are left out, so that a bag has more positions. Grey images are shown in
-    three equal channels; the mean and the scale of ImageNet's pixels are part of the network.
-    Nothing in it is random: stochastic depth and dropout are off.
+    It makes logits (B, C+1, h, w), background last, of images (B, N, H, W), by a convolution of one
+    pixel on the last map of features. Layers that would make the stride larger than `stride` are
+    left out, so that an image has more positions. Grey images are shown in three equal channels.
+    Images are standardised by the mean and the scale of ImageNet's pixels. Nothing is random when
+    the network runs: stochastic depth and dropout are off.
 
     Args:
         name: one of `backbones()`, such as "resnet18".
         inputs: N, 1 or 3, the channels of images in [0, 1].
-        stride: at most so many pixels are between two positions.
+        stride: the largest distance of neighbouring positions, in pixels.
         weights: the path of a file with the state_dict of torchvision's network, from which
-            training starts; what belongs to layers that are left out is ignored. "": weights are
-            drawn, as torchvision draws them.
+            training starts. Weights of layers that are left out are ignored. "": training starts
+            from random weights, initialised as torchvision does.
 
     Raises:
         UsageError: a tensor is missing from `weights` or has another shape, or no layer is left.
@@ -67,7 +71,7 @@ class Backbone(Network):
         from torchvision import models
 
         super().__init__()
-        # torchvision draws its weights from the global generator.
+        # torchvision initialises weights by the global generator, whose state is restored after.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(generator("backbone", seed).get_state())
             original = models.get_model(name, weights=None)
@@ -81,7 +85,8 @@ class Backbone(Network):
             self.head = nn.Conv2d(_last_channels(self.geometry), num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
-                setattr(module, "p", 0.0)  # noqa: B010 a module of any kind
+                # `setattr`, since for the type checker a module has no attribute `p`.
+                setattr(module, "p", 0.0)  # noqa: B010
         self.register_buffer("mean", torch.tensor(_MEAN).view(-1, 1, 1), persistent=False)
         self.register_buffer("scale", torch.tensor(_SCALE).view(-1, 1, 1), persistent=False)
 
@@ -92,12 +97,12 @@ class Backbone(Network):
 
 
 def fetch_weights(name: str, root: Path) -> Path:
-    """Download torchvision's default weights of a network, unless they are there, and return their file.
+    """Return the file of torchvision's default weights of a network, downloading it if needed.
 
-    They were trained on ImageNet, whose terms allow research. They are kept in the folder `weights`
-    of a data directory. The file's name ends with the beginning of its SHA-256, which is checked
-    after the download. Raises UsageError where they cannot be downloaded or written, or the file
-    that is there is damaged.
+    The weights were trained on ImageNet, whose terms allow research. The file is kept in the folder
+    `weights` of a data directory, `root`. Its name ends with the beginning of its SHA-256, which is
+    checked after the download. Raises UsageError where the file cannot be downloaded or written, or
+    where it is there but damaged.
     """
     if name not in backbones():
         raise unknown("network of torchvision", name, backbones())
@@ -112,7 +117,7 @@ def fetch_weights(name: str, root: Path) -> Path:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             download_url_to_file(url, str(file), hash_prefix=hash_prefix, progress=False)
-        # A wrong hash is a RuntimeError.
+        # torch raises RuntimeError where the hash is wrong.
         except (OSError, RuntimeError) as error:
             raise UsageError(
                 f"cannot fetch the weights of {name} into {file.parent}: {error}"
@@ -122,7 +127,11 @@ def fetch_weights(name: str, root: Path) -> Path:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file .pth, .pt or .safetensors, and unpickle nothing else; UsageError: it has others."""
+    """Return the tensors of a file .pth, .pt or .safetensors by their names.
+
+    Nothing but tensors is unpickled, as unpickling may run code. Raises UsageError where the file
+    holds anything else, cannot be read or does not exist.
+    """
     if not path.is_file():
         raise UsageError(f"there is no file of weights {path}")
     try:
@@ -132,7 +141,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             weights: Any = load_file(path)
         else:
             weights = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # noqa: BLE001 every format has errors of its own for a damaged file
+    # Every format has errors of its own for a damaged file.
+    except Exception:  # noqa: BLE001
         raise UsageError(
             f"{path} cannot be read as weights: it holds more than tensors, or is damaged"
         ) from None
@@ -148,9 +158,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tuple[Layer, ...]]:
-    """Return the stages before the pooling or a stride that is too large, by names in a state_dict; their geometry."""
-    # The stages of some families are children of the network itself, those of others of its
-    # `features`.
+    """Return the stages of a network that are kept, by their names in a state_dict.
+
+    They are the stages before the pooling and before the stride would get larger than `stride`.
+    Their geometry is returned too.
+    """
+    # In some families the stages are children of the network, in others of its `features`.
     container = network
     prefix = ""
     features = getattr(network, "features", None)
@@ -171,7 +184,10 @@ def _stages(network: nn.Module, stride: int) -> tuple[dict[str, nn.Module], tupl
 
 
 def _last_channels(geometry: tuple[Layer, ...]) -> int:
-    """Return the channels that the last convolution gives; a pooling, which has 0, keeps those before it."""
+    """Return how many channels the last layer gives.
+
+    A pooling keeps the channels of the layer before it, and has 0 in the geometry.
+    """
     return next(layer.channels for layer in reversed(geometry) if layer.channels)
 
 
@@ -182,11 +198,11 @@ def _fill(
     own_weights = {key: tensor for key, tensor in weights.items() if key.startswith(prefixes)}
     try:
         missing = network.load_state_dict(own_weights, strict=False).missing_keys
-    # A weight has another shape: the error names it.
+    # A weight has another shape. The message of torch names it.
     except RuntimeError as error:
         raise UsageError(f"the weights are not those of torchvision's {name}: {error}") from None
     for key in missing:
-        # Files of early versions lack the numbers of batches, and nothing depends on them.
+        # Files of early torch versions lack `num_batches_tracked`, on which nothing depends.
         if key.startswith(prefixes) and not key.endswith("num_batches_tracked"):
             raise UsageError(
                 f"the weights have no {key!r}, expected the state_dict of torchvision's {name}"

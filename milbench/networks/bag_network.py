@@ -1,4 +1,4 @@
-"""Networks that see all instances of a bag at once, on the features of an encoder."""
+"""The base class of networks that see all instances of a bag at once."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Self
@@ -17,7 +17,10 @@ HIDDEN = 64
 
 
 class SelfAttention(NamedTuple):
-    """The size of the self-attention in a network, which decides what many positions cost."""
+    """The size of the self-attention in a network.
+
+    Its cost in time and memory for bags of many positions follows from it.
+    """
 
     layers: int
     width: int
@@ -25,7 +28,7 @@ class SelfAttention(NamedTuple):
 
 
 class BagNetwork(Network):
-    """Base class of networks that see the whole bag: a logit may depend on every instance of it.
+    """Base class of networks that see the whole bag: a logit may depend on all its instances.
 
     The data flow as follows:
 
@@ -48,20 +51,20 @@ class BagNetwork(Network):
     def bag_logits(self, features: Tensor, present: Tensor) -> Tensor:
         """Return the logits (B, C+1, K), background last, of features (B, K, D).
 
-        `present` (B, K) is True where there is an instance; elsewhere the features are 0. Every bag
-        has a position where it is True: in an empty bag it is True everywhere.
+        `present` (B, K) is True where there is an instance. Elsewhere the features are 0. In a bag
+        without instances it is True everywhere, so that it is never False at all positions.
         """
 
     @property
     def self_attention(self) -> SelfAttention | None:
-        """The size of its self-attention, None where positions are not compared in pairs."""
+        """The size of the self-attention; None where positions are not compared in pairs."""
         return None
 
     def with_encoder(self, encoder: Network, seed: int) -> Self:
         """Put this network on an encoder and return it.
 
-        The encoder's weights are drawn anew from the seed and their names, so that every such
-        network starts with the same encoder.
+        The weights of the encoder are initialised again, by the seed and the names that they have
+        in this network. So every network of this base class starts with the same encoder.
         """
         initialise(nn.ModuleDict({"encoder": encoder}), seed)
         self.encoder = encoder
@@ -76,7 +79,7 @@ class BagNetwork(Network):
             mask = torch.ones_like(features[..., 0], dtype=torch.bool)
         mask = mask.flatten(1)
         features = features.masked_fill(~mask.unsqueeze(2), 0)
-        # Attention needs a position to attend to, also in an empty bag.
+        # Attention needs at least one position, even in a bag without instances.
         is_empty = ~mask.any(dim=1, keepdim=True)
         present = mask | is_empty
         logits = self.bag_logits(features, present)
@@ -105,12 +108,16 @@ class BagNetwork(Network):
 
 
 def attend(x: Tensor, present: Tensor, qkv: nn.Linear, joined: nn.Linear, heads: int) -> Tensor:
-    """Return the multi-head attention (B, K, D) of the positions of x (B, K, D) to those present.
+    """Return the multi-head attention (B, K, D) of all positions of x to those that are present.
 
-    `qkv` makes the queries, keys and values of all heads, and `joined` mixes what the heads return.
-    `present` (B, K) must be True somewhere in every bag.
+    Args:
+        x: (B, K, D).
+        present: (B, K) bool, which must be True somewhere in every bag.
+        qkv: makes the queries, keys and values of all heads.
+        joined: mixes the outputs of the heads.
+        heads: the number of heads.
     """
-    # To (3, B, heads, K, D/heads).
+    # The shape becomes (3, B, heads, K, D / heads).
     q, k, v = qkv(x).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     by_head = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
     attended: Tensor = joined(by_head.transpose(1, 2).flatten(2))

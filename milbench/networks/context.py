@@ -1,4 +1,4 @@
-"""A network whose logits at a position depend on the whole bag, for losses with softmax or sigmoid detectors."""
+"""A network that gives each position its own logits, which depend on the whole bag."""
 
 from typing import Literal
 
@@ -9,10 +9,7 @@ from milbench.networks.initialisation import initialise
 
 
 class Block(nn.Module):
-    """One transformer layer with the norm first.
-
-    It has self-attention, then two linear layers, each added to its input.
-    """
+    """One transformer layer with the norm first: self-attention, then two linear layers."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -26,7 +23,10 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
-        """Return (B, K, D) from x (B, K, D); `present` (B, K) is True where there is an instance."""
+        """Return the output (B, K, D) of the layer for x (B, K, D).
+
+        `present` (B, K) is True where there is an instance.
+        """
         x = x + attend(self.attention_norm(x), present, self.qkv, self.joined, self.heads)
         fed: Tensor = x + self.feed(self.feed_norm(x))
         return fed
@@ -37,21 +37,22 @@ class Context(BagNetwork):
 
         y = x + W MultiHead(LN(x)),    x' = y + W_2 relu(W_1 LN(y)),    z_k = U LN(x'_k) + b.
 
-    W is `joined`, W_1 and W_2 are the two layers of `feed`, U and b are `head`. The width D is 64.
-    Other features are projected to it.
+    Here x_k are the features of position k, LN is layer normalisation, W is `joined`, W_1 and W_2
+    are the two layers of `feed`, and U and b are `head`. The features have the width 64; other
+    features are projected to it first.
 
-    Networks that pool a bag have one logit for each class. This one keeps a logit for every class
-    and the background at each position, so it suits losses with softmax and with sigmoid detectors.
-    It does not suit losses with the head "class": those see bags of one position, where there is
-    nothing to attend to.
+    Networks that pool a bag have one logit for each class. This network has a logit for every class
+    and for the background at each position, so it suits losses with a softmax and losses with
+    detectors. It does not suit losses with the head "class": their bags have one position, where
+    there is nothing to attend to.
 
-    No position is encoded: the instances of a set may come in any order. Time grows with the square
-    of the number of positions. So does memory with the optimiser psgd, which torch's fast attention
-    does not support.
+    Positions are not encoded, so that the instances of a set may come in any order. Time grows with
+    the square of the number of positions. With the optimiser psgd memory does too, as torch's fast
+    attention does not support psgd.
 
     Args:
-        layers: the blocks of attention and feed-forward.
-        heads: the heads of each attention.
+        layers: the number of transformer layers.
+        heads: the number of heads of each attention.
 
     Source: A. Vaswani et al., "Attention Is All You Need", NIPS 2017; without positions, for sets:
     J. Lee et al., "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural

@@ -11,14 +11,16 @@ from milbench.networks.initialisation import SLOPE, initialise
 
 
 class AllConvolutional(Network):
-    """Convolutions with leaky ReLUs between them, from images (B, N, H, W) to logits (B, C+1, h, w), background last.
+    """Convolutions with leaky ReLUs between them.
+
+    They make logits (B, C+1, h, w), background last, of images (B, N, H, W).
 
     Args:
         layers: the convolutions; the last one has C + 1 channels.
         inputs: N, the channels of an image.
         batch_norm: whether the outputs of every layer but the last are normalised over the batch
             (S. Ioffe and C. Szegedy, "Batch Normalization: Accelerating Deep Network Training by
-            Reducing Internal Covariate Shift", ICML 2015); such a layer has no bias.
+            Reducing Internal Covariate Shift", ICML 2015). With it these layers have no bias.
     """
 
     head: nn.Conv2d
@@ -46,9 +48,9 @@ class AllConvolutional(Network):
 
 
 class Classifier(AllConvolutional):
-    """The same for losses with the head "class", which ignore the background: its channel, the last one, is 0.
+    """Convolutions for losses with the head "class", which ignore the background.
 
-    Its last layer has C channels.
+    The last layer has C channels, and the channel of the background is 0.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -61,11 +63,14 @@ HOUSE_NUMBER_CHANNELS = {
     "medium": (96, 128, 192),
     "large": (128, 192, 256),
 }
-"""The channels of the first, middle and last three of nine layers."""
+"""The channels of the first three, the middle three and the last three of nine layers."""
 
 
 def _house_numbers(size: str, inputs: int, num_classes: int, seed: int) -> Network:
-    """Make the ten 5x5 convolutions of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: 64 pixels give 28 positions."""
+    """Make the paper's ten 5x5 convolutions: 64 pixels give 28 positions.
+
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Section 5.4.
+    """
     first, middle, last = HOUSE_NUMBER_CHANNELS[size]
     layers = [
         Layer(first, 5, padding=2),

@@ -1,4 +1,4 @@
-"""Initial weights, decided by the seed and the names of the parameters."""
+"""Initial weights of networks, which depend only on the seed and on the names of the parameters."""
 
 import math
 
@@ -8,16 +8,16 @@ from torch import nn
 from milbench._utils.seeding import generator
 
 SLOPE = 0.1
-"""Negative slope of every leaky ReLU in the networks of milbench, as in the paper, X.-L. Li, arXiv:1811.12346, 2018."""
+"""The negative slope of all leaky ReLUs, as in X.-L. Li, arXiv:1811.12346, 2018."""
 
 
 def initialise(network: nn.Module, seed: int) -> None:
-    """Draw the weights and biases of a network, in place, from normal / sqrt(fan_in), the paper's initialisation.
+    """Set the weights and biases of a network, in place, to normal noise / sqrt(fan_in).
 
-    It draws those of linear layers, convolutions and gated recurrent units, and leaves any other
-    layer as it is. Every parameter has a generator of its own, seeded by `seed` and the name of the
-    parameter: two networks have equal weights wherever names and shapes agree, whatever the global
-    state of torch.
+    This is the initialisation of X.-L. Li, arXiv:1811.12346. It is for linear layers, convolutions
+    and gated recurrent units; any other layer stays as it is. Every parameter has a random
+    generator of its own, seeded by `seed` and the name of the parameter. So two networks have equal
+    weights wherever names and shapes agree.
     """
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
@@ -26,7 +26,7 @@ def initialise(network: nn.Module, seed: int) -> None:
 
 @torch.no_grad()
 def _initialise_layer(layer: nn.Module, name: str, seed: int) -> None:
-    """Draw the weights and biases of one layer, in place."""
+    """Set the weights and biases of one layer, in place, to normal noise / sqrt(fan_in)."""
     for kind, parameter in layer.named_parameters():
         rng = generator("weights", seed, name, kind)
         noise = torch.randn(parameter.shape, generator=rng)

@@ -1,4 +1,4 @@
-"""A perceptron that is applied to each instance of a bag of unordered instances."""
+"""A multilayer perceptron for the instances of a set."""
 
 from typing import Annotated
 
@@ -10,7 +10,9 @@ from milbench.networks.initialisation import SLOPE, initialise
 
 
 class InstanceMLP(Network):
-    """The same perceptron for every instance, from bags (B, K, D) to logits (B, C+1, K), background last.
+    """A multilayer perceptron that is applied to each instance by itself.
+
+    It makes logits (B, C+1, K), background last, of bags (B, K, D).
 
     Args:
         hidden: the width of each hidden layer.

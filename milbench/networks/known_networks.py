@@ -1,4 +1,7 @@
-"""Networks by name: those of a task, torchvision's, those that see whole bags, and the user's own."""
+"""Finding and making a network by its name.
+
+It may be a network of a task, one of torchvision, one that sees whole bags, or a user's own.
+"""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +32,7 @@ OF_BAGS: dict[str, type[Network]] = {
     "set-transformer": SetTransformer,
     "context": Context,
 }
-"""The networks that see the whole bag, on the encoder of any task."""
+"""The networks that see the whole bag. They work on the outputs of a task's first network."""
 
 
 @cache
@@ -39,12 +42,24 @@ def networks() -> Registry[NetworkMaker]:
 
 
 def registries() -> dict[str, Registry[Any]]:
-    """Return the registries of losses, tasks and networks by their kinds, as the fields of a cell name them."""
+    """Return the registries of losses, tasks and networks.
+
+    Their keys are "loss", "task" and "network", as the fields of a cell are named.
+    """
     return {registry.kind: registry for registry in (losses(), tasks(), networks())}
 
 
 def network_name(task: TaskOrClass, reference: str, head: Head | None = None) -> str:
-    """Return the name of the network that a user refers to: "default", a name, a file or a module; or UsageError."""
+    """Return the name of the network that a user refers to.
+
+    Args:
+        task: the task that the network is for.
+        reference: "default" for the first network of the task, a name, a file or a module.
+        head: the head of the losses that the network is for; None: any.
+
+    Raises:
+        UsageError: there is no such network, or another network of the task has the same name.
+    """
     makers = _task_makers(task, head)
     if reference == "default":
         if not makers:
@@ -60,13 +75,17 @@ def network_name(task: TaskOrClass, reference: str, head: Head | None = None) ->
     name = resolve(networks(), reference)
     if name in makers or _is_torchvision(task, name):
         raise UsageError(
-            f"the network of {reference} is named {name!r}, as another one of {task.name} is: rename it"
+            f"the network of {reference} is named {name!r}, as another one of {task.name} is: "
+            "rename it"
         )
     return name
 
 
 def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> NetworkMaker:
-    """Return the maker of a network for a task and losses with a head, None: any; UsageError with those that suit."""
+    """Return the maker of a network for a task and for losses with a head; None: any head.
+
+    Raises UsageError where the network does not suit. The message names networks that do.
+    """
     makers = _task_makers(task, head)
     if name in makers:
         return makers[name]
@@ -83,7 +102,10 @@ def network_maker(task: TaskOrClass, name: str, head: Head | None = None) -> Net
 
 
 def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
-    """Return the names of networks for a task and losses with this head, the default first."""
+    """Return the names of the networks for a task and for losses with a head; None: any head.
+
+    The default network of the task is the first. Torchvision's networks are left out.
+    """
     suitable = list(_task_makers(task, head))
     for name in networks().names():
         if name not in suitable and _suits(name, head):
@@ -92,7 +114,10 @@ def suitable_networks(task: TaskOrClass, head: Head | None = None) -> list[str]:
 
 
 def _suits(name: str, head: Head | None) -> bool:
-    """Return whether a network that belongs to no task suits losses with a head; a broken one suits none."""
+    """Return whether a network that belongs to no task suits losses with a head.
+
+    A network that cannot be imported suits no loss.
+    """
     try:
         maker = networks().get(name)
     except UsageError:
@@ -101,7 +126,10 @@ def _suits(name: str, head: Head | None) -> bool:
 
 
 def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tuple[str, str]:
-    """Return what identifies the code of a network for a task, and its file or module where it is the user's own."""
+    """Return what identifies the code of a network for a task, and where the code is.
+
+    The second text is the file or the module of a user's own network, else "".
+    """
     maker = network_maker(task, name, head)
     revision = str(getattr(unwrapped(maker), "revision", 1))
     encoder = _encoder_name(task, name, maker)
@@ -109,10 +137,10 @@ def network_source(task: TaskOrClass, name: str, head: Head | None = None) -> tu
         encoder_revision, _ = network_source(task, encoder)
         revision += f" on {encoder} {encoder_revision}"
     if name in _task_makers(task, head):
-        # Its code is part of the task, whose own file is known.
+        # The network is part of the code of the task, whose file a cell records.
         return revision, ""
     if _is_torchvision(task, name):
-        # Without what tells builds of one version apart, as in 0.21.0+cpu.
+        # The build is left out, such as `cpu` in 0.21.0+cpu: it does not change the network.
         release, _, _ = version("torchvision").partition("+")
         return f"{revision} of torchvision {release}", ""
     entry = networks().entry(name)
@@ -127,10 +155,20 @@ def make_network(
     seed: int,
     head: Head = "softmax",
 ) -> Network:
-    """Return a new network for bags of a task and losses with this head, on the CPU.
+    """Return a new network on the CPU, for bags of a task and for losses with a head.
 
-    One that takes an encoder gets the task's first network. Raises UsageError where there is no
-    such network, it does not suit, or what its maker returns is no `Network`.
+    A network that takes an encoder gets the first network of the task as its encoder.
+
+    Args:
+        task: the task that the network is for.
+        bag_format: the format of the bags, with the numbers of inputs and classes.
+        name: the name of the network.
+        params: the parameters of the network.
+        seed: the seed of the initial weights.
+        head: the head of the losses that the network is for.
+
+    Raises:
+        UsageError: there is no such network, it does not suit, or it is not a `Network`.
     """
     inputs = bag_format.inputs
     classes = bag_format.num_classes
@@ -138,10 +176,10 @@ def make_network(
     encoder_name = _encoder_name(task, name, maker)
     if encoder_name:
         make_encoder = network_maker(task, encoder_name)
-        # A cell does not say the parameters of the encoder: it stays what it was when they were
-        # added.
+        # A cell has no parameters of the encoder. With neutral values an encoder stays what it is
+        # when parameters are added to its network.
         neutral = neutral_values(make_encoder)
-        # A network has one output more than it has classes.
+        # HIDDEN outputs: a network has one output more than it has classes.
         encoder = make_encoder(inputs, HIDDEN - 1, seed, **neutral)
         network = maker(HIDDEN, classes, seed, **params).with_encoder(encoder, seed)
     else:
@@ -156,14 +194,22 @@ def make_network(
 
 
 def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: Any) -> Network:
-    """Return a new network on the CPU, from instances to logits (B, C+1, *positions), background last.
+    """Return a new network on the CPU that makes logits (B, C+1, *positions), background last.
 
-    The name is that of a network that sees the whole bag, such as `context`, of torchvision or an
-    installed package, or of a file, `FILE.py` or `FILE.py:NAME`, or a module; those that belong to
-    tasks are in their `networks`. Inputs are N, the channels of images (B, N, H, W), or D, the
-    features of instances (B, K, D) or frames (B, D, T), and `num_classes` is C, the background not
-    counted. A network that takes an encoder has none here, and works on sets (B, K, D). Raises
-    UsageError where there is no such network, or it cannot be imported or made.
+    Networks that belong to a task are not found: they are in the attribute `networks` of the task.
+    A network that takes an encoder is made without one, and works on sets of instances (B, K, D).
+
+    Args:
+        name: a network that sees the whole bag, such as `context`, a network of torchvision or of
+            an installed package, a file, `FILE.py` or `FILE.py:NAME`, or a module.
+        inputs: N, the channels of images (B, N, H, W), or D, the features of instances (B, K, D) or
+            of frames (B, D, T).
+        num_classes: C, the number of classes without the background.
+        seed: the seed of the initial weights.
+        params: the parameters of the network.
+
+    Raises:
+        UsageError: there is no such network, or it cannot be imported or made.
 
     Examples:
         >>> import torch
@@ -179,7 +225,10 @@ def load_network(name: str, inputs: int, num_classes: int, seed: int, **params: 
 
 
 def general_maker(name: str) -> NetworkMaker:
-    """Return the maker of a network that belongs to no task, of any name that `load_network` takes, with its errors."""
+    """Return the maker of a network that belongs to no task.
+
+    `load_network` says which names there are, and which errors are raised.
+    """
     if name.startswith(FAMILIES) and name in backbones():
         return partial(Backbone, name)
     reload_edited_plugins()
@@ -187,6 +236,7 @@ def general_maker(name: str) -> NetworkMaker:
 
 
 def _checked(name: str, network: object) -> Network:
+    """Return what a maker has made. Raises UsageError where it is not a network."""
     if not isinstance(network, Network):
         raise UsageError(
             f"network {name!r} makes no milbench.Network, got {type(network).__name__}"
@@ -195,7 +245,10 @@ def _checked(name: str, network: object) -> Network:
 
 
 def unwrapped(maker: NetworkMaker) -> NetworkMaker:
-    """Return the class or function behind a partial, whose attributes say its revision and recipe."""
+    """Return the class or function that a partial calls, or the maker itself.
+
+    Its attributes, such as `revision` and `loss_heads`, describe the network.
+    """
     return getattr(maker, "func", maker)
 
 
@@ -211,7 +264,7 @@ def loss_heads(maker: NetworkMaker) -> tuple[Head, ...]:
 
 
 def suited(maker: NetworkMaker) -> str:
-    """Return in words which tasks and losses the networks of a maker suit; the maker belongs to no task."""
+    """Return in words which tasks and losses a network suits that belongs to no task."""
     tasks_suited = "every task" if takes_encoder(maker) else "tasks with bags of its kind"
     heads = loss_heads(maker)
     if set(heads) >= set(Network.loss_heads):
@@ -220,7 +273,7 @@ def suited(maker: NetworkMaker) -> str:
 
 
 def _encoder_name(task: TaskOrClass, name: str, maker: NetworkMaker) -> str:
-    """Return the name of the encoder that a network gets on a task, "" for none."""
+    """Return the name of the encoder that a network gets on a task; "" if it gets none."""
     if not takes_encoder(maker):
         return ""
     first = network_name(task, "default")
@@ -229,6 +282,7 @@ def _encoder_name(task: TaskOrClass, name: str, maker: NetworkMaker) -> str:
 
 
 def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMaker]:
+    """Return the makers of the networks that belong to a task, by name."""
     makers = task.classifiers if head == "class" else task.networks
     if not isinstance(makers, Mapping):
         raise UsageError(
@@ -238,11 +292,15 @@ def _task_makers(task: TaskOrClass, head: Head | None) -> Mapping[str, NetworkMa
 
 
 def _is_torchvision(task: TaskOrClass, name: str) -> bool:
+    """Return whether the task is of images, and the name is a suitable network of torchvision."""
     return task.bag_kind == "images" and name.startswith(FAMILIES) and name in backbones()
 
 
 def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
-    """Return the error that a network does not suit a task and head, or does not exist, with those that suit."""
+    """Return the error that a network does not suit, or does not exist.
+
+    The message names the networks that suit.
+    """
     suitable = suitable_networks(task, head)
     known = ", ".join(suitable) or "none"
     if task.bag_kind == "images" and head != "class":
@@ -253,7 +311,7 @@ def _unsuitable(task: TaskOrClass, name: str, head: Head | None) -> UsageError:
         if others:
             known += f"; for losses with the head sigmoid also {', '.join(others)}"
 
-    # A name that is registered is no misspelt file.
+    # A registered name is right but does not suit, so that no file is meant.
     files = [] if name in networks().entries else python_files()
     similar = hint(name, [*suitable, *files])
     condition = f" and a loss with the head {head}" if head else ""

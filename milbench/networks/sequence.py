@@ -1,8 +1,8 @@
-"""Networks for sequences: from frames in time to logits by position, where a position is a block of frames.
+"""Networks for sequences: from frames to logits by position, where a position is a block of frames.
 
 A batch of sequences is (B, F, T): F features in each of T frames. Where a sequence is shorter than
-T, its last frames are NaN: a network that does not leave them out is found at once, by logits that
-are not finite.
+T, its last frames are NaN. A network that does not leave them out is then found at once, as its
+logits are not finite.
 """
 
 import math
@@ -22,14 +22,14 @@ from milbench.networks.initialisation import SLOPE, initialise
 
 Count = Annotated[int, Field(ge=1)]
 PADDING = float("nan")
-"""The value of frames that a shorter sequence lacks."""
+"""The value of frames after the end of a sequence."""
 
 
 def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
-    """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i."""
+    """Return sequences (F, T_i) as one batch (B, F, T), where T is the largest T_i."""
     have_one_shape = len({frames.shape for frames in sequences}) == 1
     if have_one_shape:
-        # Quicker: one copy, not one for each sequence.
+        # `stack` is quicker than padding.
         return torch.stack(list(sequences))
     time_first = [frames.T for frames in sequences]
     padded = pad_sequence(time_first, batch_first=True, padding_value=PADDING)
@@ -37,11 +37,11 @@ def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
 
 
 class SequenceNetwork(Network):
-    """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), K = T / `stride` rounded up.
+    """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), background last.
 
-    A position stands for a block of `stride` frames. The logits of a sequence do not depend on how
-    long the others of its batch are. Those of positions without a frame are finite and mean
-    nothing.
+    A position stands for a block of `stride` frames, so that K is T / `stride` rounded up. The
+    logits of a sequence do not depend on the length of other sequences in its batch. Logits after
+    the end of a sequence are finite and have no meaning.
     """
 
     def __init__(self, stride: int) -> None:
@@ -49,14 +49,17 @@ class SequenceNetwork(Network):
         self.stride = stride
 
     def forward(self, frames: Tensor) -> Tensor:
-        # Up to a whole number of blocks.
+        # Frames are added up to a whole number of blocks.
         missing = -frames.shape[2] % self.stride
         frames = nn.functional.pad(frames, (0, missing), value=PADDING)
         present = ~frames[:, :1].isnan()
         return self.logits(frames.masked_fill(~present, 0), present)
 
     def mask_of(self, bags: Bags) -> Tensor | None:
-        """Return (B, K) bool, True at blocks with a frame of a sequence, of bags with a mask (B, T) of frames."""
+        """Return (B, K) bool, True at blocks that have a frame of the sequence.
+
+        It is made from the mask (B, T) of frames; None where bags have none.
+        """
         if bags.mask is None:
             return None
         missing = -bags.mask.shape[1] % self.stride
@@ -66,16 +69,21 @@ class SequenceNetwork(Network):
 
     @abstractmethod
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
-        """Return the logits (B, C+1, K) of whole blocks of frames (B, F, T), 0 where `present` (B, 1, T) is False."""
+        """Return the logits (B, C+1, K) of frames (B, F, T), where T is a multiple of the stride.
+
+        `present` (B, 1, T) is False after the end of a sequence, where frames are 0.
+        """
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y (1,) of the row of positions and x (K,) of the middles of their blocks, float64, in frames.
+        """Return where the centres of positions are, on the scale of `Truth.boxes`, in float64.
 
-        They are those of sequences of F = `height` features and T = `width` frames, on the scale of
-        `Truth.boxes`. The last block may not be full.
+        A sequence has F = `height` features and T = `width` frames. Its positions are one row, with
+        y (1,) in features and x (K,) in frames. The last block may not be full; its centre is that
+        of a full block.
 
         Examples:
-            >>> SequenceGRU(inputs=32, num_classes=2, seed=0, stride=4).position_centres(height=32, width=10)
+            >>> network = SequenceGRU(inputs=32, num_classes=2, seed=0, stride=4)
+            >>> network.position_centres(height=32, width=10)
             (tensor([16.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
         """
         row = torch.tensor([height / 2], dtype=torch.float64)
@@ -90,13 +98,14 @@ class SequenceNetwork(Network):
 class SequenceConvolutional(SequenceNetwork):
     """Convolutions in time with leaky ReLUs between them.
 
-    One of 5 frames, one of 4 with stride 2 for each factor of 2 in the stride, then two of 3
-    positions: at a stride of 4 a position depends on 30 frames. What a layer gives where there is
-    no frame is set to 0, like the padding at the edges.
+    The first convolution is over 5 frames. Then there is one over 4 frames with stride 2 for each
+    factor of 2 in the stride, and two over 3 positions. At a stride of 4 a position depends on 30
+    frames. After the end of a sequence, the outputs of each layer are set to 0, like the padding at
+    the edges.
 
     Args:
-        stride: the frames of a position, a power of 2.
-        width: the channels between the layers.
+        stride: the number of frames of a position, a power of 2.
+        width: the number of channels between the layers.
     """
 
     head: nn.Conv1d
@@ -128,17 +137,18 @@ class SequenceConvolutional(SequenceNetwork):
 
 
 class SequenceGRU(SequenceNetwork):
-    """Two gated recurrent units over blocks of `stride` frames, one forwards and one backwards in time.
+    """Two gated recurrent units over blocks of frames, one forwards and one backwards in time.
 
-    The one that goes backwards begins with the last block of each sequence. K. Cho et al.,
-    "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation",
-    EMNLP 2014; blocks of frames as in H. Sak et al., "Fast and Accurate Recurrent Neural Network
-    Acoustic Models for Speech Recognition", Interspeech
-    2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
+    The backward unit begins with the last block of each sequence. On a GPU torch cannot compute
+    second derivatives of this network, which the optimiser psgd needs.
+
+    Source: K. Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for
+    Statistical Machine Translation", EMNLP 2014; blocks of frames as in H. Sak et al., "Fast and
+    Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech 2015.
 
     Args:
-        stride: the frames of a position.
-        width: the size of each state.
+        stride: the number of frames of a position.
+        width: the size of the state of each unit.
     """
 
     head: nn.Linear
@@ -155,18 +165,18 @@ class SequenceGRU(SequenceNetwork):
     def logits(self, frames: Tensor, present: Tensor) -> Tensor:
         # (B, K, F * stride), the frames of each block side by side.
         blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
-        # A block is present if its first frame is, since frames are missing at the end alone.
+        # A block is present if its first frame is, as only frames at the end may be missing.
         is_present = present[:, 0, :: self.stride]
         number = torch.arange(is_present.shape[1], device=present.device)
         last = is_present.sum(dim=1, keepdim=True) - 1
-        # Where each block stands in reverse order. Those after the end of a sequence stay where
-        # they are.
+        # The index of each block when the blocks of a sequence are reversed. Blocks after the end
+        # of the sequence stay where they are.
         reverse = torch.where(is_present, last - number, number).unsqueeze(2)
 
         ahead, _ = self.forwards(blocks)
         reversed_blocks = blocks.gather(1, reverse.expand_as(blocks))
         back, _ = self.backwards(reversed_blocks)
-        # The same permutation restores the order.
+        # The same index restores the order.
         back = back.gather(1, reverse.expand_as(back))
         logits: Tensor = self.head(torch.cat([ahead, back], dim=2))
         return logits.transpose(1, 2)

@@ -1,21 +1,31 @@
-"""How instances are scaled before a network sees them, so that every network gets them alike."""
+"""Standardising instances before a network sees them, in the same way for every network."""
 
 import torch
 from torch import Tensor, nn
 
 ROUNDING = 1e-7
-"""A spread below this share of the mean may come from rounding: float32 numbers are off by up to 6e-8 of their size."""
+"""A standard deviation below this share of the mean may come from rounding alone.
+
+Rounding to float32 changes a number by up to 6e-8 of its size.
+"""
 LEAST_CONTRAST = 1 / 32
-"""Smallest standard deviation that an image in [0, 1] is divided by: eight of 256 levels."""
+"""The smallest standard deviation by which an image in [0, 1] is divided: 8 of 256 levels."""
 
 
 def divisors(mean: Tensor, spread: Tensor) -> Tensor:
-    """Return the standard deviation of each feature, whatever its unit, or 1 where rounding alone can cause it."""
+    """Return what each feature is divided by: its standard deviation, `spread`.
+
+    It is 1 where rounding alone can have caused the standard deviation. The comparison is relative
+    to the mean, so that the unit of a feature does not matter.
+    """
     return torch.where(spread > ROUNDING * mean.abs(), spread, 1)
 
 
 class StandardiseFeatures(nn.Module):
-    """Features (B, K, D) less their mean, divided by `divisors`; both (D,) are stored with the network's weights."""
+    """Subtract the mean of each feature of instances (B, K, D), and divide by `divisors`.
+
+    Mean and divisor (D,) are stored with the weights of the network.
+    """
 
     mean: Tensor
     divisor: Tensor
@@ -32,10 +42,10 @@ class StandardiseFeatures(nn.Module):
 
 
 class StandardiseImages(nn.Module):
-    """Images (B, N, H, W), each with mean 0 and standard deviation 1.
+    """Scale each image of (B, N, H, W) to mean 0 and standard deviation 1.
 
-    An image is divided by `LEAST_CONTRAST` at least, so that the noise of a flat one is not
-    amplified.
+    An image is divided by at least `LEAST_CONTRAST`, so that the noise of an almost uniform image
+    is not amplified.
     """
 
     def forward(self, images: Tensor) -> Tensor:

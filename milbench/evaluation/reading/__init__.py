@@ -1,1 +1,1 @@
-"""Strings of digits: decoders of the probabilities of positions, and the metrics of what they read."""
+"""Reading strings of digits: decoders turn the class probabilities of positions into strings."""

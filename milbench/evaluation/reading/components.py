@@ -1,4 +1,7 @@
-"""Connected components of positions that show the same class: decoders read them as digits, detections box them."""
+"""Connected components of positions that show the same class.
+
+A decoder reads them as digits, and a detection is a box around one of them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """N components of many images, sorted by image and by class; each field is (N,), and lengths are in positions."""
+    """N components of many images, sorted by image and by class.
+
+    Each field is (N,). Rows and columns are counted in the grid of positions.
+    """
 
     image: Ints
+    """The index of the image that holds the component."""
     cls: Ints
     mass: Floats
-    """The sum of the class's probability over the component: how many positions are expected to show it."""
+    """The sum of the class's probability over the positions of the component."""
     y: Floats
     """The row of the middle, weighted by the probability."""
     x: Floats
@@ -41,23 +48,27 @@ class Components:
 
 
 def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
-    """Return the connected components of positions with the same class, corners included.
+    """Return the connected components of positions that show the same class.
 
-    `probs` is (B, C+1, h, w), background last; `classes` (B, h, w) int64, by default the most
-    probable ones.
+    Positions that touch at a corner are connected. Background makes no components.
+
+    Args:
+        probs: (B, C+1, h, w), the probability of each class at each position, background last.
+        classes: (B, h, w) int64, the class that each position shows; by default the most probable.
     """
     from scipy import ndimage
 
     probs = probs.cpu()
     classes = probs.argmax(dim=1) if classes is None else classes.cpu()
     background = probs.shape[1] - 1
-    # A map for each image and each class that it shows, sorted by image and by class.
+    # `maps` has a map (h, w) for each image and each class that it shows, in this order.
     is_shown = torch.zeros(len(classes), background + 1, dtype=torch.bool)
     is_shown.scatter_(1, classes.flatten(1), True)
     image, cls = is_shown[:, :-1].nonzero().unbind(dim=1)
     maps = classes[image] == cls[:, None, None]
 
-    # One call labels all maps: the structure connects nothing along the first axis.
+    # One call numbers the components of all maps: the structure connects nothing along the first
+    # axis, the axis of maps.
     structure = np.zeros((3, 3, 3), bool)
     structure[1] = True
     numbers, count = ndimage.label(maps.numpy(), structure)
@@ -71,8 +82,8 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     probability = probs[image, cls].double().numpy()[of_map, row, column]
 
     mass = np.add.reduceat(probability, starts)
-    # A loss may find a class where its probability is 0: the middle of such a component is that of
-    # its positions.
+    # `classes` may hold a class whose probability is 0 there. All positions of such a component
+    # count alike for its middle.
     sizes = np.diff(starts, append=len(probability))
     has_mass = np.repeat(mass > 0, sizes)
     weight = np.where(has_mass, probability, 1.0)
@@ -92,17 +103,23 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
 
 
 def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
-    """Return a component for each class of label sets (B, C): the position where its strength (B, C, h, w) is largest.
+    """Return one position as a component for each class of each label set.
 
-    Its mass is the probability of the class there, of `probs` (B, C+1, h, w).
+    It is the position where the strength of the class is largest, and its mass is the probability
+    of the class at that position.
+
+    Args:
+        strength: (B, C, h, w), larger where a position speaks more strongly for a class.
+        probs: (B, C+1, h, w), the probability of each class at each position, background last.
+        labels: (B, C) bool, the label sets.
     """
     image, cls = labels.cpu().nonzero().unbind(dim=1)
     width = probs.shape[3]
     by_position = strength.cpu()[image, cls].flatten(1)
-    # An argmax over no maps is an error. Without maps `image` is as empty as the places.
-    place = by_position.argmax(dim=1) if len(image) else image
-    row = place // width
-    column = place % width
+    # An argmax over no maps is an error. Where all label sets are empty, so is `image`.
+    position = by_position.argmax(dim=1) if len(image) else image
+    row = position // width
+    column = position % width
     mass = probs.cpu()[image, cls, row, column].double()
     top = row.numpy()
     left = column.numpy()
@@ -120,7 +137,10 @@ def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Comp
 
 
 def concatenate(parts: list[Components], sizes: list[int]) -> Components:
-    """Return the components of batches of images of these sizes, numbered as one batch."""
+    """Return the components of all batches of images, with the images numbered as in one batch.
+
+    `sizes` says how many images each batch has.
+    """
     values = {}
     for field in fields(Components):
         values[field.name] = np.concatenate([getattr(part, field.name) for part in parts])

@@ -1,4 +1,7 @@
-"""Strings of classes, and why one was read wrongly: the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4."""
+"""Strings of digits, and names for the ways in which one may be read wrongly.
+
+The names are the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4.
+"""
 
 import itertools
 from collections.abc import Iterable
@@ -11,7 +14,7 @@ from milbench.contracts.decoder import Pattern
 String = tuple[int, ...]
 """Classes in the order of reading."""
 CLASSES = 10
-"""The digits, for which decoders learn and error patterns are named."""
+"""How many digits there are; no string holds any other class."""
 
 
 def collapsed(string: Iterable[int]) -> list[int]:
@@ -22,19 +25,23 @@ def collapsed(string: Iterable[int]) -> list[int]:
 def error_pattern(
     read: String, truth: String, vertical: bool = False, winning: Iterable[int] = ()
 ) -> Pattern | None:
-    """Return the first of these patterns that applies to a wrong string that was read; None for a right one.
+    """Return the pattern of the error in a string that was read, None where the string is right.
 
-    `vertical` is a number written from top to bottom, and `winning` holds the classes that win a
-    position.
+    These are the patterns. Where several apply, the first one is returned.
 
-    no_detection: nothing was read.
-    orientation: the digits are right and their order is not, or the number is written from top to
-    bottom and the
-        classes that win a position of the image are those of the number.
-    clustering: right but for how often a digit is repeated ("1" or "111" for "11").
-    edge_or_one: right but for digits 1 too many or too few ("17" for "7"), as edges look like ones.
-    substitution: as many digits as there are, some of them others.
-    other: digits missing, or too many, or several of these at once.
+    - no_detection: nothing was read.
+    - orientation: the digits are right but not their order, or the number is written from top to
+      bottom and its digits are exactly the winning classes.
+    - clustering: right but for how often a digit is repeated ("1" or "111" for "11").
+    - edge_or_one: right but for ones too many or too few ("17" for "7"), as edges look like ones.
+    - substitution: the number of digits is right, and some digits are wrong.
+    - other: digits are missing, or there are too many, or several errors occur at once.
+
+    Args:
+        read: the string that was read.
+        truth: the true string.
+        vertical: whether the number is written from top to bottom.
+        winning: the classes that are the most probable one at some position of the image.
     """
     if read == truth:
         return None
@@ -58,12 +65,13 @@ def _without_ones(string: String) -> list[int]:
 
 
 def is_vertical(truth: Truth) -> list[bool]:
-    """Return for every bag whether the middles of its boxes are spread further down than across.
+    """Return for every bag whether its string is written from top to bottom.
 
-    Raises ValueError where there are no boxes.
+    It is where the middles of its boxes are spread farther down than across. Raises ValueError
+    where the truth has no boxes.
     """
     if truth.boxes is None:
-        raise ValueError("the direction of a string is that of its boxes")
+        raise ValueError("the direction of a string is not known without boxes")
     is_padding = (truth.classes < 0).unsqueeze(-1)
     # (B, M, 2), x and y.
     middles = (truth.boxes[..., :2] + truth.boxes[..., 2:]).double() / 2

@@ -1,8 +1,8 @@
-"""The reader of a run, and batches of images after reading, without the probability maps that they are from.
+"""Reading the strings of images by three decoders, from the probability maps of a network.
 
-The decoder `columns` is the rule behind the published numbers. The other two are given the loss's
-own label set: `strongest` writes each class once, where its evidence is strongest, and `components`
-reads connected components of the posterior given that label set, see
+`columns` is the rule behind the published numbers. The other two are given the label set that the
+loss predicts: `strongest` writes each class once, where its evidence is strongest, and `components`
+reads the connected components of the posterior given that label set, see
 `milbench.evaluation.reading.component_decoder`.
 """
 
@@ -34,36 +34,40 @@ from milbench.evaluation.reading.patterns import CLASSES, String
 from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
-"""For larger label sets the network's probabilities, P, replace the posterior: a network that finds so many classes is
-hardly trained yet."""
+"""The most classes of a label set for which the posterior is computed.
+
+For larger ones `posterior_given` uses the network's probabilities instead: the cost of the
+posterior grows fast, and a network that finds so many classes in an image is hardly trained yet.
+"""
 
 
 class Reader(BaseModel):
-    """How the strings of a run are read, the content of decoder.json."""
+    """How the strings of a run are read. It is the content of decoder.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learnt: ComponentDecoder
-    """It is learnt for every run, whichever decoder is chosen."""
+    """The component decoder, which is learnt for every run, whichever decoder is chosen."""
     decoder: Decoder = "components"
-    """The decoder that read most validation strings without error."""
+    """The decoder that read the most validation strings without error."""
     format: Literal["components/2"] = "components/2"
+    """The version of this format of decoder.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """The readings of B images for the metrics, on the CPU after the probability maps are freed."""
+    """What is kept of B images after their probability maps are freed, on the CPU."""
 
     columns: list[String]
-    """What the decoder `columns` reads."""
+    """What the decoder `columns` reads in each image."""
     winning: list[set[int]]
-    """The classes that are the most probable one of some position."""
+    """For each image the classes that are the most probable one at some position."""
     strongest: Components
-    """The strongest position of each class in the loss's own label set."""
+    """The strongest position of each class in the label set that the loss predicts."""
     components: Components
-    """Those of the posterior given that label set."""
+    """The connected components of the posterior given that label set."""
     boxes: Tensor
-    """(N, 4), those of `components`."""
+    """(N, 4), a box around each of `components` in pixels: left, top, right, bottom."""
     instances: Truth
     """The true instances, with boxes."""
 
@@ -76,7 +80,10 @@ class ReadBatch:
         return [_without_padding(row) for row in self.instances.classes.tolist()]
 
     def strings(self, decoder: Decoder, learnt: ComponentDecoder) -> list[String]:
-        """Return the string that a decoder reads in each image; `strongest` uses the learnt tilt alone."""
+        """Return the string that a decoder reads in each image.
+
+        `learnt` is for `components` and, for its tilt, `strongest`.
+        """
         if decoder == "columns":
             return self.columns
         if decoder == "strongest":
@@ -84,27 +91,30 @@ class ReadBatch:
         return read_components(self.components, len(self), learnt)
 
     def wrong(self, decoder: Decoder, learnt: ComponentDecoder) -> Tensor:
-        """Return (B,) bool, which strings a decoder does not read exactly."""
+        """Return (B,) bool, in which images a decoder does not read the exact string."""
         pairs = zip(self.strings(decoder, learnt), self.truth, strict=True)
         return torch.tensor([read != truth for read, truth in pairs])
 
 
 def _without_padding(row: Sequence[int]) -> String:
-    """Return the classes of one bag, which are filled up with -1."""
+    """Return the classes of one bag without the -1 that fill up its row."""
     return tuple(cls for cls in row if cls >= 0)
 
 
 def read_batch(
     probs: Tensor, truth: Truth, labels: Tensor, strength: Tensor, centres: tuple[Tensor, Tensor]
 ) -> ReadBatch:
-    """Read a batch of images by the decoder without learnt numbers, and find the components for those with them.
+    """Return what the metrics need of a batch of images, so that its maps can be freed.
+
+    `columns` has nothing to learn, and reads the strings at once. For the other decoders, which
+    learn from all batches, the components are found.
 
     Args:
-        probs: (B, C+1, h, w), the probability that a position shows each class, background last.
+        probs: (B, C+1, h, w), the probability of each class at each position, background last.
         truth: the instances of the images, with boxes.
-        labels: (B, C) bool, the label sets that the loss finds.
+        labels: (B, C) bool, the label sets that the loss predicts.
         strength: (B, C, h, w), larger where a position speaks more strongly for a class.
-        centres: y of every row and x of every column of positions in pixels.
+        centres: y (h,) of the rows and x (w,) of the columns of positions, in pixels.
     """
     probs = probs.detach().cpu()
     labels = labels.cpu()
@@ -124,7 +134,7 @@ def read_batch(
 
 
 def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
-    """Return all batches of a split as one."""
+    """Return all batches of a split as one batch."""
     columns: list[String] = []
     winning: list[set[int]] = []
     for batch in batches:
@@ -142,7 +152,10 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
 
 
 def _joined_truth(truths: Sequence[Truth]) -> Truth:
-    """Return the true instances of batches as those of one batch, which has room for the most instances of a bag."""
+    """Return the true instances of several batches as one batch.
+
+    Its rows are as long as the longest row of a batch, and shorter ones are filled up.
+    """
     most = max(truth.classes.shape[1] for truth in truths)
     classes = []
     boxes = []
@@ -155,20 +168,25 @@ def _joined_truth(truths: Sequence[Truth]) -> Truth:
 
 
 def read_columns(classes: Tensor, background: int) -> list[String]:
-    """Return the strings that the columns of a class map (B, h, w) spell; `background` is C.
+    """Return the strings that the columns of class maps spell, from left to right.
 
-    The digit of a column is the one that wins most of its rows, the lower digit where several do; a
-    column in which only the background wins is blank. A digit is written where it differs from the
-    column before (X.-L. Li, arXiv:1811.12346, Section 5.4, as its published code has it).
+    The digit of a column is the one that most of its rows show, and the lowest of several. A column
+    that shows background alone is blank. A digit is written where it differs from the digit of the
+    column before. This is the rule of X.-L. Li, arXiv:1811.12346, Section 5.4, as the published
+    code has it.
+
+    Args:
+        classes: (B, h, w) int64, the class that each position shows.
+        background: the number that stands for background, C.
     """
     rows_won = torch.stack([(classes == cls).sum(dim=1) for cls in range(background)], dim=1)
     is_blank = rows_won.amax(dim=1) == 0
     digits = rows_won.argmax(dim=1).masked_fill(is_blank, -1)
     strings = []
-    for of_image in digits.tolist():
+    for digits_of_image in digits.tolist():
         string = []
         before = -1
-        for digit in of_image:
+        for digit in digits_of_image:
             if digit >= 0 and digit != before:
                 string.append(digit)
             before = digit
@@ -177,16 +195,23 @@ def read_columns(classes: Tensor, background: int) -> list[String]:
 
 
 def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool, and what each position shows by it.
+    """Return the posterior given label sets, and the class that each position shows by it.
 
-    A position shows the class with the largest posterior. A class of the label set that wins no
-    position is given the one where it is most probable, among those that show background. No other
-    class occurs. For a label set of more than LARGEST_SET classes, and for one that the rounding of
-    P rules out, P is taken instead, normalised over the label set and the background.
+    A position shows the class with the largest posterior, and only classes of the label set and
+    background occur. A class of the label set that is largest nowhere is given one position: among
+    those that show background, the one where the class is most probable.
+
+    The posterior is replaced by `probs`, normalised over the label set and the background, in two
+    cases: the label set has more than LARGEST_SET classes, or `probs` give it the probability 0,
+    which rounding can bring about.
+
+    Args:
+        probs: (B, C+1, h, w), the probability of each class at each position, background last.
+        labels: (B, C) bool, the label sets.
 
     Returns:
-        (B, C+1, h, w) in the type of P; and (B, h, w) int64, the class that each position shows, C
-        for background.
+        The posterior (B, C+1, h, w) in the dtype of `probs`; and the class (B, h, w) int64 that
+        each position shows, C for background.
     """
     probs = probs.detach().cpu()
     labels = labels.cpu()
@@ -203,14 +228,17 @@ def _within_label_set(probs: Tensor, labels: Tensor) -> Tensor:
     """Return probs (B, C+1, h, w) normalised over the label sets (B, C) and the background."""
     allowed = pad(labels, (0, 1), value=True)[..., None, None]
     within = allowed * probs
-    # A position that shows no class of the label set, nor background, is taken for background.
+    # Where all of these have the probability 0, the position is taken for background.
     has_any = within.sum(dim=1, keepdim=True) > 0
     within[:, -1:] = torch.where(has_any, within[:, -1:], 1.0)
     return within / within.sum(dim=1, keepdim=True)
 
 
 def _shown_classes(posterior: Tensor, labels: Tensor) -> Tensor:
-    """Return (B, h, w), the class that each position shows, so that each class of a label set is shown somewhere."""
+    """Return (B, h, w) int64, the class that each position shows.
+
+    Each class of a label set is shown somewhere, if there are positions enough.
+    """
     background = labels.shape[1]
     classes = posterior.argmax(dim=1)
     by_position = classes.flatten(1)
@@ -220,13 +248,13 @@ def _shown_classes(posterior: Tensor, labels: Tensor) -> Tensor:
         is_free = by_position[bags] == background
         probability = posterior[bags, cls].flatten(1).masked_fill(~is_free, -1)
         largest, position = probability.max(dim=1)
-        # Where every position shows another class, there is no place left.
-        has_place = largest >= 0
-        by_position[bags[has_place], position[has_place]] = cls
+        # Where no position shows background, none is left for this class.
+        has_free = largest >= 0
+        by_position[bags[has_free], position[has_free]] = cls
     return by_position.view_as(classes)
 
 
 def logarithms(probs: Tensor) -> Tensor:
-    """Return the logarithms of probs (B, C+1, ...) in float64, normalised as well as that allows."""
-    exact = probs.double()
-    return (exact / exact.sum(dim=1, keepdim=True)).log()
+    """Return the logarithms of probs (B, C+1, ...), normalised again in float64."""
+    precise = probs.double()
+    return (precise / precise.sum(dim=1, keepdim=True)).log()

@@ -1,6 +1,7 @@
-"""What is kept of images that are read: strings, error patterns and boxes.
+"""Reading strings while bags are scored, and adding what was read to an evaluation.
 
-Maps are read batch by batch and then freed.
+The probability maps of all images together would be too large to keep, so that each batch is read
+before its maps are freed.
 """
 
 import itertools
@@ -28,16 +29,19 @@ from milbench.evaluation.thresholds import predicted_sets
 
 
 class ReadingHook:
-    """Read each batch while it is scored, so that the network runs only once.
+    """A hook of `milbench.evaluation.evaluate.evaluate_bags` that reads each batch of images.
 
-    It is a hook of `milbench.evaluation.evaluate.evaluate_bags`.
+    It reads while batches are scored, so that the network runs only once.
     """
 
     def __init__(self) -> None:
         self.batches: dict[str, list[ReadBatch]] = {}
 
     def __call__(self, split: str, scores: Scores, bags: Bags, threshold: float) -> None:
-        """Read one batch of a split, or of the "calibration" bags, by the loss's own label sets and evidence."""
+        """Read one batch, given the label sets and the evidence of the loss.
+
+        `split` is the name of a split, or "calibration".
+        """
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
         if scores.centres is None:
@@ -52,10 +56,10 @@ class ReadingHook:
         self.batches.setdefault(split, []).append(read)
 
     def complete(self, evaluation: Evaluation) -> Evaluation:
-        """Return an evaluation with what was read, the metrics of it, and the reader.
+        """Return the evaluation with the strings that were read, their metrics, and the reader.
 
-        The reader is learnt and chosen on the calibration images, else on those of the validation
-        split.
+        The reader is learnt on the images by which the threshold is chosen: the calibration
+        images, or the validation images where there are none.
         """
         predictions = evaluation.predictions
         if predictions is None:
@@ -63,26 +67,26 @@ class ReadingHook:
         images = {split: join_batches(batches) for split, batches in self.batches.items()}
         reader = fit_reader(images[predictions.choosing_split])
         splits = dict(predictions.splits)
-        for split, of_split in images.items():
-            splits[split] = with_reading(splits[split], of_split, reader)
+        for split, images_of_split in images.items():
+            splits[split] = with_reading(splits[split], images_of_split, reader)
         return evaluation_of(replace(predictions, splits=splits), reader.model_dump(mode="json"))
 
 
 def fit_reader(images: ReadBatch) -> Reader:
-    """Return the reader that suits images whose strings are known."""
+    """Return the reader that suits images whose strings and boxes are known."""
     # How far boxes reach beyond components.
     margin = fit_margin(images.components, images.boxes, images.instances)
     # How components are read.
     learnt = fit_component_decoder(images.components, images.truth)
     learnt = learnt.model_copy(update={"margin": margin})
-    # Which decoder reads most strings right.
+    # Which decoder reads the most strings without error.
     decoders: tuple[Decoder, ...] = get_args(Decoder)
     best = min(decoders, key=lambda decoder: int(images.wrong(decoder, learnt).sum()))
     return Reader(learnt=learnt, decoder=best)
 
 
 def with_reading(bags: SplitPredictions, images: ReadBatch, reader: Reader) -> SplitPredictions:
-    """Return the predictions for the bags of a split with what a reader reads and finds in them."""
+    """Return the predictions of a split with the strings and boxes that a reader finds."""
     boxes = with_margin(images.boxes, reader.learnt.margin)
     ious = best_ious(images.components, boxes, images.instances)
     is_instance = images.instances.classes >= 0
@@ -95,10 +99,13 @@ def with_reading(bags: SplitPredictions, images: ReadBatch, reader: Reader) -> S
 
 
 def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
-    """Return what every decoder reads in images, and which of the detections with these boxes are right."""
+    """Return what every decoder reads, and which components are right as detections.
+
+    `boxes` (N, 4) are the boxes of the components, with their margin.
+    """
     truth = images.truth
     strings = {decoder: images.strings(decoder, reader.learnt) for decoder in get_args(Decoder)}
-    # All rows have one length, so that strings are compared as arrays.
+    # All rows are as long as the longest string, so that strings are compared as arrays.
     all_strings = itertools.chain(truth, *strings.values())
     longest = max((len(string) for string in all_strings), default=0)
     return Reading(
@@ -115,12 +122,12 @@ def _reading(images: ReadBatch, reader: Reader, boxes: Tensor) -> Reading:
 
 
 def _patterns(images: ReadBatch, strings: Sequence[String]) -> NDArray[np.int8]:
-    """Return (B,), the number of the pattern of errors in each string, -1 where it is right."""
+    """Return (B,), the index in PATTERNS of the error in each string, -1 where it is right."""
     numbers = []
-    vertical = is_vertical(images.instances)
-    of_images = zip(strings, images.truth, vertical, images.winning, strict=True)
-    for read, truth, is_down, winning in of_images:
-        pattern = error_pattern(read, truth, is_down, winning)
+    are_vertical = is_vertical(images.instances)
+    rows = zip(strings, images.truth, are_vertical, images.winning, strict=True)
+    for read, truth, vertical, winning in rows:
+        pattern = error_pattern(read, truth, vertical, winning)
         numbers.append(-1 if pattern is None else PATTERNS.index(pattern))
     return np.array(numbers, np.int8)
 
