@@ -109,7 +109,7 @@ def _positions_shape(network: nn.Module, side: int) -> tuple[int, ...]:
 
 
 def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:
-    """Return the geometry of a layer along its height. That of a square layer is equal both ways."""
+    """Return the geometry of a square layer, read along its height."""
     # An average pooling has no dilation. The size of a dilated kernel is the pixels that it spans.
     dilation = _side(getattr(module, "dilation", 1))
     kernel = dilation * (_side(module.kernel_size) - 1) + 1

@@ -155,7 +155,12 @@ class Loss(torch.nn.Module, ABC):
 
     # What a subclass writes.
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
+    def bag_loss(
+        self,
+        logits: Tensor,  # noqa: ARG002
+        labels: Tensor,  # noqa: ARG002
+        mask: Tensor | None,  # noqa: ARG002
+    ) -> Tensor:
         """Return (B,) floating point, at least float32: the loss of every bag.
 
         The batch is not reduced here.
@@ -373,7 +378,7 @@ class Loss(torch.nn.Module, ABC):
         return criterion.label_log_prob(self, logits, labels, mask)
 
     def has_own(self, method: str) -> bool:
-        """Return whether the class of the loss writes a method itself, and not uses the default."""
+        """Return whether the class of the loss writes a method itself, instead of inheriting it."""
         return getattr(type(self), method) is not getattr(Loss, method)
 
     @property

@@ -343,7 +343,7 @@ def _padded(rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def _as_lists(value: Any) -> Any:
-    """Return arrays, tensors and tuples, also nested ones, as lists, and anything else unchanged."""
+    """Return arrays, tensors and tuples, also nested ones, as lists; leave the rest unchanged."""
     if not hasattr(value, "tolist") and hasattr(value, "__array__"):
         value = value.__array__()
     if hasattr(value, "tolist"):

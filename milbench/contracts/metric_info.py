@@ -23,13 +23,13 @@ class Metric:
     @property
     def is_share(self) -> bool:
         """Whether its values are from 0 to 1: percentages, areas below a curve, and IoU."""
-        # Losses are compared by metrics that are percentages, areas below a curve, an IoU, or
-        # without an upper limit. Of these, the last are all better the lower they are.
+        # Among the metrics by which losses are compared, those that are better the larger they are
+        # have values from 0 to 1.
         return self.percent or not self.lower_is_better
 
     @property
     def heading(self) -> str:
-        """The label for the head of a column, with its unit and an arrow in the better direction."""
+        """The label for the head of a column, with the unit and an arrow to the better side."""
         heading = self.label
         if self.percent:
             heading += " (%)"

@@ -70,7 +70,7 @@ class Network(nn.Module, ABC):
     """Whether the network scales its instances itself, in place of `BagFormat.standardise`."""
 
     def logits_of(self, bags: Bags) -> Tensor:
-        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
+        """Return the logits (B, C+1, *positions) of B bags that are on the network's device."""
         instances = bags.instances
         # Only images have four dimensions. `move_to` says why their memory is laid out like this.
         if instances.ndim == 4:

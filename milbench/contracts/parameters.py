@@ -113,7 +113,7 @@ def _is_same(value: object, other: object) -> bool:
 
 
 def _holder_of_parameters(maker: Callable[..., Any]) -> Any:
-    """Return what has the parameters: `Options` of a task that sets it, else the argument itself."""
+    """Return what has the parameters: `Options` of a task, if set, or else the argument itself."""
     return getattr(maker, "Options", None) or maker
 
 
