@@ -66,7 +66,10 @@ class Task(ABC):
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
     """The networks with one position, by name, for losses whose `head` is class."""
     primary: str = "set_error"
-    """The metric by which losses are ranked, without the split. The default needs label sets only."""
+    """The metric by which losses are ranked, without the split.
+
+    The default needs no truth but the label sets.
+    """
     chance: float | None = None
     """The value of the primary metric without any skill, where it is known.
 

@@ -89,7 +89,8 @@ def check_labels(
     if tuple(labels.shape) != expected:
         shape = f"(B, C+1, *positions) = {tuple(values.shape)}"
         raise UsageError(
-            f"labels must be (B, C) = {expected} for {name} {shape}, got shape {tuple(labels.shape)}"
+            f"labels must be (B, C) = {expected} for {name} {shape}, "
+            f"got shape {tuple(labels.shape)}"
         )
     if labels.device != values.device:
         raise UsageError(f"labels {expected} are on {labels.device}, {name} on {values.device}")
@@ -121,8 +122,8 @@ def largest_size(labels: Tensor, max_labels: int | None, limit: int | None = Non
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
         if limit is not None and largest > limit:
             raise UsageError(
-                f"labels {shape} have a bag with |L| = {largest}, above the exact limit of {limit}: "
-                f"{_USE_BOUNDS}"
+                f"labels {shape} have a bag with |L| = {largest}, above the exact limit of "
+                f"{limit}: {_USE_BOUNDS}"
             )
         if max_labels is not None and largest > max_labels:
             raise UsageError(
@@ -133,8 +134,8 @@ def largest_size(labels: Tensor, max_labels: int | None, limit: int | None = Non
     bound = num_classes if max_labels is None else min(num_classes, max_labels)
     if limit is not None and bound > limit:
         raise UsageError(
-            f"labels {shape} may have bags of up to |L| = {bound}, above the exact limit of {limit}: "
-            f"give max_labels, or {_USE_BOUNDS}"
+            f"labels {shape} may have bags of up to |L| = {bound}, above the exact limit of "
+            f"{limit}: give max_labels, or {_USE_BOUNDS}"
         )
     return bound
 

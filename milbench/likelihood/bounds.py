@@ -40,7 +40,7 @@ def bag_log_prob_bounds(
     label set. Let alpha be the probability that nothing but classes of L and background occurs. All
     further probabilities are conditional on this event.
 
-        V, U                the `exact_labels` least certain classes of L, and all other classes of L
+        V, U                the `exact_labels` least certain classes of L, and the others of L
         R                   the probability that all classes of L occur, Prb(L | P) / alpha
         R_V                 the probability that all classes of V occur
         R_{V, u absent}     the probability that all classes of V occur, and class u does not
@@ -51,9 +51,9 @@ def bag_log_prob_bounds(
         R_V - sum_{u in U} R_{V, u absent}  <=  R  <=  R_V prod_{u in U} (1 - A_u).
 
     The right side holds because occurrences are negatively associated. The left side may be
-    negative where classes are rare. So there is a second lower bound of R, which is always
-    positive: assign each position to one class of L, and let S_l be the positions of class l; then
-    prod_l Prb(l occurs in S_l) <= R. The larger of the two lower bounds is returned.
+    negative where classes are rare. So there is a second lower bound of R. Assign each position to
+    one class of L, and let S_l be the positions of class l: then prod_l Prb(l occurs in S_l) <= R.
+    The larger of the two lower bounds is returned.
 
     Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of
     `bag_log_prob`. In this call each bag stands for n - exact_labels + 1 bags with exact_labels
@@ -316,8 +316,8 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
 def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
     """Return (B, m, K), log of the background plus all shares that a row does not leave out.
 
-    `share` (B, n, K) and `background` (B, K) are logarithms. `left_out` (m, n) bool says for each of
-    m rows which of the n shares to leave out.
+    `share` (B, n, K) and `background` (B, K) are logarithms. `left_out` (m, n) bool says which of
+    the n shares each of the m rows leaves out.
     """
     rows, slots = left_out.shape
     shares = share.unsqueeze(1).expand(-1, rows, slots, -1)
@@ -346,7 +346,7 @@ This limit is wide as well.
 def _moved(bound: Tensor, sign: int, positions: int, dtype: torch.dtype) -> Tensor:
     """Return a bound in a type, moved outwards by its rounding error.
 
-    A lower bound has a sign of -1 and moves down; an upper bound has a sign of 1 and moves up. Where
+    With the sign -1 a lower bound moves down, and with the sign 1 an upper bound moves up. Where
     the type changes, the bound moves once more, by the error of rounding to the new type.
     """
     # A relative error of a sum is an absolute error of the logarithm of the sum.
