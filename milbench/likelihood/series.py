@@ -146,7 +146,7 @@ def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tenso
     s_k is the probability of L and the background, and o_k that of all other classes.
     """
     dtype = np.float32 if probs.dtype == torch.float32 else np.float64
-    # The first row marks the channels of L and the background, the second all other channels.
+    # The first row selects the channels of L and the background, the second all other channels.
     is_selected = np.zeros((2, probs.shape[0] * probs.shape[1]), dtype)
     for group in groups:
         is_selected[0, group.rows] = 1.0
@@ -178,11 +178,12 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
 
 
 def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return log R (G,) and a bound of the relative error of R; with `gradient`, write the posterior.
+    """Return log R (G,) and a bound of the relative error of R (G,).
 
-    The posterior overwrites `share`. `share` (n+1, G, K) are the probabilities of the required
-    classes and, last, of the background. `total` (G, K) is their sum. It may have a rounding error,
-    since R is computed as a ratio of two products over positions, in which any divisor cancels.
+    With `gradient`, `share` is overwritten by the posterior. `share` (n+1, G, K) are the
+    probabilities of the required classes and, last, of the background. `total` (G, K) is their sum.
+    It may have a rounding error, since R is computed as a ratio of two products over positions, in
+    which any divisor cancels.
     """
     channels, bags, positions = share.shape
     classes = channels - 1
@@ -216,9 +217,9 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
             slopes = torch.div(weights, remaining, out=remaining)
             by_channel = torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part)
             part.mul_(by_channel.div_(part_total))
-    # The relative error of A_T, in units of eps. At each position, n + 1 shares with one rounding
-    # each are added, and the sum is multiplied into the product; each rounding is half an eps. The
-    # rest is for the sum over the sets T, and for the division by it.
+    # The relative error of A_T, in units of eps. At each position, each share has one rounding, the
+    # sum of n + 1 shares has n, and the product has one: n + 2 roundings of half an eps. The rest
+    # of the number is for the sum over the sets T, and for the division by it.
     roundings = positions * (channels + 1) / 2 + channels + 15
     rounding = roundings * torch.finfo(torch.float64).eps
     return log_ratio, condition * rounding
