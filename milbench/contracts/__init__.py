@@ -1,12 +1,12 @@
-"""What a task, a loss and a network are: whoever writes one needs no other room.
+"""The contracts of tasks, losses and networks: what each of them has to provide.
 
 - A task: task.py, problem.py, bags.py and recipe.py.
 - A loss: loss.py.
 - A network: network.py.
 
-Everything that they need is exported by `milbench`; what users do wrong is a `milbench.UsageError`.
-The other files say what surrounds these: registries, parameters and checks, and the data that pass
-between rooms.
+Whoever writes one of them imports all that it needs from `milbench`, and raises
+`milbench.UsageError` for a mistake of the user. The other files of this package hold what surrounds
+the contracts: registries, parameters, checks, and the data that other packages pass to each other.
 
-Nothing is imported here, so that a report gets what it needs without torch.
+This file imports nothing, so that a report can use the package without importing torch.
 """

@@ -1,4 +1,7 @@
-"""The arguments of a constructor, as an object keeps them: each as an attribute of the same name."""
+"""Read back the arguments with which an object was constructed.
+
+The object keeps each argument of its constructor as an attribute of the same name.
+"""
 
 import inspect
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import torch
 
 _NOT_KEPT = object()
+"""Stands for an argument that the object does not keep. None could be the value of an argument."""
 
 
 def kept_arguments(module: torch.nn.Module) -> dict[str, Any]:
@@ -13,7 +17,7 @@ def kept_arguments(module: torch.nn.Module) -> dict[str, Any]:
     kept = {}
     for name in inspect.signature(type(module)).parameters:
         value = getattr(module, name, _NOT_KEPT)
-        # A weight that is trained is no argument, even where it has the name of one.
+        # A trained weight is no argument, even where both have the same name.
         if value is not _NOT_KEPT and not isinstance(value, torch.nn.Parameter):
             kept[name] = value
     return kept
@@ -30,17 +34,18 @@ def changed_arguments(module: torch.nn.Module) -> str:
 
 
 def _is_same(value: object, default: object) -> bool:
-    """Return whether an argument is the default, or equal to it. True and 1 are not equal."""
+    """Return whether an argument is its default, or has the same type and an equal value."""
     if value is default:
         return True
+    # In Python True equals 1, but the two are different settings.
     if type(value) is not type(default):
         return False
-    # Tensors are compared value by value, which gives no answer for the whole.
+    # `==` compares tensors element by element, and gives a tensor instead of True or False.
     if isinstance(value, torch.Tensor):
         return False
     return value == default
 
 
 def _as_plain(value: Any) -> Any:
-    """Return a tensor or an array as lists, and anything else as it is."""
+    """Return a tensor or an array as lists of numbers, and any other value unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value

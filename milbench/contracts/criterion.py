@@ -1,8 +1,8 @@
-"""What is done around the arithmetic of a loss: checks, positions flattened and restored, and the reduction.
+"""What surrounds the arithmetic of a loss: checks, flattening of positions, and the reduction.
 
-These functions call the methods that a subclass of `milbench.contracts.loss.Loss` writes. Whoever
-calls them says whether values are checked. A check of values makes the host wait for a GPU, so
-training does it in its first step alone.
+These functions call the methods that a subclass of `milbench.contracts.loss.Loss` writes. Shapes
+and types are always checked. With `check_values` the values of tensors are checked too. Such a
+check makes the host wait for a GPU, so training checks values in its first step only.
 """
 
 from typing import TYPE_CHECKING
@@ -45,8 +45,8 @@ def bag_losses(
 ) -> Tensor:
     """Return (B,), the loss of every bag. Arguments and errors are those of `Loss.forward`.
 
-    With `check_values` values are checked as well as shapes. Inside `torch.func` or compiled code
-    no value is checked, since there are none to look at.
+    With `check_values` the values of tensors are checked as well as their shapes, except inside
+    `torch.func` or compiled code, where tensors have no values to look at.
     """
     check_values = check_values and not tracing()
     flat, flat_mask = _flattened(loss, logits, mask)
@@ -58,8 +58,7 @@ def bag_losses(
         check_set_sizes(label_sets, flat, flat_mask)
     if loss.takes_target:
         method = "target_loss"
-        # With their positions as they were, but in the precision of `flat` and zero where masked,
-        # as it is.
+        # The shape of `logits`, with the precision of `flat` and its zeros at masked positions.
         unflattened = flat.view(logits.shape)
         integers = as_target(loss, target, label_sets, logits.shape[2:], mask)
         if check_values:
@@ -72,8 +71,8 @@ def bag_losses(
             loss.check_bags(flat, label_sets, flat_mask)
         output = loss.bag_loss(flat, label_sets, flat_mask)
     values = checked_output(loss, method, output, (len(logits),))
-    # A loss that has left the graph, as by `detach` or `item`, would train nothing, and no step
-    # would fail.
+    # A loss that was cut from the graph, as by `detach` or `item`, would train nothing, and no
+    # later step would raise an error.
     expects_gradient = logits.requires_grad and torch.is_grad_enabled()
     if expects_gradient and not values.requires_grad:
         raise fault(
@@ -83,7 +82,7 @@ def bag_losses(
 
 
 def reduced(loss: "Loss", values: Tensor, reduction: "Reduction") -> Tensor:
-    """Return the losses (B,) of the bags of a batch as they are, their mean or their sum."""
+    """Return the mean or the sum of the losses (B,) of bags, or with "none" all of them."""
     if reduction == "none":
         return values
     if reduction == "sum":
@@ -101,9 +100,9 @@ def reduced(loss: "Loss", values: Tensor, reduction: "Reduction") -> Tensor:
 def score(
     loss: "Loss", logits: Tensor, mask: Tensor | None = None, *, check_values: bool
 ) -> Scores:
-    """Return what a loss says of bags and positions; `Loss.score` describes it.
+    """Return what a loss says about bags and positions; `Loss.score` describes it.
 
-    With `check_values` logits that are not finite are a UsageError.
+    With `check_values`, logits that are not finite raise UsageError.
     """
     flat, flat_mask = _flattened(loss, logits, mask)
     if check_values and not tracing():
@@ -112,7 +111,7 @@ def score(
     by_class = (batch, channels - 1)
     classes = checked_output(loss, "scores", loss.scores(flat, flat_mask), by_class)
     presence = classes
-    # The default is the scores, which need not be computed again.
+    # The default `presence` returns the scores, which need not be computed again.
     if loss.has_own("presence"):
         presence = checked_output(loss, "presence", loss.presence(flat, flat_mask), by_class)
     probs = checked_output(loss, "posterior", loss.posterior(flat, flat_mask), flat.shape)
@@ -120,7 +119,7 @@ def score(
         loss, "evidence", loss.evidence(flat, flat_mask), (*by_class, positions)
     )
     if flat_mask is not None:
-        # Nothing is at a masked position, whatever the loss says of it.
+        # There is no instance at a masked position, whatever the loss says about it.
         is_masked = ~flat_mask.unsqueeze(1)
         background = torch.zeros_like(probs)
         background[:, -1] = 1
@@ -139,9 +138,10 @@ def score(
 def label_log_prob(
     loss: "Loss", logits: Tensor, labels: LabelSets, mask: Tensor | None = None
 ) -> Tensor | None:
-    """Return (B,), the log-probability of a label set for each bag, None where there is none; see `Loss`.
+    """Return (B,), the log-probability of a label set for each bag; see `Loss.label_log_prob`.
 
-    No value is checked: a set may be larger than the bag.
+    Returns None for a loss without probabilities of label sets. No value is checked, since a label
+    set may be larger than its bag.
     """
     flat, flat_mask = _flattened(loss, logits, mask)
     label_sets = as_label_matrix(labels, flat).bool()
@@ -152,7 +152,7 @@ def label_log_prob(
 
 
 def label_sets_by(loss: "Loss", scores: Scores, threshold: float | None) -> Tensor:
-    """Return the label sets (B, C) bool that a loss reads by its scores; see `Loss.predict`."""
+    """Return the label sets (B, C) bool that a loss predicts by its scores; see `Loss.predict`."""
     if loss.head == "class":
         most_probable = scores.classes.argmax(dim=1, keepdim=True)
         no_class = torch.zeros_like(scores.classes, dtype=torch.bool)
@@ -160,21 +160,23 @@ def label_sets_by(loss: "Loss", scores: Scores, threshold: float | None) -> Tens
     if threshold is None:
         if scores.log_odds is None:
             raise UsageError(
-                f"the presence scores of {loss.name} are no log-odds: predict needs a threshold, such as the best one "
-                "of score(...).presence of validation bags"
+                f"the presence scores of {loss.name} are no log-odds: predict needs a threshold, "
+                "such as the best one of score(...).presence of validation bags"
             )
+        # The log-odds of even odds.
         threshold = 0.0
     return scores.presence >= threshold
 
 
 def _flattened(loss: "Loss", logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Check the shapes of logits and mask, and return (B, C+1, K), zero where masked, and (B, K).
+    """Check the shapes of logits and mask, and flatten their positions into one dimension.
 
-    Half precision becomes float32.
+    Returns the logits (B, C+1, K), zero at masked positions, in float32 if they were in half
+    precision, and the mask (B, K) or None.
     """
     check_logits(loss, logits)
     check_built(loss, num_classes=logits.shape[1] - 1)
-    # Logits (B, C+1) are those of bags with one position.
+    # Logits (B, C+1) belong to bags with one position.
     has_positions = logits.ndim > 2
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()

@@ -7,11 +7,15 @@ import torch
 from torch import Tensor, nn
 
 _PROBES = (61, 84)
-"""The sides in pixels of the images on which a traced geometry is compared with what the network returns."""
+"""The sides in pixels of two square images on which a traced geometry is tested."""
 
 
 class Layer(NamedTuple):
-    """A square convolution: output channels, then kernel, stride and zeros on every side in pixels of its input."""
+    """A square convolution or pooling.
+
+    Kernel, stride and padding (on every side) are in pixels of its input. `channels` are those of
+    its output, 0 for a pooling.
+    """
 
     channels: int
     kernel: int
@@ -27,14 +31,14 @@ def output_size(layers: Sequence[Layer], size: int) -> int:
 
 
 def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the centres of the receptive fields of all positions in an image of `height` x `width` pixels.
+    """Return where positions are: the centres of their receptive fields in an image.
 
-    They are y of every row (h,) and x of every column (w,), float64, on the scale of
-    `milbench.contracts.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its
-    first pixel 0.5.
+    The image has `height` x `width` pixels. The centres are y of every row of positions (h,) and x
+    of every column (w,), float64, on the scale of `milbench.contracts.bags.Truth.boxes`: the left
+    edge of the image is 0, and the middle of its first pixel 0.5.
     """
-    # The centre of the first position, and the distance of two positions. They begin with those of
-    # the pixels.
+    # The centre of the first position, and the distance between neighbours. Before the first layer
+    # the positions are the pixels.
     start = 0.5
     step = 1
     for layer in layers:
@@ -49,16 +53,17 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
     """Return the convolutions and poolings on one path from the input of a module to its output.
 
     One path is enough: all paths that meet in a sum have the same strides and centres, or the sum
-    would add what is shown in different places. Where a module has several inputs, the last one is
-    followed. In torchvision's networks that is never a gate on channels.
+    would add values from different parts of the image. Where an operation has several inputs, the
+    path follows the last of them. In torchvision's networks the last input never is a gate on
+    channels, which would have only one position.
     """
     from torch.fx import Graph, symbolic_trace
 
-    # Tracing would look inside of a layer that stands alone.
+    # If the module itself were a single layer, tracing would look inside the layer.
     traced = nn.Sequential(module)
     graph: Graph = symbolic_trace(traced).graph
     modules = dict(traced.named_modules())
-    # From the output back to the input.
+    # Walk from the output back to the input.
     node = next(node for node in graph.nodes if node.op == "output")
     layers: list[Layer] = []
     while node.op != "placeholder":
@@ -74,10 +79,10 @@ def layers_on_path(module: nn.Module) -> tuple[Layer, ...]:
 
 
 def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
-    """Return the layers of a network of images (B, N, H, W), found by tracing; None where they are not known.
+    """Return the layers of a network of images (B, N, H, W), found by tracing.
 
-    What was found is tried: it has to predict how many positions the network has in images of two
-    sizes.
+    The layers that were found are tested: they have to predict how many positions the network has
+    in images of two sizes. Returns None where tracing or this test fails.
     """
     was_training = network.training
     network.eval()
@@ -97,25 +102,25 @@ def traced_layers(network: nn.Module) -> tuple[Layer, ...] | None:
 
 @torch.no_grad()
 def _positions_shape(network: nn.Module, side: int) -> tuple[int, ...]:
-    """Return (h, w), how many positions a network has in a square image; the network is run on one."""
+    """Run a network on a black square image, and return how many positions (h, w) it has there."""
     first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
     image = torch.zeros(1, first.in_channels, side, side, device=first.weight.device)
     return tuple(network(image).shape[2:])
 
 
 def _layer(module: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> Layer:
-    """Return the geometry of a module along its height. A square module has the same along its width."""
-    # An average pooling has no dilation. A dilated kernel is as large as the pixels that it spans.
+    """Return the geometry of a square layer, read along its height."""
+    # An average pooling has no dilation. The size of a dilated kernel is the pixels that it spans.
     dilation = _side(getattr(module, "dilation", 1))
     kernel = dilation * (_side(module.kernel_size) - 1) + 1
     padding = module.padding
     if isinstance(padding, str):
-        # The other text that torch knows is "valid".
+        # torch knows two texts, "same" and "valid".
         padding = (kernel - 1) // 2 if padding == "same" else 0
     channels = module.out_channels if isinstance(module, nn.Conv2d) else 0
     return Layer(channels, kernel, _side(module.stride), _side(padding))
 
 
 def _side(value: int | tuple[int, ...]) -> int:
-    """Return the value for the height. A pair has one for each side, the height first."""
+    """Return the value for the height: the first of a pair (height, width), or a single number."""
     return value if isinstance(value, int) else value[0]

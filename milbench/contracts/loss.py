@@ -1,8 +1,8 @@
-"""The contract of a loss: what a subclass writes, and what it can be asked.
+"""The contract of a loss: the methods that a subclass writes, and the methods that users call.
 
-A loss is arithmetic over the logits of a batch. What a user calls hands its arguments to a function
-in `milbench.contracts.criterion`. That checks them, flattens positions, calls what a subclass
-writes, and checks the result.
+A loss is arithmetic over the logits of a batch. Each method that a user calls hands its arguments
+to a function in `milbench.contracts.criterion`. The function checks them, flattens positions, calls
+the methods that the subclass writes, and checks their results.
 
     a user calls     functions in criterion   a subclass writes
     ---------------  -----------------------  ------------------------------------------
@@ -39,37 +39,38 @@ class ClassCounts(NamedTuple):
     """How often each class occurs in the training bags."""
 
     bags_with_class: Tensor
-    """(C,) integers, how many of the bags have each class."""
+    """(C,) integers, how many of the training bags have each class."""
     bags: int
-    """How many bags there are."""
+    """How many training bags there are."""
 
 
 NO_CLASS_WEIGHTS = (
     "it is no sum over classes that could be weighted; "
     "such sums are noisy-or, one-vs-rest and the poolings, for example"
 )
-"""Why a loss takes no weights of classes."""
+"""Why a loss takes no weights of classes, as an error message says it."""
 
 
 class Loss(torch.nn.Module, ABC):
-    """Base class of losses: a criterion of the logits of a network and the label sets of a batch of bags.
+    """Base class of losses: arithmetic over a network's logits and the label sets of a batch.
 
     A subclass lives in a file of its own and sets `name` (the file's name with hyphens); `milbench
     new loss NAME` writes an example. It writes `bag_loss` and `scores`. It writes `presence`,
     `posterior`, `evidence` and `set_log_prob` where the defaults do not fit: a loss is judged by
     its own answers about label sets and positions.
 
-    These methods receive arguments that were checked:
+    milbench checks the arguments before it passes them to these methods:
 
-    - logits (B, C+1, K), background last. Positions of any number of dimensions are flattened into
-      K. They are float32 or float64: half precision is computed in float32, also under autocast.
-      They are zero at masked positions, so that nothing there, not even a NaN, reaches a value or a
-      gradient; a maximum or a mean still has to leave them out.
+    - logits (B, C+1, K), for B bags, C classes and K positions, background last. Positions of any
+      number of dimensions are flattened into K. The logits are float32 or float64: half precision
+      is computed in float32, also under autocast. They are zero at masked positions, so that
+      nothing there, not even a NaN, reaches a value or a gradient. A maximum or a mean over
+      positions still has to leave out those zeros.
     - labels (B, C) bool.
     - a mask (B, K) bool, True where there is an instance, or None: everywhere. A bag may have no
-      instance at all: its loss for the empty label set is then finite, never NaN, and its gradient
-      0. To exclude positions, fill them with the smallest number of the dtype rather than -inf,
-         which has no gradient.
+      instance at all: its loss for the empty label set must then be finite, and its gradient 0. To
+      exclude positions, fill them with the smallest number of the dtype rather than with -inf,
+      which has no gradient.
 
     A loss with more supervision than the label sets says so in `supervision`, and writes
     `target_loss` instead of `bag_loss`; `milbench.contracts.targets.make_target` describes the
@@ -79,13 +80,14 @@ class Loss(torch.nn.Module, ABC):
     Where their shape depends on the number of classes, it makes them in `make_weights`, and whoever
     uses the loss calls `build` first.
 
-    The parameters of its constructor are those of a cell, except the two below: milbench itself
-    trains on the mean of the losses of the bags, and decides for each step whether to check values.
-    A loss keeps each argument as an attribute of the same name, which `repr` shows and
-    `BagClassifier` copies.
+    The loss keeps each argument of its constructor as an attribute of the same name, which `repr`
+    shows and `BagClassifier` copies. In a comparison, users set these arguments as parameters of a
+    cell, except the two below: milbench itself trains on the mean of the losses of the bags, and
+    decides for each step whether to check values.
 
     Args:
-        reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, (B,).
+        reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, which gives one
+            loss a bag, (B,).
         validate: whether a call checks values as well as shapes: finite logits, and no label set
             larger than its bag. On a GPU this waits for the device. Without the check most losses
             give +inf for a label set that cannot occur. Inside `torch.func` and compiled code no
@@ -94,35 +96,53 @@ class Loss(torch.nn.Module, ABC):
 
     name: ClassVar[str]
     supervision: ClassVar[Supervision] = "set"
-    """What the loss is given, or presumes, of each bag in training."""
+    """What the loss is given about each bag in training, or assumes about it."""
     revision: ClassVar[int] = 1
-    """Raise it when the loss computes something else than before: older results are then not reused."""
+    """A version of the code. Raise it when the loss computes something else than before.
+
+    Stored results of an older revision are then not reused.
+    """
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     head: Head = "softmax"
-    """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
-    class: the classes of a whole bag compete, which has one instance, and the network is one of
-    `Task.classifiers`.
+    """What a logit means.
+
+    softmax: the classes and the background compete at each position. sigmoid: each class has an
+    independent detector. class: the classes of a whole bag compete; the bag has one instance, and
+    the network is one of `Task.classifiers`.
     """
     presence_is_log_odds: bool = False
-    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities: a forecast, 0
-    at even odds. Otherwise it ranks bags and no more."""
+    """Whether `presence` is a forecast: the log-odds that a class occurs in a bag.
+
+    The log-odds follow from the loss's own probabilities, and are 0 at even odds. Where this is
+    False, presence only ranks bags.
+    """
     needs_class_counts: bool = False
-    """Whether the loss cannot be trained before `build` has got `class_counts`, which are costly to count."""
+    """Whether the loss cannot be trained before `build` has got `class_counts`.
+
+    Counting takes time, so training counts only for a loss that needs it.
+    """
 
     call_arguments: ClassVar[tuple[str, ...]] = ("reduction", "validate")
-    """The arguments of the constructor that only say how a user's call behaves. A cell does not have them: in training
-    milbench decides both."""
+    """The arguments of the constructor that only say how a user's call behaves.
+
+    A cell does not have them, since milbench decides both in training.
+    """
     unknown_parameters: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"weight": NO_CLASS_WEIGHTS, "pos_weight": NO_CLASS_WEIGHTS}
     )
-    """By the name of a parameter, what a user is told who sets it where the loss does not have it."""
+    """Why the loss does not have some parameter, by the parameter's name.
+
+    A user who sets the parameter reads this in the error message.
+    """
 
     num_classes: int | None = None
-    """C, for which `build` has made the weights; None: it was not called."""
+    """C, for which `build` has made the weights; None: `build` was not called."""
     max_labels: int | None = None
-    """The largest |L| in the training bags, or more, as `build` was told. With it a loss need not wait for an
-    accelerator to learn the largest |L| of a batch."""
+    """An upper bound of |L|, the size of a training bag's label set, as `build` was told.
+
+    With it a loss need not wait for an accelerator to learn the largest |L| of a batch.
+    """
 
     def __init__(self, *, reduction: Reduction = "mean", validate: bool = True) -> None:
         super().__init__()
@@ -135,9 +155,18 @@ class Loss(torch.nn.Module, ABC):
 
     # What a subclass writes.
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B,) floating point, at least float32: the loss of every bag, without reduction over the batch."""
-        # It is not abstract, since a loss may write `target_loss` instead. This one writes neither.
+    def bag_loss(
+        self,
+        logits: Tensor,  # noqa: ARG002
+        labels: Tensor,  # noqa: ARG002
+        mask: Tensor | None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return (B,) floating point, at least float32: the loss of every bag.
+
+        The batch is not reduced here.
+        """
+        # The method is not abstract, since a loss may write `target_loss` instead. The present loss
+        # writes neither of the two.
         cls = type(self)
         own_names = [member for member in vars(cls) if not member.startswith("__")]
         similar = closest("bag_loss", own_names)
@@ -145,30 +174,35 @@ class Loss(torch.nn.Module, ABC):
         raise UsageError(f"{self.name}: its class {cls.__name__} has no method 'bag_loss'{hint}")
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,) floating point, the loss of every bag, for a loss with more supervision than label sets.
+        """Return (B,) floating point, the loss of every bag, from its target.
 
-        The target holds integers, those of `milbench.contracts.targets.make_target` for its
-        `supervision`. Logits (B, C+1, *positions) and mask (B, *positions) have the positions as
-        they are.
+        A loss with more supervision than label sets writes this method instead of `bag_loss`. The
+        target holds integers: what `milbench.contracts.targets.make_target` returns for the loss's
+        `supervision`. The positions of logits (B, C+1, *positions) and mask (B, *positions) are not
+        flattened.
         """
         raise NotImplementedError
 
     @abstractmethod
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C); the largest names the class of a bag of one instance. -inf in a whole row: none is named."""
+        """Return (B, C), a score of each class; the largest names the class of a one-instance bag.
+
+        A row that is -inf throughout names no class.
+        """
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
+        """Return (B, C), a score that is larger where the class is more likely to occur in the bag.
 
-        Return values that do not round to 0 or 1, such as log-odds: the surest predictions must
-        still be ranked.
+        The scores of a class can be compared between bags. Return values such as log-odds, which do
+        not round to 0 or 1: the surest predictions must still be ranked.
         """
         return self.scores(logits, mask)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B, C+1, K), the probability that a position shows each class, from the logits alone.
+        """Return (B, C+1, K), the probability that a position shows each class or the background.
 
-        For independent detectors it is the distribution given that at most one of them fires.
+        It follows from the logits alone, the label set unknown. For independent detectors it is the
+        distribution given that at most one of them fires.
         """
         if self.head == "sigmoid":
             # A background of logit 0 stands for the case that no detector fires.
@@ -177,25 +211,27 @@ class Loss(torch.nn.Module, ABC):
         return logits.softmax(dim=1)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C, K), larger where a position speaks more strongly for the class, by the rule of this loss.
+        """Return (B, C, K), larger where a position speaks more strongly for the class.
 
-        Values can be compared between the positions of one bag, within one class.
+        How strongly it speaks follows from the rule of this loss. Values can be compared between
+        the positions of one bag, within one class.
 
-        The default is the probability of the class by `posterior`. Where `head` is sigmoid it is
-        the logit of the detector, which does not depend on other detectors. Probabilities that
-        round to 1 are not ranked; in float32 this happens to a class whose logit is 17 above the
-        others.
+        The default is the probability of the class by `posterior`, or, where `head` is sigmoid, the
+        logit of the detector, which does not depend on other detectors. Probabilities that round to
+        1 are not ranked. In float32 a probability rounds to 1 where the logit of the class is 17
+        above the others.
         """
         if self.head == "sigmoid":
             return logits[:, :-1]
         return self.posterior(logits, mask)[:, :-1]
 
     def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Return (B,), the log-probability of each label set by the model of this loss; None where it has none.
+        """Return (B,), the log-probability of each bag's label set by the model of this loss.
 
-        Labels (B, C) are any sets of classes, perhaps larger than the bag; the probabilities of all
-        label sets of a bag sum to 1. The default is that of independent classes where the presence
-        is a log-odds, and None elsewhere.
+        None: the loss has no such model. Labels (B, C) are any sets of classes, perhaps larger than
+        the bag. The probabilities of all label sets of a bag sum to 1. By default the classes occur
+        independently of each other, with the log-odds that `presence` returns; where
+        `presence_is_log_odds` is False, the default is None.
         """
         if not self.presence_is_log_odds:
             return None
@@ -203,10 +239,11 @@ class Loss(torch.nn.Module, ABC):
         return logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
-        """Set the parameters (`torch.nn.Parameter`, float32, on the CPU) whose shape depends on the number of classes.
+        """Make the weights whose shape depends on the number of classes.
 
-        Draw from `rng` alone. Logits may be on another device or in float64, as in evaluation: use
-        a parameter as `parameter.to(logits)`.
+        Set each as an attribute that is a `torch.nn.Parameter`, float32, on the CPU. Take random
+        numbers from `rng` alone. Logits may be on another device, or in float64 as in evaluation,
+        so use a parameter as `parameter.to(logits)`.
 
         Examples:
             >>> class Scaled(Loss):
@@ -223,16 +260,20 @@ class Loss(torch.nn.Module, ABC):
         """
 
     def check_bags(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> None:
-        """Raise UsageError for a bag that this loss cannot be computed on, though other losses may be.
+        """Raise UsageError for a bag on which this loss cannot be computed.
 
+        Conditions of all losses are checked elsewhere; this method is for those of this loss alone.
         It is called before `bag_loss`, with the same arguments, and only where values are checked.
-        So it may look at values, which on a GPU means to wait.
+        So it may look at values, although on a GPU this waits for the device.
         """
 
     def check_target(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> None:
-        """Do for `target_loss` what `check_bags` does for `bag_loss`, with the arguments of `target_loss`."""
+        """Raise UsageError for a bag on which `target_loss` cannot be computed.
 
-    # What a loss is asked.
+        It is called before `target_loss`, with the same arguments, and otherwise like `check_bags`.
+        """
+
+    # What users call.
 
     def build(
         self,
@@ -242,19 +283,19 @@ class Loss(torch.nn.Module, ABC):
         max_labels: int | None = None,
         class_counts: ClassCounts | tuple[Tensor, int] | None = None,  # noqa: ARG002
     ) -> Self:
-        """Take in what is known of the training bags, make the weights anew, and return the loss.
+        """Take in what is known about the training bags, make new weights, and return the loss.
 
         Training calls it with the seed of the cell, before the loss is moved to a device and the
-        optimiser is made. A loss without weights that depend on the number of classes need not be
-        built; one that has them raises UsageError until it is.
+        optimiser is made. Only a loss with weights whose shape depends on the number of classes has
+        to be built; without `build` its calls raise UsageError.
 
         Args:
             num_classes: C, without the background.
-            seed: the weights are drawn from it.
-            max_labels: an upper bound of the number of classes in a bag, so that a GPU need not
-                wait; None: not known.
-            class_counts: how many of the training bags have each class, (C,), and how many bags
-                there are. A loss with `needs_class_counts` looks at them, as with
+            seed: the seed of the random initial weights.
+            max_labels: an upper bound of the number of classes in a bag. With it the exact
+                likelihood does not make the host wait for a GPU. None: not known.
+            class_counts: how many of the training bags have each class, (C,), and how many training
+                bags there are. Only a loss with `needs_class_counts` uses them, such as one with
                 `pos_weight="balanced"`.
         """
         self.num_classes = num_classes
@@ -269,21 +310,22 @@ class Loss(torch.nn.Module, ABC):
         mask: Tensor | None = None,
         target: Target | None = None,
     ) -> Tensor:
-        """Return the loss of a batch, or with `reduction="none"` that of every bag.
+        """Return the loss of a batch, or with `reduction="none"` the loss of every bag.
 
         Args:
             logits: (B, C+1, *positions) floating point, background last.
             labels: the label sets, a tensor or array (B, C) of zeros and ones, or B lists of class
-                numbers. Inside a compiled function, a tensor.
+                numbers. Inside a compiled function they must be a tensor.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-            target: integers from `milbench.contracts.targets.make_target`, for a loss with a
-                `target_loss`: counts (B, C), positions (B, *positions) with C for background, order
-                (B, M) padded with -1.
+            target: for a loss with a `target_loss`, integers as
+                `milbench.contracts.targets.make_target` returns them: counts (B, C), the class of
+                each position (B, *positions) with C for background, or the classes in their order
+                (B, M), padded with -1.
 
         Raises:
-            UsageError: a ValueError. An argument has the wrong shape or type, logits are not
-                finite, or a label set is larger than its bag; or the subclass returned something
-                else than one value a bag, with a gradient.
+            UsageError: an argument has the wrong shape or type, logits are not finite, or a label
+                set is larger than its bag; or the subclass returned something else than one value a
+                bag with a gradient. UsageError is a ValueError.
         """
         values = criterion.bag_losses(
             self, logits, labels, mask, target, check_values=self.validate
@@ -293,16 +335,17 @@ class Loss(torch.nn.Module, ABC):
     def score(self, logits: Tensor, mask: Tensor | None = None) -> Scores:
         """Return all scores of bags and positions, from logits (B, C+1, *positions) alone.
 
-        Masked positions are background, with evidence of -inf. Each loss has its own scale of
-        presence.
+        At masked positions the background has probability 1, and the evidence is -inf. Each loss
+        has its own scale of presence.
 
         Examples:
-            One bag of two positions. By their own detectors, both classes are the likeliest at the
-            first position.
+            One bag of two positions and two classes. The detectors of both classes have their
+            largest logit at the first position.
 
             >>> import torch
             >>> from milbench import load_loss
-            >>> scores = load_loss("one-vs-rest").score(torch.tensor([[[4.0, 1.0], [5.0, 0.0], [0.0, 0.0]]]))
+            >>> logits = torch.tensor([[[4.0, 1.0], [5.0, 0.0], [0.0, 0.0]]])
+            >>> scores = load_loss("one-vs-rest").score(logits)
             >>> scores.presence
             tensor([[4., 5.]])
             >>> scores.evidence
@@ -314,39 +357,38 @@ class Loss(torch.nn.Module, ABC):
     def predict(
         self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None
     ) -> Tensor:
-        """Return the label set that the loss reads from each bag, (B, C) bool; one class where `head` is class.
+        """Return the predicted label set of each bag, (B, C) bool.
 
-        A class occurs where its presence is at least the threshold. None: even odds, where presence
-        is log-odds.
-
-        Raises UsageError without a threshold where presence is no log-odds. Choose one on bags that
-        were not trained on.
+        A class is predicted where its presence is at least the threshold. Choose the threshold on
+        bags that were not trained on. Without a threshold, classes are predicted from even odds on
+        where presence is log-odds; for other losses this raises UsageError. Where `head` is class,
+        exactly the most probable class is predicted, whatever the threshold.
         """
         return criterion.label_sets_by(self, self.score(logits, mask), threshold)
 
     def label_log_prob(
         self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None
     ) -> Tensor | None:
-        """Return (B,) in nats, the log-probability of a label set for each bag, by the model of this loss.
+        """Return (B,) in nats, the log-probability of each bag's label set by the loss's model.
 
-        Labels are any sets, as in `forward`; -inf for a set that cannot occur; a lower bound where
-        the loss says so. None for a loss without a probability of label sets. Raises UsageError for
-        a wrong shape or type.
+        Labels have the forms that `forward` takes, and may be any sets of classes. The value is
+        -inf for a set that cannot occur, and a lower bound where the loss says so. A loss without a
+        model of label sets returns None. Raises UsageError for a wrong shape or type.
         """
         return criterion.label_log_prob(self, logits, labels, mask)
 
     def has_own(self, method: str) -> bool:
-        """Return whether the class of the loss has written a method of this contract, or only inherits its default."""
+        """Return whether the class of the loss writes a method itself, instead of inheriting it."""
         return getattr(type(self), method) is not getattr(Loss, method)
 
     @property
     def takes_target(self) -> bool:
-        """Whether it is given a target beside the label sets: it writes `target_loss`."""
+        """Whether the loss needs a target besides the label sets, since it writes `target_loss`."""
         return self.has_own("target_loss")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the constructor that the loss keeps, each as an attribute of the same name."""
+        """The arguments of the constructor, by name, with the values that the loss keeps."""
         return kept_arguments(self)
 
     def extra_repr(self) -> str:
@@ -355,9 +397,9 @@ class Loss(torch.nn.Module, ABC):
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, or 1 for a bag without any, in the dtype of the logits.
+    """Return (B,), the number of unmasked positions of every bag, at least 1 so as to divide by it.
 
-    Logits are (B, C+1, K).
+    Logits are (B, C+1, K), the mask is (B, K), and the result has the dtype of the logits.
     """
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])

@@ -1,7 +1,7 @@
-"""The checks around a loss: its class, its arguments (logits, mask, label sets, targets), and what it returns.
+"""The checks around a loss: of its class, its arguments, and what its methods return.
 
-Checks of shapes and types come first and cost nothing. Those of values are functions of their own,
-since on a GPU they wait for the device.
+The arguments are logits, mask, label sets and targets. Checks of shapes and types cost nothing.
+Checks of values are separate functions, since on a GPU they wait for the device.
 """
 
 import inspect
@@ -19,31 +19,39 @@ if TYPE_CHECKING:
     from milbench.contracts.loss import Loss
 
 LabelSets = Tensor | Sequence[Iterable[int]]
-"""Multi-hot (B, C), zeros and ones of any type in a tensor or an array, or the numbers of the classes of every bag in
-lists, as [[0, 2], []]."""
+"""The label sets of B bags.
+
+Either zeros and ones of any type in a tensor or an array (B, C), or lists with the class numbers of
+each bag, such as [[0, 2], []].
+"""
 
 Target = Tensor | Sequence[Any]
 """Integers of any type, as a tensor, an array or lists."""
 
 HEADS = ("softmax", "sigmoid", "class")
-"""The choices of `milbench.contracts.loss.Head`, which cannot be imported here: its module imports this one."""
+"""The choices of `milbench.contracts.loss.Head`, written again: its module imports this module."""
 
 
 def check_supervision(loss: "Loss") -> None:
-    """Raise UsageError where the class of a loss names no supervision, or writes `target_loss` without one."""
+    """Raise UsageError where `supervision` of a loss is not one of the known kinds.
+
+    A loss with a `target_loss` must not have set supervision.
+    """
     kinds = list(SUPERVISIONS)
     if loss.takes_target:
-        # Label sets alone are no target.
+        # There are no targets for label sets alone.
         kinds.remove("set")
     one_of(f"supervision of {loss.name}", loss.supervision, kinds)
 
 
 def check_methods(loss: "Loss") -> None:
-    """Raise UsageError where the class of a loss writes what training would not call, or lacks what it calls.
+    """Raise UsageError where a loss writes a method that training ignores, or lacks a needed one.
 
-    Training and evaluation call the arithmetic of a loss, and decide themselves which values are
+    Training and evaluation do not call `forward`, `score` and `label_log_prob`. They call the
+    functions of `milbench.contracts.criterion`, since they decide themselves which values are
     checked.
     """
+    # By the method that is ignored, the methods to write instead.
     hooks = {
         "forward": "bag_loss",
         "score": "scores, presence, posterior or evidence",
@@ -62,18 +70,23 @@ def check_methods(loss: "Loss") -> None:
 
 
 def check_logits(loss: "Loss", logits: Tensor) -> None:
-    """Raise UsageError unless logits are floating point, (B, C+1, *positions), with a position at least."""
+    """Raise UsageError unless logits are floating point (B, C+1, *positions).
+
+    There must be at least one class and one position.
+    """
     if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
         raise UsageError(
-            f"{loss.name}: logits must be floating point of shape (B, C+1, *positions), got {describe(logits)}"
+            f"{loss.name}: logits must be floating point of shape (B, C+1, *positions), "
+            f"got {describe(logits)}"
         )
     if 0 in logits.shape[2:]:
         raise UsageError(f"{loss.name}: logits have no positions: {describe(logits)}")
 
 
 def check_built(loss: "Loss", num_classes: int) -> None:
-    """Raise UsageError where a loss has no weights for this number of classes, or its head is none of `HEADS`."""
-    # A loss sets its head in its constructor, so that it is known only here.
+    """Raise UsageError where a loss has an unknown head, or no weights for this many classes."""
+    # A constructor may set the head after it has called `Loss.__init__`, which therefore cannot
+    # check it.
     one_of(f"head of {loss.name}", loss.head, HEADS)
     if not loss.has_own("make_weights") or loss.num_classes == num_classes:
         return
@@ -96,7 +109,10 @@ def check_mask(loss: "Loss", mask: object, logits: Tensor) -> None:
 
 
 def check_finite(logits: Tensor) -> None:
-    """Raise UsageError, which names a bag, where logits (B, C+1, K) are not finite. On a GPU it waits."""
+    """Raise UsageError, naming a bag, where logits (B, C+1, K) are not finite.
+
+    On a GPU this waits for the device.
+    """
     is_bad = ~torch.isfinite(logits).flatten(1).all(dim=1)
     if bool(is_bad.any()):
         raise UsageError(
@@ -109,7 +125,10 @@ def check_finite(logits: Tensor) -> None:
 
 
 def as_label_matrix(labels: LabelSets, logits: Tensor) -> Tensor:
-    """Return label sets as (B, C) zeros and ones of any type, beside logits (B, C+1, K)."""
+    """Return label sets as a tensor (B, C) of zeros and ones of any type, for logits (B, C+1, K).
+
+    A tensor is returned as it is. An array or lists are moved to the device of the logits.
+    """
     batch, channels, _ = logits.shape
     if not isinstance(labels, Tensor):
         labels = _from_array_or_lists(labels, batch, channels - 1).to(logits.device)
@@ -122,7 +141,10 @@ def as_label_matrix(labels: LabelSets, logits: Tensor) -> Tensor:
 
 
 def check_label_values(labels: Tensor) -> None:
-    """Raise UsageError where labels (B, C) are other than 0 and 1. On a GPU it waits."""
+    """Raise UsageError where labels (B, C) are other than 0 and 1.
+
+    On a GPU this waits for the device.
+    """
     if labels.dtype == torch.bool:
         return
     is_known = (labels == 0) | (labels == 1)
@@ -133,9 +155,10 @@ def check_label_values(labels: Tensor) -> None:
 
 
 def check_set_sizes(label_sets: Tensor, logits: Tensor, mask: Tensor | None) -> None:
-    """Raise UsageError where a bag has fewer positions than classes. On a GPU it waits.
+    """Raise UsageError where a bag has fewer positions than classes in its label set.
 
-    Label sets are (B, C) bool, logits (B, C+1, K) and the mask (B, K).
+    Label sets are (B, C) bool, logits (B, C+1, K) and the mask (B, K). On a GPU this waits for the
+    device.
     """
     positions = count_positions(logits, mask)
     is_too_large = label_sets.sum(dim=1) > positions
@@ -148,7 +171,10 @@ def check_set_sizes(label_sets: Tensor, logits: Tensor, mask: Tensor | None) -> 
 
 
 def count_positions(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, by logits (B, C+1, K) and a mask (B, K)."""
+    """Return (B,), the number of unmasked positions of every bag.
+
+    Logits are (B, C+1, K) and the mask is (B, K) or None.
+    """
     if mask is not None:
         return mask.sum(dim=1)
     return torch.full((len(logits),), logits.shape[2], device=logits.device)
@@ -158,7 +184,7 @@ def _from_array_or_lists(labels: Any, batch: int, num_classes: int) -> Tensor:
     """Return an array of zeros and ones as a tensor, and lists of class numbers as (B, C) bool."""
     array = labels.__array__() if hasattr(labels, "__array__") else labels
     is_array = hasattr(array, "dtype")
-    # An array of objects holds lists, as a column of a table does.
+    # An array of objects, such as a column of a table, holds one list a bag.
     if is_array and str(array.dtype) != "object":
         return torch.tensor(array)
     return _from_lists(array, batch, num_classes)
@@ -171,26 +197,33 @@ def _from_lists(lists: Any, batch: int, num_classes: int) -> Tensor:
         raise UsageError(
             f"labels must be one list of class numbers for each of the {batch} bags, got {size}"
         )
-    # Rows of zeros and ones for three classes or more name a class twice, which is refused below.
+    # A user may pass lists of zeros and ones by mistake. With three classes or more, such a list
+    # names class 0 or class 1 twice, which is refused below. With fewer classes it may look like a
+    # list of class numbers.
     has_few_classes = num_classes <= 2 and batch > 0
     if has_few_classes and all(_may_be_zeros_and_ones(row, num_classes) for row in lists):
         raise UsageError(
-            f"labels {lists[0]}, ... may be class numbers, or zeros and ones: pass zeros and ones as a tensor"
+            f"labels {lists[0]}, ... may be class numbers, or zeros and ones: "
+            "pass zeros and ones as a tensor"
         )
     matrix = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(lists):
         for number in _class_numbers(bag, classes, num_classes):
             if matrix[bag, number]:
-                # A list of zeros and ones would pass for the classes 0 and 1.
+                # This is most likely a list of zeros and ones, hence the hint in the message.
                 raise UsageError(
-                    f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
+                    f"labels of bag {bag} name class {number} twice: expected each class once, "
+                    "or a tensor of 0 and 1"
                 )
             matrix[bag, number] = True
     return matrix
 
 
 def _may_be_zeros_and_ones(row: object, num_classes: int) -> bool:
-    """Return whether the labels of a bag are a zero or a one for each class. A set holds class numbers in any case."""
+    """Return whether the labels of a bag are as many zeros and ones as there are classes.
+
+    A Python set always holds class numbers.
+    """
     numbers = row.tolist() if hasattr(row, "tolist") else row
     if not isinstance(numbers, list | tuple) or len(numbers) != num_classes:
         return False
@@ -208,7 +241,8 @@ def _class_numbers(bag: int, classes: Any, num_classes: int) -> list[int]:
     for number in numbers:
         if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
             raise UsageError(
-                f"labels of bag {bag} must be class numbers from 0 to {num_classes - 1}, got {number!r}"
+                f"labels of bag {bag} must be class numbers from 0 to {num_classes - 1}, "
+                f"got {number!r}"
             )
         checked.append(number)
     return checked
@@ -226,14 +260,15 @@ def as_target(
 ) -> Tensor:
     """Return the target of a loss as int64 on the device of the labels (B, C) bool.
 
-    Its shape is that of `milbench.contracts.targets.make_target`; lists of order may differ in
-    length. Masked positions become background.
+    The target has the shape that `milbench.contracts.targets.make_target` describes. For order
+    supervision it may also be lists of different lengths. Masked positions become background.
+    Raises UsageError for any other shape or type.
     """
     kind = loss.supervision
     batch, num_classes = labels.shape
     expected: tuple[int | str, ...]
     if kind == "order":
-        # M, the largest number of instances in a bag, may be any.
+        # M, the largest number of instances in a bag, may be any size.
         expected = (batch, "M")
     elif kind == "count":
         expected = (batch, num_classes)
@@ -252,7 +287,7 @@ def as_target(
 
 
 def _has_shape(tensor: Tensor, expected: tuple[int | str, ...]) -> bool:
-    """Return whether a tensor has a shape, in which a letter stands for any size."""
+    """Return whether a tensor has the expected shape, in which a letter stands for any size."""
     if tensor.ndim != len(expected):
         return False
     for size, expected_size in zip(tensor.shape, expected, strict=True):
@@ -263,20 +298,27 @@ def _has_shape(tensor: Tensor, expected: tuple[int | str, ...]) -> bool:
 
 def _wrong_target(loss: "Loss", expected: tuple[int | str, ...], got: str) -> UsageError:
     sizes = ", ".join(str(size) for size in expected)
-    # Python writes a tuple of one with a comma.
+    # The comma with which Python writes a tuple of one.
     shape = f"({sizes},)" if len(expected) == 1 else f"({sizes})"
     return UsageError(
-        f"{loss.name} has {loss.supervision} supervision and needs a target, integers of shape {shape}, got {got}"
+        f"{loss.name} has {loss.supervision} supervision and needs a target, "
+        f"integers of shape {shape}, got {got}"
     )
 
 
 def _holds_integers(target: Tensor) -> bool:
-    """Return whether a target has a type of integers. Of an empty one the type says nothing."""
+    """Return whether a target has an integer type.
+
+    An empty target passes too, since torch gives empty lists a float type.
+    """
     return target.numel() == 0 or "int" in str(target.dtype)
 
 
 def _as_tensor(target: object, *, is_ragged: bool) -> Tensor | None:
-    """Return lists or an array of numbers as a tensor, shorter lists padded with -1; None for anything else."""
+    """Return lists or an array of numbers as a tensor, and anything else as None.
+
+    With `is_ragged`, lists may differ in length: shorter ones are padded with -1.
+    """
     if target is None or isinstance(target, Tensor):
         return target
     rows = _as_lists(target)
@@ -289,19 +331,19 @@ def _as_tensor(target: object, *, is_ragged: bool) -> Tensor | None:
     except (TypeError, ValueError, RuntimeError):
         return None
     if is_ragged and not rows:
-        # Of a batch without bags torch makes one dimension.
+        # torch makes a tensor of one dimension from a batch without bags.
         return tensor.reshape(0, 0)
     return tensor
 
 
 def _padded(rows: list[list[Any]]) -> list[list[Any]]:
-    """Return rows of one length: the shorter ones end with -1."""
+    """Return the rows padded with -1 to the length of the longest."""
     longest = max((len(row) for row in rows), default=0)
     return [row + [-1] * (longest - len(row)) for row in rows]
 
 
 def _as_lists(value: Any) -> Any:
-    """Return arrays, tensors and tuples as lists, also inside of lists, and anything else as it is."""
+    """Return arrays, tensors and tuples, also nested ones, as lists; leave the rest unchanged."""
     if not hasattr(value, "tolist") and hasattr(value, "__array__"):
         value = value.__array__()
     if hasattr(value, "tolist"):
@@ -312,9 +354,9 @@ def _as_lists(value: Any) -> Any:
 
 
 def check_target_values(loss: "Loss", target: Tensor, labels: Tensor) -> None:
-    """Raise UsageError for a value out of its range, or that contradicts the label sets. On a GPU it waits.
+    """Raise UsageError where a target has a value out of range, or contradicts the label sets.
 
-    The message names the bag and the value.
+    The message names the bag, and the value or class. On a GPU this waits for the device.
     """
     kind = loss.supervision
     num_classes = labels.shape[1]
@@ -330,20 +372,21 @@ def check_target_values(loss: "Loss", target: Tensor, labels: Tensor) -> None:
     if bool(is_invalid.any()):
         value = int(target[is_invalid][0])
         raise UsageError(
-            f"{loss.name}: the {kind} of bag {first_bag(is_invalid)} holds {value}, expected {expected}"
+            f"{loss.name}: the {kind} of bag {first_bag(is_invalid)} holds {value}, "
+            f"expected {expected}"
         )
     _check_agrees_with_labels(loss, target, labels)
 
 
 def _check_agrees_with_labels(loss: "Loss", target: Tensor, labels: Tensor) -> None:
-    """Raise UsageError where a target names a class that the label set (B, C) lacks, or the other way round."""
+    """Raise UsageError where targets and label sets (B, C) do not name the same classes."""
     kind = loss.supervision
     num_classes = labels.shape[1]
     occurs = target > 0 if kind == "count" else _classes_in(target, num_classes)
     contradicts = occurs != labels
     if kind == "position":
-        # An instance that lies behind another one, or was cut away, is in the label set and shown
-        # at no position.
+        # The label set may name a class that no position shows: its instance lies behind another
+        # instance, or was cut away.
         contradicts = occurs & ~labels
     if not bool(contradicts.any()):
         return
@@ -357,7 +400,7 @@ def _check_agrees_with_labels(loss: "Loss", target: Tensor, labels: Tensor) -> N
 
 def _classes_in(target: Tensor, num_classes: int) -> Tensor:
     """Return (B, C) bool, which classes a target (B, ...) of class numbers names."""
-    # The background is the last column, and so is the padding: -1 % (C + 1) is C.
+    # The last column is for the background, C, and also for the padding: -1 % (C + 1) is C.
     numbers = target.unsqueeze(-1).flatten(1).remainder(num_classes + 1)
     no_class = torch.zeros(len(target), num_classes + 1, dtype=torch.bool, device=target.device)
     return no_class.scatter(1, numbers, True)[:, :-1]
@@ -367,7 +410,10 @@ def _classes_in(target: Tensor, num_classes: int) -> Tensor:
 
 
 def checked_output(loss: "Loss", method: str, output: object, shape: tuple[int, ...]) -> Tensor:
-    """Return the output of a method of a loss. Raises UsageError where its type or shape is wrong; no GPU waits."""
+    """Return the output of a method of a loss. Raises UsageError where its type or shape is wrong.
+
+    No value is looked at, so that the host does not wait for a GPU.
+    """
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise fault(loss, method, f"floating point {tuple(shape)}", describe(output))
     if output.shape != shape:
@@ -376,20 +422,21 @@ def checked_output(loss: "Loss", method: str, output: object, shape: tuple[int, 
 
 
 def fault(loss: "Loss", method: str, expected: str, got: str) -> UsageError:
-    """Return the error that a method of a loss returned something else than it must."""
+    """Return the error that a method of a loss must not return what it did."""
     function = inspect.unwrap(getattr(type(loss), method))
+    # A method that is no Python function has no `__code__`.
     code = getattr(function, "__code__", None)
-    place = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    return UsageError(f"loss {loss.name}{place} must return {expected} from {method}, got {got}")
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return UsageError(f"loss {loss.name}{where} must return {expected} from {method}, got {got}")
 
 
 def describe(value: object) -> str:
-    """Return the type of a value, and of a tensor the shape, for an error."""
+    """Return the type of a value for an error message; for a tensor, the data type and shape."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
 
 
 def first_bag(is_bad: Tensor) -> int:
-    """Return the number of the first bag with True in (B, ...) bool."""
+    """Return the index of the first bag that has a True in (B, ...) bool."""
     return int(is_bad.nonzero()[0, 0])

@@ -1,8 +1,9 @@
-"""The outcome of every test item for one trained network, from which differences between losses are paired by item.
+"""The outcome of every test item for one trained network.
 
-A metric that is a ratio of sums over items, such as the share of test bags with a wrong label set,
-is stored as the two terms of every item. The metrics of one cell are one .npz file, in which
-nothing is unpickled.
+Statistics compare two losses item by item, and need more than the value of a metric. A metric that
+is a ratio of sums over items, such as the share of test bags with a wrong label set, is stored as
+two numbers for every item: what the item adds to each of the two sums. The metrics of one cell are
+one .npz file, and nothing in it is unpickled when it is read.
 """
 
 from collections.abc import Mapping
@@ -16,28 +17,36 @@ from numpy.typing import NDArray
 from milbench._utils.files import stored_arrays
 
 OUTCOMES_FILE = "outcomes.npz"
-"""The file of outcomes."""
+"""The name of the file of outcomes."""
 CLASSES_FILE = "classes.json"
-"""The file of counts by class: {cell: {class: a row of `metrics.class_counts`}}."""
+"""The name of the file of counts by class: {cell: {class: a row of `metrics.class_counts`}}."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """One metric as a ratio of two sums over n test items (bags, images or one-instance bags), both (n,) float32.
+    """One metric as a ratio of two sums over n test items: bags, images or one-instance bags.
 
-    Other numbers are converted. ValueError where arrays do not fit together, or a value is not
-    finite.
+    Raises ValueError where the arrays do not fit together, or a value is not finite.
     """
 
     sums: NDArray[Any]
-    """What each item adds to the numerator, such as the number of its instances that get a wrong class."""
+    """(n,) float32, what each item adds to the numerator.
+
+    For example the number of its instances that get a wrong class.
+    """
     weights: NDArray[Any]
-    """What each item adds to the denominator, such as the number of its instances; not negative, nor all zero."""
+    """(n,) float32, what each item adds to the denominator, such as the number of its instances.
+
+    No weight is negative, and at least one is positive.
+    """
     items: str
-    """A digest of the items in their order. Two cells with the same one were tested on the same items."""
+    """A digest of the items in their order.
+
+    Two cells with the same digest were tested on the same items.
+    """
 
     def __post_init__(self) -> None:
-        # The fields of a frozen dataclass cannot be assigned.
+        # A plain assignment to a field of a frozen dataclass raises an error.
         object.__setattr__(self, "sums", np.asarray(self.sums, np.float32))
         object.__setattr__(self, "weights", np.asarray(self.weights, np.float32))
         problems = []
@@ -61,20 +70,22 @@ class Outcomes:
 
 
 def _are_weights(values: NDArray[Any]) -> bool:
-    """Return whether values are finite, none of them negative and some of them positive."""
+    """Return whether values are finite, with none negative and at least one positive."""
     return bool(np.isfinite(values).all() and (values >= 0).all() and (values > 0).any())
 
 
 def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
-    """Write outcomes by name as one file: "set_error" in a cell's, "CELL/set_error" in one of many cells.
+    """Write outcomes by name as one file.
 
-    Those on the same items with the same weights stand side by side, one column a name.
+    In the file of one cell a name is a metric such as "set_error"; in a file of many cells it is
+    "CELL/set_error". Outcomes of one metric on the same items with the same weights become one
+    table, with a column for each name.
     """
     groups: dict[tuple[str, str, bytes], list[str]] = {}
     for name, outcome in outcomes.items():
         metric = name.rpartition("/")[2]
-        same = (metric, outcome.items, outcome.weights.tobytes())
-        groups.setdefault(same, []).append(name)
+        what_is_shared = (metric, outcome.items, outcome.weights.tobytes())
+        groups.setdefault(what_is_shared, []).append(name)
     arrays: dict[str, Any] = {}
     for number, names in enumerate(groups.values()):
         first = outcomes[names[0]]
@@ -89,9 +100,9 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
 
 
 def _as_bytes_if_equal(sums: NDArray[Any]) -> NDArray[Any]:
-    """Return sums as numbers of one byte where that loses nothing, else as they are.
+    """Return sums as numbers of one byte where this changes no value, else as they are.
 
-    Most sums are small counts, which then take a quarter of the space.
+    Most sums are small counts. As bytes they take a quarter of the space.
     """
     small = sums.clip(0, 255).astype(np.uint8)
     if np.array_equal(small, sums):
@@ -100,10 +111,13 @@ def _as_bytes_if_equal(sums: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
-    """Read what `save_outcomes` wrote. Raises UsageError if it is missing or damaged."""
+    """Read the outcomes that `save_outcomes` wrote, by name.
+
+    Raises UsageError if the file is missing or damaged.
+    """
     outcomes: dict[str, Outcomes] = {}
     with stored_arrays("outcomes", path) as stored:
-        # In the order of the file, each group once.
+        # The numbers of the groups, each once, in the order of the file.
         groups = dict.fromkeys(name.partition("/")[0] for name in stored.files)
         for group in groups:
             names = stored[f"{group}/names"]

@@ -1,9 +1,10 @@
-"""The parameters of a loss, a task or a network, and values checked against them.
+"""Find the parameters of a loss, a task or a network, and check values against them.
 
-A class may get a parameter when cells of it are already stored. It lists this parameter in `added`,
-with its neutral value: the value that gives the old behaviour, whatever the default is. A cell
-leaves the parameter out at this value (`without_neutral`), so that the ids of stored cells stay.
-What is built from a cell gets it back (`with_neutral`).
+A class may get a new parameter after cells of it were stored. The class lists this parameter in
+`added`, with its neutral value: the value that gives the behaviour before, whatever the default is.
+A cell whose parameter has this value leaves it out (`without_neutral`), so that the ids of stored
+cells stay the same. When a loss, task or network is built from a cell, the neutral value is put
+back (`with_neutral`).
 """
 
 import inspect
@@ -17,7 +18,10 @@ from milbench.contracts.validation import validated
 from milbench.errors import UsageError, unknown
 
 ANNOTATION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
-"""What the evaluation of an annotation may raise. A NameError: the name is imported for the type checker alone."""
+"""What the evaluation of an annotation may raise.
+
+A NameError means, for example, that the file imports the name for the type checker alone.
+"""
 
 
 def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -26,8 +30,8 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
         parameters = inspect.signature(maker, eval_str=True).parameters.values()
     except ANNOTATION_ERRORS as error:
         raise UsageError(
-            f"{_described(maker)}: its parameters have annotations that cannot be evaluated ({error}); import what "
-            "they name at the top of the file"
+            f"{_described(maker)}: its parameters have annotations that cannot be evaluated "
+            f"({error}); import what they name at the top of the file"
         ) from None
     return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
@@ -35,10 +39,10 @@ def _parameters(maker: Callable[..., Any]) -> list[inspect.Parameter]:
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the parameters of a loss or a task that a cell has, by name.
 
-    The constructor of a task takes the fields of its `Options` as keyword arguments, so that these
-    are its parameters. Those in `Loss.call_arguments`, such as `reduction`, are left out: they are
-    for a user who calls a loss directly. In training milbench decides them, so that a cell has none
-    of them.
+    Where a task has `Options`, its constructor takes the fields of `Options` as keyword arguments,
+    so these fields are the parameters. The arguments in `Loss.call_arguments`, such as `reduction`,
+    are left out: they are for a user who calls a loss directly. In training milbench decides them,
+    so a cell has none of them.
     """
     constructor = _holder_of_parameters(cls).__init__
     left_out = ("self", *getattr(cls, "call_arguments", ()))
@@ -46,9 +50,10 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function of networks, by name, without inputs, num_classes and seed.
+    """Return the parameters of its own that a class or function of networks has, by name.
 
-    Raises UsageError where those three are not the first ones.
+    All networks have the parameters inputs, num_classes and seed, which are left out. Raises
+    UsageError where these are not the first three.
     """
     parameters = _parameters(maker)
     common = parameters[:3]
@@ -56,16 +61,17 @@ def network_parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter
     if [p.name for p in common] != ["inputs", "num_classes", "seed"]:
         names = ", ".join(p.name for p in common) or "none"
         raise UsageError(
-            f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, got {names}"
+            f"{_described(maker)}: its first parameters must be inputs, num_classes and seed, "
+            f"got {names}"
         )
     return {p.name: p for p in own}
 
 
 def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
-    """Return what `added` of a class or function lists: later parameters, each with its neutral value.
+    """Return the neutral value of each parameter that a class or function lists in `added`.
 
-    An inherited entry is ignored if the subclass has no such parameter. Raises UsageError if the
-    class itself lists a parameter that it does not have.
+    An entry that is inherited from a base class is ignored if the subclass has no such parameter.
+    Raises UsageError if the class itself lists a parameter that it does not have.
     """
     maker = _unwrapped(maker)
     added: Mapping[str, Any] = getattr(maker, "added", {})
@@ -83,7 +89,10 @@ def neutral_values(maker: Callable[..., Any]) -> dict[str, Any]:
 
 
 def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return complete parameters as a cell keeps them: without later ones that have their neutral value."""
+    """Return parameters as a cell keeps them: without added parameters at their neutral value.
+
+    `params` has a value for every parameter.
+    """
     neutral = neutral_values(maker)
     kept = {}
     for name, value in params.items():
@@ -94,32 +103,32 @@ def without_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dic
 
 
 def with_neutral(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a cell, with the neutral value of every later one that it lacks."""
+    """Return the parameters of a cell, with the neutral value of each added one that it lacks."""
     return {**neutral_values(maker), **params}
 
 
 def _is_same(value: object, other: object) -> bool:
-    """Return whether two values are equal. True and 1 are not."""
+    """Return whether two values are equal. Unlike Python's ==, this tells True and 1 apart."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _holder_of_parameters(maker: Callable[..., Any]) -> Any:
-    """Return what names the parameters: `Task.Options` where a task has it, else the class or function itself."""
+    """Return what has the parameters: `Options` of a task, if set, or else the argument itself."""
     return getattr(maker, "Options", None) or maker
 
 
 def _unwrapped(maker: Callable[..., Any]) -> Any:
-    """Return the function of a `functools.partial`, and anything else as it is.
+    """Return the function or class of a `functools.partial`, and any other value unchanged.
 
-    A network of torchvision is such a partial: `partial(Backbone, "resnet18")`. Its parameters are
-    read from the partial, since a user cannot give the argument that is bound. Its name and its
-    `added` are those of the function.
+    A network of torchvision is a partial: `partial(Backbone, "resnet18")`. Its parameters are read
+    from the partial, since a user cannot give the argument that is bound. Its name and its `added`
+    are read from the class.
     """
     return getattr(maker, "func", maker)
 
 
 def _described(maker: Callable[..., Any]) -> str:
-    """Return the name of a class or function, and the file it is in."""
+    """Return the name of a class or function, and its file, for messages."""
     maker = _unwrapped(maker)
     module = sys.modules.get(maker.__module__)
     file = getattr(module, "__file__", None)
@@ -127,22 +136,23 @@ def _described(maker: Callable[..., Any]) -> str:
 
 
 def parsed(text: str, annotation: Any) -> Any:
-    """Return the value that a text of the command line stands for, for a parameter of this type.
+    """Return the value that a text of the command line stands for.
 
     The text is read as TOML (numbers, true, false, quoted strings) if that gives a value of the
-    type. Otherwise the text itself is the value: 0 is a number for an `int`, and a name for a
-    `str`.
+    parameter's type, which is `annotation`. Otherwise the text itself is the value: the text 0
+    gives the number 0 for an `int`, and the text "0" for a `str`.
     """
     from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except (ValueError, RecursionError):
-        # TOMLDecodeError is a ValueError, and so is that of a number of 5,000 digits.
+        # TOMLDecodeError is a ValueError. Python's int raises ValueError for 5,000 digits.
         return text
     if not isinstance(value, bool | int | float | str | list):
-        # On the command line, a date or a table of TOML is no value, but a text such as 2024-05-01.
+        # TOML also has dates and tables. On the command line, 2024-05-01 is a text.
         return text
+    # Each try is a candidate, and whether it must already have the type (strict).
     tries = (
         # A value of exactly the type.
         (value, True),
@@ -150,9 +160,9 @@ def parsed(text: str, annotation: Any) -> Any:
         (text, True),
         # A text that is converted to the type, such as "2024" for a parameter of the type Path.
         (text, False),
-        # (value, False) is not tried. A value other than a list needs no such try: where all tries
-        # fail, the last lines of this function return it. A list would be converted only to types
-        # that a cell does not store, such as a tuple.
+        # (value, False) is not tried. Where all tries fail, the last lines of this function return
+        # a value that is no list in any case. A list would be converted only to types that a cell
+        # does not store, such as a tuple.
     )
     with suppress(PydanticUserError):
         adapter = TypeAdapter(annotation)
@@ -160,15 +170,15 @@ def parsed(text: str, annotation: Any) -> Any:
             with suppress(ValidationError):
                 adapter.validate_python(candidate, strict=is_strict)
                 return candidate
-    # No reading suits the type. The check of all parameters will say so, and show what is returned
-    # here: of a list the text as it was typed.
+    # No candidate has the type. The check of all parameters will say so in a message, which quotes
+    # what is returned here. It quotes a list as the user typed it.
     if isinstance(value, list):
         return text
     return value
 
 
 def type_of(parameter: inspect.Parameter) -> Any:
-    """Return the annotation. Without one, it is `str` if the default is text, and anything otherwise."""
+    """Return the annotation of a parameter; without one, `str` if its default is text, else Any."""
     if parameter.annotation is not parameter.empty:
         return parameter.annotation
     return str if isinstance(parameter.default, str) else Any
@@ -177,16 +187,16 @@ def type_of(parameter: inspect.Parameter) -> Any:
 def check_values(
     owner: str, parameters: Mapping[str, inspect.Parameter], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Check values against the annotations of parameters; return them with the defaults of those not given.
+    """Check values against the annotations of parameters, and add the defaults of the others.
 
-    Raises UsageError where a parameter is unknown, missing or out of range. Its message begins with
-    `owner`, such as "loss exact".
+    Returns a value for every parameter. Raises UsageError where a parameter is unknown, missing or
+    out of range; its message begins with `owner`, such as "loss exact".
     """
     from pydantic import ConfigDict, PydanticUserError, create_model
 
     fields: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        # To pydantic, a field with the default `...` has none.
+        # `...` tells pydantic that a field has no default.
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[name] = (type_of(parameter), default)
     try:
@@ -196,9 +206,9 @@ def check_values(
         complete: dict[str, Any] = validated(owner, model, _as_stored(params)).model_dump()
     except PydanticUserError as error:
         raise UsageError(
-            f"{owner}: a parameter has an annotation that no value can be checked against; a cell stores its parameters"
-            " as JSON, of bool, int, float, str, Literal, list and dict, each also | None "
-            f"({str(error).splitlines()[0]})"
+            f"{owner}: a parameter has an annotation that no value can be checked against; "
+            "a cell stores its parameters as JSON, of bool, int, float, str, Literal, list and "
+            f"dict, each also | None ({str(error).splitlines()[0]})"
         ) from None
     return complete
 
@@ -213,20 +223,20 @@ def _as_stored(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the arguments of the constructor of a loss or a task; return them with the defaults of those not given.
+    """Check the parameters of a loss or a task, and add the defaults of the others.
 
-    Raises UsageError where `check_values` does, and where the constructor does.
+    Returns a value for every parameter of the constructor. Raises UsageError where `check_values`
+    or the constructor does.
     """
     parameters = constructor_parameters(cls)
-    # A class may say by itself why it has no parameter of some name. That helps more than "unknown
-    # parameter".
+    # A class may say why it has no parameter of some name. Its reason helps a user more than the
+    # message "unknown parameter".
     reasons: Mapping[str, str] = getattr(cls, "unknown_parameters", {})
     for name in params:
         if name in reasons and name not in parameters:
             raise UsageError(f"{owner} takes no {name}: {reasons[name]}")
     complete = check_values(owner, parameters, params)
-    # A class that lacks a method cannot be called. That is another fault, which is not for this
-    # function to find.
+    # An abstract class cannot be constructed. That it lacks a method is reported elsewhere.
     if not inspect.isabstract(cls):
         try:
             # The constructor checks what its annotations do not say.

@@ -1,14 +1,18 @@
-"""The predictions of a trained network for every bag that it is evaluated on, and the file that keeps them.
+"""The predictions of a trained network for the bags that it is evaluated on, and their file.
 
-All metrics of a cell are computed from its predictions, and a user can compute others: with another
-threshold, for single classes, for an ensemble. The file, `predictions.npz`, holds plain NumPy
-arrays: nothing is unpickled, and torch is not needed.
+All metrics of a cell are computed from its predictions, and a user can compute other metrics from
+them: with another threshold, for single classes, for an ensemble. The file, `predictions.npz`,
+holds plain NumPy arrays: nothing is unpickled when it is read, and torch is not needed.
 
-The arrays are named EPOCH/SPLIT/FIELD. EPOCH is `last`, or `best` for the epoch with the smallest
-set error of validation bags where that is another one. SPLIT is `validation`, `test`,
-`validation_single` and `test_single` (bags that hold one instance each), or `calibration` (training
-bags, on which thresholds are chosen where a task has no validation bags). The fields are those of
-`SplitPredictions` and `Reading`.
+Most arrays are named EPOCH/SPLIT/FIELD:
+
+- EPOCH is `last` or `best`. The best epoch has the smallest set error of validation bags; it is
+  stored where it is not the last one.
+- SPLIT is `validation`, `test`, `validation_single` and `test_single` (bags that hold one instance
+  each), or `calibration` (training bags, on which thresholds are chosen where a task has no
+  validation bags).
+- FIELD is a field of `SplitPredictions`. Its fields `ratios` and `reading` have several arrays,
+  such as `last/test/reading/true`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +34,12 @@ Epoch = Literal["last", "best"]
 PREDICTIONS_FILE = "predictions.npz"
 FORMAT = 1
 SINGLE = "_single"
-"""What follows the name of a split in the name of its bags of one instance."""
+"""The suffix of a split's name that names its bags of one instance: `test_single` for `test`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """A metric of a task's own: the ratio of two sums over the n bags of a split."""
+    """A metric that a task defines itself: the ratio of two sums over the n bags of a split."""
 
     sums: Floats
     """(n,), what each bag adds to the numerator."""
@@ -45,9 +49,9 @@ class Ratio:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The strings that were read in n images, and the boxes that were found.
+    """The strings that decoders read in n images, and the boxes that they found.
 
-    A string is a row of class numbers, with -1 after its end.
+    A string is a row of class numbers. Shorter strings than the longest are padded with -1.
     """
 
     true: Ints
@@ -59,35 +63,38 @@ class Reading:
     components: Ints
     """(n, longest), what the decoder `components` reads."""
     pattern: Ints
-    """(n,), the number of the error pattern of the chosen decoder; -1 where the string is right."""
+    """(n,), the index in `PATTERNS` of the chosen decoder's error; -1 where it reads correctly."""
     detection_image: Ints
-    """(D,), the image of each of D detections."""
+    """(D,), the index of the image of each of D detections. A detection is a box with a class."""
     detection_class: Ints
     """(D,), the class of each detection."""
     detection_mass: NDArray[np.float64]
-    """(D,), by which detections are ranked."""
+    """(D,), the expected number of positions of the class, by which detections are ranked."""
     detection_right: Bools
-    """(D,), whether a detection is right, see the metric `box_average_precision`."""
+    """(D,), whether a detection is right as the metric `box_average_precision` defines it."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPredictions:
-    """The predictions for the n bags of a split with C classes; a field that is None is not known.
+    """The predictions for the n bags of a split with C classes. None means that it is not known.
 
-    Maps of positions are too large to keep. What needs them is counted before they are freed:
-    `hits`, `wrong` and `sizes`.
+    What a network says about single positions is too large to keep. Three fields count what metrics
+    need of it: `hits`, `wrong` and `sizes`.
     """
 
     labels: Bools
     """(n, C), the true label sets."""
     presence: Floats
-    """(n, C), the score by which classes are detected, see `milbench.Scores`."""
+    """(n, C), `milbench.Scores.presence`, by which label sets are predicted."""
     classes: Floats
-    """(n, C), the score by which the class of a bag of one instance is named, see `milbench.Scores`."""
+    """(n, C), `milbench.Scores.classes`, by which the class of a one-instance bag is predicted."""
     bag: Ints
     """(n,), the number of each bag, see `milbench.Origin`."""
     digest: str
-    """Of the shapes, label sets, masks and truth of the bags: cells with another one saw other bags."""
+    """A digest of the shapes, label sets, masks and truth of the bags.
+
+    Cells with different digests were evaluated on different bags.
+    """
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that the class occurs."""
     is_single_instance: bool = False
@@ -99,17 +106,17 @@ class SplitPredictions:
     hits: Bools | None = None
     """(n, C), whether the strongest evidence for a class is on one of its instances."""
     wrong: Ints | None = None
-    """(n,), how many instances get another class than their own."""
+    """(n,), how many instances of each bag are given a wrong class."""
     sizes: Ints | None = None
-    """(n,), how many instances there are."""
+    """(n,), how many instances each bag has."""
     instance_classes: Ints | None = None
-    """(C+1,), how many instances of each class there are, background last."""
+    """(C+1,), how many instances of each class the split has, background last."""
     group: Ints | None = None
     """(n,), the number of the group of each bag, see `milbench.Origin`."""
     items: Ints | None = None
     """(n, M), the numbers of the items in each bag, see `milbench.Origin`."""
     ratios: Mapping[str, Ratio] = field(default_factory=dict)
-    """Metrics of the task's own, by name."""
+    """The metrics that the task defines itself, by name."""
     reading: Reading | None = None
     """What was read in images of digits."""
 
@@ -139,19 +146,24 @@ class Predictions:
     """The predictions of a network after one epoch for all bags that it is evaluated on.
 
     Examples:
-        The macro average precision of a finished cell:
+        The macro average precision of a finished cell, over the classes that are in some bags and
+        not in others:
 
             test = comparison.predictions("extended-digits")["exact", 0]["test"]
             occurs = test.labels.any(axis=0) & ~test.labels.all(axis=0)
-            sklearn.metrics.average_precision_score(test.labels[:, occurs], test.presence[:,
-            occurs])
+            labels = test.labels[:, occurs]
+            presence = test.presence[:, occurs]
+            sklearn.metrics.average_precision_score(labels, presence)
     """
 
     splits: Mapping[str, SplitPredictions]
     class_names: Sequence[str] = ()
     training: TrainingLabels | None = None
     known: Mapping[str, float] = field(default_factory=dict)
-    """Metrics that depend on the bags alone, by split/metric, such as the error of the optimal decision."""
+    """Metrics that depend on the bags alone, such as the error of the optimal decision.
+
+    The keys are SPLIT/METRIC.
+    """
 
     def __getitem__(self, split: str) -> SplitPredictions:
         return self.splits[split]
@@ -160,14 +172,14 @@ class Predictions:
         return split in self.splits
 
     def single(self, split: str) -> SplitPredictions | None:
-        """Return the predictions for the bags of one instance of a split, None where there are none."""
+        """Return the predictions for the one-instance bags of a split, None where it has none."""
         if split in self.splits and self.splits[split].is_single_instance:
             return self.splits[split]
         return self.splits.get(split + SINGLE)
 
     @property
     def reported_splits(self) -> list[str]:
-        """The splits of which metrics are reported: `validation` and `test`, where there are such."""
+        """The splits whose metrics are reported: those of `validation` and `test` that exist."""
         return [name for name in ("validation", "test") if name in self.splits]
 
     @property
@@ -182,9 +194,9 @@ def save_predictions(
     *,
     compressed: bool = True,
 ) -> None:
-    """Write the predictions of a cell: after the last epoch, and after the best one where it is another.
+    """Write the predictions of a cell after its last epoch, and after its best epoch if given.
 
-    Each is given with the number of its epoch, from 1.
+    Each comes with the number of its epoch, from 1.
     """
     arrays: dict[str, Any] = {"format": np.int64(FORMAT)}
     for name, (epoch, predictions) in by_epoch.items():
@@ -192,7 +204,7 @@ def save_predictions(
         arrays |= {f"{name}/{key}": value for key, value in _arrays_of(predictions)}
     save = np.savez_compressed if compressed else np.savez
     if isinstance(file, Path):
-        # numpy adds .npz to a name that lacks it, but not to an open file.
+        # NumPy adds .npz to a path that lacks it, but not to an open file.
         with file.open("wb") as opened:
             save(opened, **arrays)
     else:
@@ -200,7 +212,7 @@ def save_predictions(
 
 
 def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
-    """Yield every array with its name below the epoch."""
+    """Yield every array, with the part of its name that follows the epoch."""
     yield "class_names", np.array(predictions.class_names, dtype=str)
     for split, of_split in predictions.splits.items():
         for name, value in _split_arrays(of_split):
@@ -213,9 +225,9 @@ def _arrays_of(predictions: Predictions) -> Iterator[tuple[str, Any]]:
 
 
 def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
-    """Yield every array of a split with its name below that of the split."""
+    """Yield every array of a split, with the part of its name that follows the split."""
     for member in fields(SplitPredictions):
-        # These two hold arrays of their own, which follow below.
+        # These two fields hold several arrays each, which follow below.
         if member.name in ("ratios", "reading"):
             continue
         value = getattr(split, member.name)
@@ -230,7 +242,7 @@ def _split_arrays(split: SplitPredictions) -> Iterator[tuple[str, Any]]:
 
 
 def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
-    """Read what `save_predictions` wrote. Raises UsageError if it is missing or damaged."""
+    """Read what `save_predictions` wrote. Raises UsageError if the file is missing or damaged."""
     with stored_arrays("predictions", path) as stored:
         if int(stored["format"]) != FORMAT:
             raise UsageError(
@@ -242,14 +254,17 @@ def load_predictions(path: Path) -> dict[Epoch, tuple[int, Predictions]]:
 
 
 def _tree(stored: Any) -> dict[str, Any]:
-    """Return the arrays of a file as nested dicts: "last/test/labels" is tree["last"]["test"]["labels"]."""
+    """Return the arrays of a file as nested dicts.
+
+    The array "last/test/labels" is tree["last"]["test"]["labels"].
+    """
     tree: dict[str, Any] = {}
     for name in stored.files:
         *folders, array = name.split("/")
-        place = tree
+        branch = tree
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[array] = stored[name]
+            branch = branch.setdefault(folder, {})
+        branch[array] = stored[name]
     return tree
 
 
@@ -262,6 +277,7 @@ def _predictions(arrays: dict[str, Any]) -> tuple[int, Predictions]:
     for split, metrics in arrays.pop("known", {}).items():
         for metric, value in metrics.items():
             known[f"{split}/{metric}"] = float(value)
+    # All other arrays were taken out above. What is left are the splits.
     predictions = Predictions(
         splits={split: _split(of_split) for split, of_split in arrays.items()},
         class_names=class_names,
@@ -274,7 +290,7 @@ def _predictions(arrays: dict[str, Any]) -> tuple[int, Predictions]:
 def _split(arrays: dict[str, Any]) -> SplitPredictions:
     """Return the predictions for a split from its arrays.
 
-    Arrays of other names are ignored, so that the file of a later version can be read.
+    Arrays of other names are ignored, so that files of later versions of milbench can be read.
     """
     known = [member.name for member in fields(SplitPredictions)]
     values = {name: arrays[name] for name in known if name in arrays}

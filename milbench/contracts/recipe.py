@@ -8,15 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 PLAIN_RULES = ("unit", "none")
-"""The rules for the length of a gradient that are a name alone."""
+"""The rules for the length of a gradient that are written as a name alone."""
 RULES_WITH_A_NUMBER = ("max", "quantile", "rms")
-"""Those that are a name, a colon and a number."""
+"""The rules that are written as a name, a colon and a number, such as "max:1"."""
 
 
 def gradient_rule(text: str) -> tuple[str, float]:
-    """Return the name and the number of a rule for the length of a gradient; 0 for a rule without a number.
+    """Return the name and the number of a rule for the length of a gradient.
 
-    Raises ValueError for any other text.
+    The number is 0 for a rule without one. Raises ValueError for a text that is no rule.
     """
     if text in PLAIN_RULES:
         return text, 0.0
@@ -40,7 +40,9 @@ def _normalised_rule(text: str) -> str:
 
 
 class Recipe(BaseModel):
-    """How the network of a cell is trained. A task has defaults of its own; a spec or `-p recipe.KEY=V` changes them.
+    """How the network of a cell is trained.
+
+    A task has defaults of its own. A spec or `-p recipe.KEY=V` changes them.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
@@ -54,42 +56,43 @@ class Recipe(BaseModel):
     optimizer: str = "adamw"
     """An optimiser that `milbench list optimizers` shows."""
     lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
-    """Peak learning rate."""
+    """Peak learning rate, the largest of the schedule."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Coefficient of the optimiser's weight decay."""
     schedule: str = "one-cycle"
-    """How the learning rate changes over the steps: one-cycle, drop-at-half, drop-at-thirds or constant."""
+    """How the learning rate changes over the steps: one-cycle, drop-at-half, drop-at-thirds or
+    constant."""
     gradient_norm: Annotated[str, AfterValidator(_normalised_rule)] = "unit"
-    """Rule for the length of a gradient. unit: every gradient is scaled to norm 1, so that the units of a loss have no
-    effect at all; docs/results.md has the measurement by which this is the default. none: gradients
-    stay as they are. max:X: longer ones are shortened to norm X, an absolute limit, which shortens
-    the steps of one loss and not those of another. quantile:Q: the limit is this quantile of the
-    norms of all gradients so far (P. Seetharaman et al., "AutoClip: Adaptive Gradient Clipping for
-    Source Separation Networks", arXiv:2007.14469, 2020). rms:X, for psgd: a
-    step is shortened to the root mean square X before it is multiplied by lr."""
+    """Rule for the length of a gradient. unit: every gradient is scaled to norm 1, so that the
+    units of a loss have no effect at all; docs/results.md has the measurement by which this is the
+    default. none: gradients stay as they are. max:X: a gradient with a larger norm is shortened to
+    norm X. This limit is absolute: it may shorten the gradients of one loss and leave those of
+    another loss unchanged. quantile:Q: the limit is this quantile of the norms of all gradients so
+    far (P. Seetharaman et al., "AutoClip: Adaptive Gradient Clipping for Source Separation
+    Networks", arXiv:2007.14469, 2020). rms:X, for the optimiser psgd: a step is shortened to the
+    root mean square X before it is multiplied by lr."""
     epochs: int = Field(default=10, ge=1)
     """Epochs of training."""
     steps_per_epoch: int | None = Field(default=None, ge=1)
     """Largest number of steps of an epoch; none: the number of batches of the task."""
     head_init: Literal["prior", "paper"] = "prior"
-    """Initial biases of the network's head. prior: a bag has few expected instances at the start, see
-    milbench.Network.start_at_prior; paper: random ones."""
+    """Initial biases of the network's last layer. prior: by these biases a bag has about one
+    instance of each class, see milbench.Network.start_at_prior. paper: random biases."""
     precision: Literal["float32", "tf32", "bfloat16", "auto"] = "auto"
-    """Precision of the network in training. auto: bfloat16 if the device of the machine that plans the cells multiplies
-    it in hardware, and on a CPU also trains at least 20 % quicker by it in a trial of a second or
-    two, which is made
-    once; else float32. tf32: float32, on a GPU with convolutions of 11 significant bits, torch's own default."""
+    """Precision of the network in training. auto: bfloat16 if the device of the machine that plans
+    the cells multiplies bfloat16 in hardware; a CPU must also train at least 20 % faster with it in
+    a trial of a second or two, which is made once. Otherwise auto is float32. tf32: float32, with
+    convolutions of 11 significant bits on a GPU, which is torch's own default."""
     loss_precision: Literal["float32", "float64"] = "float32"
     """Precision of the loss in training."""
     evaluate_every: int = Field(default=1, ge=1)
     """Epochs from one evaluation to the next; the last epoch is always evaluated."""
     evaluation_bags: int | None = Field(default=None, ge=1)
-    """Largest number of bags of each kind in an evaluation, for quick trials; none: all."""
+    """Largest number of bags of each kind in an evaluation, for quick trials; none: all bags."""
     average_last: float | None = Field(default=None, gt=0, le=1)
-    """Share of all steps, at the end, over which weights are averaged; their mean is evaluated from then on, and kept
-    (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI
-    2018). none: the last
-    weights."""
+    """Share of all steps, at the end of training, over which weights are averaged. From then on
+    their mean is evaluated, and in the end kept (P. Izmailov et al., "Averaging Weights Leads to
+    Wider Optima and Better Generalization", UAI 2018). none: weights are not averaged."""
     optimizer_origin: str = ""
     """Set by the plan: the package of the optimiser, with its version."""
 

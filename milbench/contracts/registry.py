@@ -1,8 +1,9 @@
-"""Registries: the losses, tasks and other entries by name, of milbench itself, installed packages and the user.
+"""Registries of the losses, tasks and other entries that can be chosen by name.
 
-A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`): names
-are listed without importing torch, and a broken plug-in does not affect the others.
-`milbench.contracts.resolver` imports what users name.
+Entries come from milbench itself, from installed packages and from users. A name is known before
+its module is imported, since the file `max_pooling.py` holds `max-pooling`. So names can be listed
+without importing torch, and a broken plug-in does not affect the others.
+`milbench.contracts.resolver` imports the files and modules that users name.
 """
 
 from __future__ import annotations
@@ -34,72 +35,82 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NAME = r"(?=.{1,60}$)[a-z][a-z0-9]*(-[a-z0-9]+)*"
-"""The name of an entry, see the message of `check_name`."""
+"""The pattern of a valid name; the message of `check_name` says it in words."""
 
 
 def check_name(name: str, context: str = "") -> None:
-    """Raise UsageError where an entry may not have this name. The message says the closest valid name.
+    """Raise UsageError where an entry must not have this name.
 
-    The message begins with `context`, such as "loss.py: ".
+    The message begins with `context`, such as "loss.py: ", and suggests a valid name close to it.
     """
     if not re.fullmatch(_NAME, name):
         suggestion = re.sub("[^a-z0-9]+", "-", name.lower().removesuffix(".py")).strip("-")
         hint = f"; did you mean {suggestion!r}?" if re.fullmatch(_NAME, suggestion) else ""
         raise UsageError(
-            f"{context}a name has lower-case letters, digits and hyphens, begins with a letter and is at most 60 long, "
-            f"got {name[:60]!r}{hint}"
+            f"{context}a name has lower-case letters, digits and hyphens, begins with a letter "
+            f"and is at most 60 long, got {name[:60]!r}{hint}"
         )
 
 
 INSTALLED = " of "
-"""What the digest of an installed plug-in begins with.
+"""The beginning of the digest of an installed plug-in.
 
-The whole digest is " of my-losses 1.2", of the package my-losses. A cell keeps it after the version
-of the loss, as in "1 of my-losses 1.2".
+A whole digest is " of my-losses 1.2" for version 1.2 of the package my-losses. A cell keeps the
+digest after the version of the loss, as in "1 of my-losses 1.2".
 """
 REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
-"""All registries of this process, in which `milbench.contracts.resolver` reloads plug-ins whose files were edited.
+"""All registries of this process.
 
-The references are weak: a registry that a test made and dropped is not kept alive.
+`milbench.contracts.resolver` goes through them to reload plug-ins whose files were edited. The
+references are weak, so that a registry that a test has made and dropped is not kept alive.
 """
 
 
 @dataclass(frozen=True)
 class RegistryEntry(Generic[T]):
-    """What a registry knows of a class or function, which may not be imported yet."""
+    """What a registry knows about a class or function, which may not be imported yet."""
 
     name: str
     origin: str
-    """Where it is from, for messages: "milbench", a package with its version, a file or module that a user has named,
-    or "this session's NAME" for one that was defined in a notebook or a script."""
+    """Where the class or function comes from, for messages.
+
+    It is "milbench", a package with its version, a file or module that a user has named, or "this
+    session's NAME" for what was defined in a notebook or a script.
+    """
     load: Callable[[], T]
     """Imports and returns the class or function."""
     module: str
     """The name of the module that holds it."""
     source: str = ""
-    """The file or module, perhaps with :MEMBER, by which a user has named it; "" for all others."""
+    """The file or module by which a user has named the entry, perhaps with :MEMBER; else ""."""
     find_record: Callable[[], ImportRecord] = ImportRecord
-    """Returns the record of its import: which files and packages it uses. That of milbench's own entries is empty."""
+    """Returns the record of the entry's import: which files and packages it uses.
+
+    The record of milbench's own entries is empty.
+    """
 
     @cached_property
     def record(self) -> ImportRecord:
-        """The record of its import, made when it is first asked for. Raises UsageError where the import fails."""
+        """The record of the import, made when it is first needed.
+
+        Raises UsageError where the import fails.
+        """
         return self.find_record()
 
     def try_import(self) -> None:
-        """Make sure that it can be imported here. Raises UsageError where it cannot.
+        """Make sure that the entry can be imported here. Raises UsageError where it cannot.
 
-        A first import runs in a process of its own: a broken plug-in may hang or crash.
+        A first import runs in a separate process, since a broken plug-in may hang or crash.
         """
-        # Such an import makes the record. To ask for the record is therefore to try the import.
+        # The record is made by trying the import in that process.
         _ = self.record
 
     def is_current(self) -> bool:
-        """Whether the files of its record are as they were; True as long as it has no record."""
-        # What a user has named was imported before this entry was made, and has its record from
-        # then.
+        """Return whether the files of the record are unchanged; True while there is no record."""
+        # The file or module that a user has named was imported, and recorded, before this entry was
+        # made.
         is_named_by_user = bool(self.source)
-        # `vars` holds a cached property as soon as somebody has asked for it.
+        # A cached property is in `vars` once somebody has used it.
         has_record = is_named_by_user or "record" in vars(self)
         if not has_record:
             return True
@@ -107,24 +118,29 @@ class RegistryEntry(Generic[T]):
 
     @property
     def is_file(self) -> bool:
-        """Whether it comes from a file given by its path."""
+        """Whether a user has named the entry by the path of a file."""
         return bool(file_and_member(self.source)[0])
 
 
 class Registry(Generic[T]):
-    """The classes or functions of one kind, by name. A new one has those of milbench itself and of installed packages.
+    """The classes or functions of one kind, by name.
+
+    A new registry holds the entries of milbench itself and of installed packages.
 
     Args:
-        kind: what an entry is in messages, such as "loss".
-        plural: the same of several. `milbench.losses` is the group of entry points of installed
-            packages.
+        kind: what messages call an entry, such as "loss".
+        plural: the plural of `kind`, such as "losses". Installed packages announce their entries in
+            the group of entry points `milbench.losses`.
         built_in: the entries of milbench itself.
         base: returns the base class. It is a function so that a registry can be made without
             importing torch.
     """
 
     takes_functions = True
-    """Whether an entry may be a function. The name of a function is its name in Python, with hyphens."""
+    """Whether an entry may be a function.
+
+    Unless a function has a `name`, its Python name with hyphens is the name of its entry.
+    """
 
     def __init__(
         self,
@@ -147,10 +163,13 @@ class Registry(Generic[T]):
         return sorted(self.entries)
 
     def entry(self, name: str) -> RegistryEntry[T]:
-        """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
+        """Return the entry of a name.
+
+        Raises UsageError where there is none; the message suggests the closest name.
+        """
         if name not in self.entries:
-            # Who means a file of the working folder, such as my_loss.py, and mistypes its name gets
-            # it proposed.
+            # The user may have mistyped the name of a file in the working folder, such as
+            # my_loss.py, so the suggestion may be a file too.
             raise unknown(self.kind, name, self.entries, python_files())
         return self.entries[name]
 
@@ -162,7 +181,10 @@ class Registry(Generic[T]):
         self.entries[entry.name] = entry
 
     def get(self, name: str) -> T:
-        """Return the class or function of a name. Raises UsageError if there is none, or it cannot be imported."""
+        """Return the class or function of a name.
+
+        Raises UsageError if there is no such entry, or it cannot be imported.
+        """
         entry = self.entry(name)
         entry.try_import()
         with importing(
@@ -173,7 +195,8 @@ class Registry(Generic[T]):
             value = entry.load()
         if not callable(value):
             raise UsageError(
-                f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, not callable"
+                f"{self.kind} {name!r} from {entry.origin} is a {type(value).__name__}, "
+                "not callable"
             )
         return value
 
@@ -188,15 +211,16 @@ def _installed_entry(kind: str, point: EntryPoint) -> RegistryEntry[Any]:
 
 
 def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord:
-    """Return the record of an installed plug-in, whose digest names its package and version.
+    """Return the record of an installed plug-in.
 
-    The files of an editable package, and further packages that it needs, add to the digest.
+    Its digest names the package and version. The files of an editable package and further packages
+    that it needs add to the digest.
     """
     target = Target(f"{kind} {point.name!r} from {origin}", modules=(point.module,))
     record = record_for(kind, point.name, target)
     if record.digest.startswith(INSTALLED):
         # In a process that computes a cell, `record_for` returns the record that came with the
-        # cell. This function has made its digest already, in the process that planned the cell.
+        # cell. The process that planned the cell made it by this function, digest included.
         return record
     digest = f"{INSTALLED}{origin}"
     package = normalised(point.dist.name) if point.dist else ""
@@ -206,43 +230,58 @@ def _installed_record(kind: str, point: EntryPoint, origin: str) -> ImportRecord
 
 
 class ClassRegistry(Registry[type[T]]):
-    """A registry of the subclasses of one base class, such as all losses. Each of them has its name in `name`."""
+    """A registry of the subclasses of one base class, such as all losses.
+
+    Each subclass has its name as the attribute `name`.
+    """
 
     takes_functions = False
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         package = f"milbench.{plural}"
-        # Only the names of files are read: to import milbench.losses would import torch.
+        # Only the names of files are read, since importing milbench.losses would import torch.
         module_spec = importlib.util.find_spec(package)
         folders = module_spec.submodule_search_locations if module_spec else None
         names = [module.name for module in pkgutil.iter_modules(folders)]
-        # A file such as _pooling.py holds what several losses share.
+        # A file such as _pooling.py is no loss, but holds code that several losses share.
         public = [name for name in names if not name.startswith("_")]
         built_in = [self._built_in(f"{package}.{name}", name) for name in public]
         super().__init__(kind, plural, built_in, base)
 
     def get(self, name: str) -> type[T]:
-        """Return the class of a name. Raises UsageError if there is none, or it cannot be imported."""
+        """Return the class of a name.
+
+        Raises UsageError if there is no such entry, it cannot be imported, or it is no subclass of
+        the base class with this name.
+        """
         entry = self.entry(name)
         cls = super().get(name)
         base = self.base()
         is_of_kind = inspect.isclass(cls) and issubclass(cls, base)
         if not is_of_kind or getattr(cls, "name", None) != entry.name:
             raise UsageError(
-                f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} of that name"
+                f"{self.kind} {entry.name!r} from {entry.origin} is not a {base.__name__} "
+                "of that name"
             )
         return cls
 
     def create(self, name: str, params: Mapping[str, Any]) -> T:
-        """Return a new instance of the class of a name, with parameters checked against its constructor."""
+        """Return a new instance of the class of a name, after checking its parameters.
+
+        Raises UsageError where the constructor does not take them.
+        """
         cls = self.get(name)
         return cls(**check_params(f"{self.kind} {name}", cls, params))
 
     def create_for_cell(self, name: str, params: Mapping[str, Any]) -> T:
-        """Return what `create` does for the parameters of a cell, which may lack those that were added later."""
+        """Return a new instance of the class of a name, with the parameters of a cell.
+
+        An older cell may lack parameters that were added later. They get their neutral values.
+        """
         return self.create(name, with_neutral(self.get(name), params))
 
     def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
+        """Return the entry of the class in a module of milbench, which is not imported yet."""
         name = module_name.replace("_", "-")
 
         def load() -> type[T]:
@@ -255,12 +294,12 @@ class ClassRegistry(Registry[type[T]]):
 
 
 def built_in_functions(functions: Mapping[str, T]) -> list[RegistryEntry[T]]:
-    """Return the entries of functions of milbench itself."""
+    """Return an entry for each function of milbench itself, given by name."""
     entries = []
     for name in functions:
         load = partial(functions.__getitem__, name)
-        # Messages on a failed import name the module. These functions are imported already, so that
-        # any name will do.
+        # The module is named only in messages about a failed import. These functions are imported
+        # already, so the module may have any name.
         entries.append(RegistryEntry(name, "milbench", load, module=__name__))
     return entries
 

@@ -1,4 +1,7 @@
-"""Reliability: how often what was given a probability happens, in bins of forecasts; plain data, also for reports."""
+"""Reliability: how often forecast events happen, in bins of similar forecast probability.
+
+The bins are plain data, which reports read without torch.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +11,7 @@ from pathlib import Path
 from milbench.errors import UsageError
 
 RELIABILITY_FILE = "reliability.json"
-"""The file of the bins of test bags."""
+"""The name of a cell's file with the bins of test bags."""
 BINS = 15
 """How many bins of equal mass the forecasts of one cell are put into."""
 
@@ -18,9 +21,12 @@ class Bin:
     """Forecasts of similar probability."""
 
     index: int
-    """Its place among the `BINS` bins; 0 is the least probable."""
+    """The index of the bin among the `BINS` bins; bin 0 has the lowest probabilities."""
     count: int
-    """How many forecasts it has, at least 1. Bins stay empty where many forecasts are equal, and are left out."""
+    """How many forecasts the bin has, at least 1.
+
+    Some bins may be empty, since equal forecasts are not split; empty bins are left out.
+    """
     probability: float
     """The mean of the forecast probabilities."""
     frequency: float
@@ -28,15 +34,18 @@ class Bin:
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts."""
+    """Return the expected calibration error of forecasts.
+
+    It is the mean over bins, weighted by their counts, of |frequency - probability|.
+    """
     total = sum(group.count for group in bins)
     distances = sum(group.count * abs(group.frequency - group.probability) for group in bins)
-    # Further digits are those of rounding in the sums.
+    # Further digits are rounding errors of the sums.
     return round(distances / total, 12)
 
 
 def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
-    """Write the bins of one cell, by the metric's name without the split, such as "presence_ece"."""
+    """Write the bins of one cell, by the name of a metric without the split: "presence_ece"."""
     content = {}
     for name, bins in curves.items():
         content[name] = [asdict(group) for group in bins]
@@ -44,7 +53,10 @@ def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
 
 
 def load_reliability(path: Path) -> dict[str, list[Bin]]:
-    """Read what `save_reliability` wrote. Raises UsageError where the file is missing or damaged."""
+    """Read the bins that `save_reliability` wrote.
+
+    Raises UsageError where the file is missing or damaged.
+    """
     from pydantic import TypeAdapter
 
     try:

@@ -20,33 +20,38 @@ from milbench.plugins.session import holder, record_session_object
 
 T = TypeVar("T")
 _LOCAL = "this session's "
-"""What the origin of an entry begins with that no file or module holds."""
+"""The beginning of the origin of an entry that was defined in a notebook or a script."""
 _MODULE = r"[A-Za-z_]\w*(\.\w+)*(:\w+)?"
-"""A module, perhaps with the name of a member."""
+"""The pattern of a module's name, perhaps with :MEMBER."""
 
 
 def resolve(registry: Registry[Any], reference: str) -> str:
-    """Return the name in a registry of what a user refers to: a name, a path in .py or a module, each also :MEMBER.
+    """Return the name of the entry that a user refers to, and register the entry if needed.
 
-    A file or a module is imported, once, and its only member of this kind, or that of the name, is
-    added. Raises UsageError where there is no such thing, or it cannot be imported.
+    The reference is a name in the registry, a path that ends in .py, or a module; a path or a
+    module may be followed by :MEMBER. A file or module is imported, once. Then the member, or the
+    only class or function of the registry's kind, is added to the registry. Raises UsageError where
+    there is no such thing, or it cannot be imported.
     """
     path, member = file_and_member(reference)
     if path:
         return _add(registry, path, member, is_file=True)
     if reference not in registry.entries and re.fullmatch(_MODULE, reference):
         module, colon, member = reference.partition(":")
-        # A single word is the name of an entry, perhaps misspelt.
+        # A single word is no module, but the name of an entry, perhaps misspelt.
         if colon or "." in module:
             return _add(registry, module, member, is_file=False)
     return registry.entry(reference).name
 
 
 def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = None) -> str:
-    """Register a class or function that a user of Python gives, and return its name, or its module if one holds it.
+    """Return a reference to a class or function that a user passes from Python.
 
-    One that was defined in a notebook or a script is copied to workers, with the `record` of what
-    it uses. Raises UsageError if it is of another kind, or depends on values of a function.
+    A class or function that a module holds is not registered here: the result is its name, if it
+    has an entry, or else MODULE:NAME for `resolve`. What was defined in a notebook or a script is
+    registered, and the result is its name. It is copied to workers, with the `record` of what it
+    uses. Raises UsageError if the value is not of the registry's kind, or depends on variables of a
+    function around it.
     """
     if not _suits(registry, value):
         expected = f"a name, a path or a subclass of {registry.base().__name__}"
@@ -58,15 +63,16 @@ def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = 
         if reference:
             return reference
     if getattr(value, "__closure__", None):
-        # Only its source is copied to workers, which does not hold these values.
+        # Only the source is copied to workers, without the values of these variables.
         raise UsageError(
-            f"{value.__name__} depends on values of the function around it: make them parameters of its own"
+            f"{value.__name__} depends on values of the function around it: "
+            "make them parameters of its own"
         )
     name = _name(registry, value, f"the {registry.kind} {value.__name__}")
     own_record = record or record_session_object(value)
     origin = f"{_LOCAL}{value.__name__}"
     if name in registry.entries and registry.entries[name].origin == origin:
-        # It was defined anew.
+        # The user has defined it again, for example by running a cell of a notebook twice.
         del registry.entries[name]
     entry = RegistryEntry(
         name, origin, lambda: value, value.__module__, find_record=lambda: own_record
@@ -76,7 +82,7 @@ def add_object(registry: Registry[T], value: Any, record: ImportRecord | None = 
 
 
 def local_object(registry: Registry[T], name: str) -> T | None:
-    """Return the class or function that `add_object` has registered under a name, None for any other name."""
+    """Return what `add_object` has registered under a name, None for any other name."""
     entry = registry.entries.get(name)
     if entry is None or not entry.origin.startswith(_LOCAL):
         return None
@@ -84,42 +90,47 @@ def local_object(registry: Registry[T], name: str) -> T | None:
 
 
 def reload_edited_plugins() -> None:
-    """Read edited files again, and what imports them; forget those that are gone, or cannot be imported any more.
+    """Import edited plug-ins again, and remove entries whose files are gone or fail to import.
 
-    Called where a user begins something, and not by the workers of a launch: they go on with the
-    code of the plan.
+    Functions that a user calls do this first. The workers of a launch do not: they keep the code
+    with which the launch was planned.
     """
     edited: list[tuple[Registry[Any], RegistryEntry[Any]]] = []
     for registry in REGISTRIES:
         entries = registry.entries.values()
         edited += [(registry, entry) for entry in entries if not entry.is_current()]
-    # First all of them: two plug-ins that share a helper get the same new one.
+    # All modules are forgotten before any is imported again. Otherwise two plug-ins that share a
+    # helper could get different versions of it.
     for _, entry in edited:
         forget_modules(entry.record.files)
     for registry, entry in edited:
         if entry.source:
             del registry.entries[entry.name]
-            # Where it cannot be imported any more, whoever names the file is told.
+            # If the import fails, the user sees the error when naming the file the next time.
             with suppress(UsageError):
                 resolve(registry, entry.source)
         elif not entry.origin.startswith(_LOCAL):
-            # An installed plug-in is recorded anew when it is next used.
+            # A copy of the entry has no record yet. It is made when the plug-in is next used.
             registry.entries[entry.name] = replace(entry)
 
 
 def _importable(registry: Registry[Any], value: Any) -> str:
-    """Return the name of the entry that a class or function is, or MODULE:NAME; "" where no module holds it."""
+    """Return the name of the entry of a class or function, or MODULE:NAME if it has no entry.
+
+    Returns "" where no module holds it.
+    """
     module = holder(value)
+    # A dot means that it is defined inside a class or function.
     if not module or "." in value.__qualname__:
         return ""
-    # The value may be from before an edit of the module: what the module holds now counts.
+    # The module may have been edited and imported again since. What it holds now counts.
     current = getattr(importlib.import_module(module), value.__qualname__)
     name = getattr(current, "name", None)
     for entry in registry.entries.values():
         if registry.takes_functions:
             is_value = entry.origin == "milbench" and entry.load() is current
         else:
-            # The module of an entry may hold other classes of its kind.
+            # The module may hold several classes of this kind, so the name is compared too.
             is_of_module = not entry.source and entry.module == module
             is_value = is_of_module and entry.name == name
         if is_value:
@@ -128,8 +139,12 @@ def _importable(registry: Registry[Any], value: Any) -> str:
 
 
 def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> str:
-    """Import a file or module, once, and register its only member, or that of a name; return the name of the entry."""
-    # The same file may be named by several paths.
+    """Import a file or module, register one of its members, and return the name of the entry.
+
+    An empty `member` means the only class or function of the registry's kind. What was registered
+    before is not imported again.
+    """
+    # Users may give different paths to one file.
     full_place = str(Path(place).resolve()) if is_file else place
     source = f"{full_place}:{member}" if member else full_place
     for entry in registry.entries.values():
@@ -153,7 +168,7 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
     if twin is not None and _is_copy(twin, record, member):
         if twin.is_current():
             return name
-        # The file of the other entry is gone, or was edited.
+        # The file of the present entry is gone, or was edited.
         del registry.entries[name]
     entry = RegistryEntry(
         name, source, lambda: value, module.__name__, source, find_record=lambda: record
@@ -163,7 +178,7 @@ def _add(registry: Registry[Any], place: str, member: str, *, is_file: bool) -> 
 
 
 def _check_file(registry: Registry[Any], path: Path) -> None:
-    """Raise UsageError, with the closest file beside it, where there is no file."""
+    """Raise UsageError where there is no file. The message suggests a file with a similar name."""
     with as_usage():
         if path.is_file():
             return
@@ -178,7 +193,7 @@ def _check_file(registry: Registry[Any], path: Path) -> None:
 
 
 def _import(target: Target) -> ModuleType:
-    """Import what was recorded into this process, and return its module."""
+    """Import a recorded file or module into this process, and return the module."""
     with importing(target.subject, target.module):
         if target.file:
             return import_file(Path(target.file))
@@ -186,17 +201,17 @@ def _import(target: Target) -> ModuleType:
 
 
 def _is_copy(twin: RegistryEntry[Any], record: ImportRecord, member: str) -> bool:
-    """Return whether an entry comes from a file of which a new one is a copy."""
+    """Return whether a new file with this record is a copy of the file of an entry."""
     is_same_member = file_and_member(twin.source)[1] == member
     return twin.is_file and is_same_member and twin.record.digest == record.digest
 
 
 def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
-    """Return the class or function of a name in a module; "": the only one of the registry's kind."""
+    """Return the class or function of a name in a module; "": the only one of this kind."""
     if name:
         return _named_member(registry, module, name, place)
     members = _members(registry, module)
-    # A function beside a class is most likely a helper of it.
+    # Next to a class, a function most likely is a helper of the class.
     classes = {key: value for key, value in members.items() if inspect.isclass(value)}
     candidates = classes or members
     if not candidates:
@@ -211,7 +226,7 @@ def _member(registry: Registry[Any], module: ModuleType, name: str, place: str) 
 
 
 def _named_member(registry: Registry[Any], module: ModuleType, name: str, place: str) -> Any:
-    """Return the class or function of a name in a module, which may also be one that the module imports."""
+    """Return the class or function of a name in a module, which may have imported it."""
     if not hasattr(module, name):
         raise unknown(f"{registry.kind} in {place}", name, _members(registry, module))
     value = getattr(module, name)
@@ -221,7 +236,7 @@ def _named_member(registry: Registry[Any], module: ModuleType, name: str, place:
 
 
 def _members(registry: Registry[Any], module: ModuleType) -> dict[str, Any]:
-    """Return the public classes or functions of the registry's kind that a module defines, by name."""
+    """Return the public classes and functions of a module that can be entries, by name."""
     members = {}
     for key, value in _definitions(module).items():
         is_public = not key.startswith("_")
@@ -231,7 +246,7 @@ def _members(registry: Registry[Any], module: ModuleType) -> dict[str, Any]:
 
 
 def _definitions(module: ModuleType) -> dict[str, Any]:
-    """Return what a module defines itself, by name: what it imports is from another module."""
+    """Return what a module defines itself, by name, without what it imports."""
     return {
         key: value
         for key, value in vars(module).items()
@@ -242,13 +257,15 @@ def _definitions(module: ModuleType) -> dict[str, Any]:
 def _no_member(
     registry: Registry[Any], values: Iterable[Any], named: str, place: str
 ) -> UsageError:
-    """Return the error that a module holds nothing of the registry's kind, with what its classes lack.
+    """Return the error that a module holds nothing of the registry's kind.
+
+    Its message says what the classes of the module lack.
 
     Args:
-        registry: what it should hold something of.
+        registry: the registry in which a member of the module should have an entry.
         values: what the module defines.
-        named: the name that was asked for, with a space before it; "" for none.
-        place: how the user names the module.
+        named: the name of the member that the user wants, with a space before it; "" for none.
+        place: the file or module, as the user names it.
     """
     base = registry.base()
     expected = f"expected a class that inherits milbench.{base.__name__}"
@@ -261,13 +278,17 @@ def _no_member(
         elif inspect.isabstract(cls):
             methods = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             unfinished = f"its class {cls.__name__} lacks the method {methods}"
-    # The user most likely means a class that is nearly one of the kind.
+    # A subclass that lacks a method is most likely what the user means, so it is named first.
     problem = unfinished or expected
     return UsageError(f"{place} holds no {registry.kind}{named}: {problem}")
 
 
 def _name(registry: Registry[Any], value: Any, context: str) -> str:
-    """Return the name of a class or function: its `name`, or where it need have none its Python name with hyphens."""
+    """Return the name that a class or function has in the registry.
+
+    It is its `name`. In a registry that takes functions, a value without `name` gets its Python
+    name with hyphens. Raises UsageError where there is no name, or it is not valid.
+    """
     name = getattr(value, "name", None)
     if name is None and registry.takes_functions:
         # WideMlp and wide_mlp become wide-mlp.
@@ -279,7 +300,10 @@ def _name(registry: Registry[Any], value: Any, context: str) -> str:
 
 
 def _suits(registry: Registry[Any], value: Any) -> bool:
-    """Return whether a value can be an entry: a class of the registry's kind, or a function where it takes them."""
+    """Return whether a value can be an entry of the registry.
+
+    It is a class of the registry's kind, or any function if the registry takes functions.
+    """
     if inspect.isclass(value):
         return issubclass(value, registry.base())
     return inspect.isfunction(value) and registry.takes_functions

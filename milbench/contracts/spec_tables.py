@@ -1,6 +1,10 @@
-"""The tables of a spec: what all classes that describe one have in common."""
+"""The configuration that all classes for the tables of a spec have in common."""
 
 from pydantic import ConfigDict
 
 TABLE = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-"""The configuration of a class that is a table of a spec: the texts below its fields are their descriptions."""
+"""The configuration of a pydantic class that describes a table of a spec.
+
+The table must have no other keys than the fields of the class. The docstrings below the fields are
+their descriptions, which `milbench list settings` shows.
+"""

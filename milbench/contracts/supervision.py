@@ -1,4 +1,4 @@
-"""The kinds of supervision: how much a loss is given of a bag in training besides its instances."""
+"""The kinds of supervision: what the label of a bag tells a loss in training."""
 
 from typing import Literal
 

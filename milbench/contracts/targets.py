@@ -1,4 +1,7 @@
-"""Training targets for more supervision than label sets: the one place where instance truth reaches training."""
+"""Training targets for losses with more supervision than label sets.
+
+Nowhere else does the truth about instances reach training.
+"""
 
 import torch
 from torch import Tensor
@@ -10,27 +13,28 @@ from milbench.contracts.network import Network
 from milbench.errors import UsageError
 
 CENTRAL = 0.25
-"""A position shows an instance if its centre is closer to the middle of the box than this share of its sides.
+"""How far a position that shows an instance may be from the middle of the instance's box.
 
-A quarter is the middle half of the box in both directions.
+The distance is a share of the box's side. With a quarter, the centre of the position has to be in
+the middle half of the box, both across and down.
 """
 
 
 def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
     """Return the target of B bags: what the loss learns from in training besides the label sets.
 
-    The logits (B, C+1, *positions) are those of these bags by the network, which says where its
-    positions are. The target depends on the loss's `supervision`; it is None for a loss without
+    The logits (B, C+1, *positions) are the network's for these bags; the network also says where
+    its positions are. The target depends on the loss's `supervision`; it is None for a loss without
     `target_loss`.
 
     - count: (B, C) int64, how many instances of each class a bag has.
-    - order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer
-      than M. The caller must have checked that the task has them in order, see
-      `milbench.contracts.task.Task.instances_are_ordered`.
+    - order: (B, M) int64, the classes of the instances in their order; a bag with fewer than M
+      instances has -1 in the remaining entries. The caller must have checked that the task orders
+      its instances, see `milbench.contracts.task.Task.instances_are_ordered`.
     - position: (B, *positions) int64, the class that each position shows, C for background.
 
-    Raises UsageError where the truth of the bags does not hold the target, or the network does not
-    say where its positions are.
+    Raises UsageError where the target cannot be made from the truth of the bags, or the network
+    does not say where its positions are.
     """
     supervision = loss.supervision
     if not loss.takes_target:
@@ -51,15 +55,17 @@ def make_target(loss: Loss, bags: Bags, logits: Tensor, network: Network) -> Ten
     if truth.boxes is None or centres is None:
         raise UsageError(f"{loss.name} needs bags with boxes and a network with position centres")
     classes = _position_classes(truth, truth.boxes, centres, num_classes)
-    # The logits of sequences are (B, C+1, K), without a dimension of rows, while their classes here
-    # are (B, 1, K).
+    # For sequences `classes` is (B, 1, K), with a single row, while logits are (B, C+1, K).
     return classes.view(len(bags), *logits.shape[2:])
 
 
 def _class_counts(classes: Tensor, num_classes: int) -> Tensor:
-    """Return (B, C), how many instances of each class there are; classes (B, M) are -1 where a bag has fewer."""
+    """Return (B, C), how many instances of each class each bag has.
+
+    The classes (B, M) of instances are padded with -1.
+    """
     is_instance = classes >= 0
-    # `one_hot` takes no -1. What padding becomes here is left out in the next step.
+    # `one_hot` does not accept -1. Padding becomes class 0 here, and the next step removes it.
     one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), num_classes)
     return one_hot.masked_fill(~is_instance.unsqueeze(-1), 0).sum(dim=1)
 
@@ -67,10 +73,11 @@ def _class_counts(classes: Tensor, num_classes: int) -> Tensor:
 def _position_classes(
     truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int
 ) -> Tensor:
-    """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
+    """Return (B, h, w), the class of the box whose middle is nearest to each position.
 
-    A box so small that no position is near enough is shown by its nearest position. Of two such
-    boxes with the same nearest position only one is shown. A box without area is shown nowhere:
+    The class is `background` where no middle is near enough by `CENTRAL`. A box may be so small
+    that no position is near enough; then its nearest position shows it. If two such boxes have the
+    same nearest position, it shows only one of them. A box without area is shown nowhere, since
     augmentation has cut its instance away.
     """
     rows, columns = all_to_device([centre.to(boxes.dtype) for centre in centres], boxes.device)
@@ -80,8 +87,8 @@ def _position_classes(
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
     box_classes = truth.classes[..., None, None]
 
-    # The distance from the middle of a box, as a share of its sides.
-    # Boxes without area are left out below; the clamp only keeps them from being divided by 0.
+    # The distance of each position from the middle of each box, as a share of the box's sides.
+    # Boxes without area are left out below; the clamp only avoids a division by 0.
     height = (bottom - top).clamp(min=1e-6)
     width = (right - left).clamp(min=1e-6)
     distance_down = (ys - (top + bottom) / 2).abs() / height

@@ -1,4 +1,4 @@
-"""The contract of a task: a description of bags, and of the networks and the recipe that suit them."""
+"""The contract of a task: a description of bags, with the networks and the recipe for them."""
 
 from __future__ import annotations
 
@@ -30,53 +30,75 @@ class Task(ABC):
 
     A subclass lives in a file of its own. It sets `name` (the file's name with hyphens) and
     `networks`, and writes `check_data`, `load` and `recipe`. Its constructor takes the task's
-    parameters, all of them annotated (they are checked against the annotations), and reads no data.
-    `milbench list tasks` shows the first line of its docstring.
-    A constructor with many parameters may take them as `**options` and name their dataclass in
-    `Options`.
+    parameters and reads no data. All parameters are annotated, since their values are checked
+    against the annotations. A constructor with many parameters may take them as `**options` and
+    name their dataclass in `Options`. `milbench list tasks` shows the first line of the class's
+    docstring.
 
-    A task does not change after it was made: whatever depends on the data is returned by a method
-    that is told where they are, and the bags themselves by `load`, as a `Problem`.
+    A task does not change after it was made. What depends on the data is returned by methods that
+    take the folder of the data, such as `check_data` and `folds`. The bags themselves are returned
+    by `load`, as a `Problem`.
     """
 
     name: ClassVar[str]
     Options: ClassVar[type[Any] | None] = None
-    """A dataclass that has the task's parameters as its fields, for a constructor that takes `**options`. None: the
-    constructor itself names them."""
+    """A dataclass whose fields are the task's parameters, for a constructor that takes `**options`.
+
+    None: the constructor itself names the parameters.
+    """
     revision: ClassVar[int] = 1
-    """Raise it when the same parameters give other bags than before: older results are then not reused."""
+    """A version of the code. Raise it when the same parameters give other bags than before.
+
+    Stored results of an older revision are then not reused.
+    """
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Parameters that are newer than stored cells, see `milbench.contracts.parameters`."""
     bag_kind: ClassVar[BagKind] = "sets"
-    """What the instances of a bag are: only networks for this kind suit."""
+    """What the instances of a bag are. Only networks for this kind of bags suit the task."""
     format: BagFormat | None = None
-    """What its bags are like, set in the class or in the constructor. None: the data decide it. Where the data are not,
-    `format_from` makes it from what is stored with a trained network."""
+    """What the bags are like, set in the class or in the constructor.
+
+    None: the data decide it. On a machine without the data, `format_from` makes the format from
+    what is stored with a trained network.
+    """
     networks: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
-    """The networks that suit the task by name, the first by default."""
+    """The networks that suit the task, by name. The first is the default."""
     classifiers: ClassVar[Mapping[str, NetworkMaker]] = MappingProxyType({})
     """The networks with one position, by name, for losses whose `head` is class."""
     primary: str = "set_error"
-    """The metric that losses are ranked by, without its split. The default needs label sets alone."""
+    """The metric by which losses are ranked, without the split.
+
+    The default needs no truth but the label sets.
+    """
     chance: float | None = None
-    """The value of the primary metric without any skill, where it is known. Reports show it as the line of no skill
-    where none was measured."""
+    """The value of the primary metric without any skill, where it is known.
+
+    Reports show it as the line of no skill, unless that value was measured.
+    """
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
     instances_are_ordered: ClassVar[bool] = False
-    """Whether `Truth.classes` has the instances of a bag in their order, for losses with order supervision."""
+    """Whether `Truth.classes` has the instances of a bag in their order.
+
+    Losses with order supervision need this.
+    """
     is_tested: bool = True
-    """Whether there are bags to test on. Without them networks are trained for use, and losses are not compared."""
+    """Whether there are bags to test on.
+
+    Without test bags, networks are trained to be used, and losses are not compared.
+    """
     amount_parameter: ClassVar[str] = ""
-    """The name of the task's parameter that says how many training bags there are; reports draw the error against it.
-    "": there is none."""
+    """The name of the task's parameter that says how many training bags there are; "": none.
+
+    Reports plot the error against this parameter.
+    """
 
     def format_from(self, memory: Mapping[str, Any]) -> BagFormat:  # noqa: ARG002
-        """Return what its bags were like when a network was trained on them, without the data.
+        """Return the format of the bags on which a network was trained, without reading the data.
 
-        `memory` is what `BagFormat.memory` returned then; the default does not need it. Raises
-        KeyError where something is missing in it, and UsageError where the task has no format
-        without its data.
+        `memory` is what `BagFormat.memory` returned in training. The default method does not use
+        it. Raises KeyError where something is missing in `memory`, and UsageError where the task
+        has no format without its data.
         """
         if self.format is None:
             raise UsageError(
@@ -90,33 +112,36 @@ class Task(ABC):
         """Return the default recipe, the same for every loss."""
 
     def datasets(self) -> Sequence[str]:
-        """Return the data sets that it reads, by their names in `milbench data list`: missing ones are fetched.
+        """Return the names of the data sets that the task reads, as in `milbench data list`.
 
-        A task that reads the user's own files names none.
+        Data sets that are missing on the machine are downloaded. A task that reads the user's own
+        files returns no names.
         """
         return ()
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the data in a folder, None: the default one; it becomes part of the cells' identity.
+        """Check the data in a folder, and return a digest of them.
 
-        It is one line, never empty, also for bags that are generated. Raises UsageError where a
-        file is missing or damaged; the message names it.
+        `data_dir` is the folder; None: the default folder. The digest becomes a part of the id of
+        each cell. It is one line and never empty, also for bags that are generated. Raises
+        UsageError where a file is missing or damaged; the message names the file.
         """
 
     def folds(self, data_dir: Path | None) -> Folds | None:  # noqa: ARG002
-        """Return the folds of a cross-validation; None: the task is none.
+        """Return the folds, if the task is a cross-validation, or None.
 
-        The seed is the number of the fold. A run that names no seeds takes all folds.
+        Each seed is the number of a fold. A run that names no seeds takes all folds.
         """
         return None
 
     def overlap(self, data_dir: Path | None) -> float:
-        """Return the number of test bags divided by that of training bags, where each seed splits the same bags anew.
+        """Return how many test bags there are for each training bag, or 0.
 
-        Intervals are widened by it, since seeds then share training bags (C. Nadeau and Y. Bengio,
-        "Inference for the Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there
-        is nothing to correct.
+        The number is not 0 where each seed splits the same bags in another way. Different seeds
+        then share training bags, and reports widen confidence intervals by this number (C. Nadeau
+        and Y. Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003, pp.
+        239-281). 0: seeds do not share training bags in this way.
         """
         folds = self.folds(data_dir)
         if folds is None:
@@ -125,7 +150,7 @@ class Task(ABC):
         return 1 / (folds.count - 1)
 
     def remarks(self, data_dir: Path | None, seeds: Sequence[int]) -> list[str]:  # noqa: ARG002
-        """Return what a reader of a plan and its report should know of the data, a line each."""
+        """Return remarks about the data for readers of a plan and its report, one line each."""
         return []
 
     @abstractmethod
@@ -138,12 +163,14 @@ class Task(ABC):
     ) -> Problem:
         """Return the bags of a seed, to train and to evaluate on.
 
-        `check_data` has accepted the folder before, perhaps in another process.
+        Before a run calls this method, `check_data` has accepted the folder, perhaps in another
+        process.
 
         Args:
-            data_dir: the folder of the data; None: the default one.
-            seed: of the split of the data and the like, the same for every loss.
-            device: where batches are needed.
+            data_dir: the folder of the data; None: the default folder.
+            seed: decides all random choices about bags, such as their split. It is the same for
+                every loss.
+            device: the device on which batches are needed.
             limit: the most bags of each kind to evaluate on; None: all. Tasks may ignore it.
         """
 
@@ -153,22 +180,26 @@ class Task(ABC):
         bag_format: BagFormat,  # noqa: ARG002
         network: Network,  # noqa: ARG002
     ) -> Iterator[NamedBags]:
-        """Yield bags of the user's that have no labels, batch by batch, on the CPU.
+        """Yield batches of the user's bags without labels, on the CPU.
 
-        The paths are tables of the task's form, in which labels are not needed, files with a bag
-        each, or folders of such; the format is that of the bags that the network was trained on.
-        Raises UsageError where the task reads no tables, or cannot use a file; the message names
-        it.
+        `paths` are tables in the form that the task reads, in which labels are not needed, files
+        with one bag each, or folders of such files. `bag_format` is the format of the bags on which
+        the network was trained. Raises UsageError where the task reads no tables, or cannot use a
+        file; the message names the file.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 
     def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
-        """Return the input (N, H, W) float32 of the network for a picture of any size, mode L or RGB, without any data.
+        """Return a picture as the input (N, H, W) float32 of the network, without reading data.
 
-        Raises UsageError where the bags of this task are not pictures.
+        The picture has any size, and mode L or RGB. Raises UsageError where the bags of this task
+        are not pictures.
         """
         raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
 
     def picture_from(self, instances: Tensor) -> Image:  # noqa: ARG002
-        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`, with its errors."""
+        """Return the instances (N, H, W) of one bag as a picture, the inverse of `instances_from`.
+
+        Raises UsageError where the bags of this task are not pictures.
+        """
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")

@@ -1,4 +1,7 @@
-"""Values checked against a pydantic model, with one line in the words of the file that they stand in."""
+"""Check values against a pydantic model, and report the first mistake in one line.
+
+The message uses the words of a spec file, such as "table" and "list", in place of Python's.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +10,7 @@ from typing import Any, get_args
 from milbench.errors import UsageError, hint, unknown
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-"""Pydantic's types of the error that a name is unknown: to a model, and to a dataclass."""
+"""The types of pydantic's error for an unknown name, in a model and in a dataclass."""
 _WORDS = {
     "model_type": "expected a table",
     "model_attributes_type": "expected a table",
@@ -16,15 +19,15 @@ _WORDS = {
     "list_type": "expected a list",
     "string_unicode": "expected text in UTF-8",
 }
-"""What pydantic says of Python's types, in those of a file."""
+"""By the type of a pydantic error, the message to show in place of pydantic's."""
 
 
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """Return an instance of a pydantic model, its values converted to the types of the fields.
 
     Raises UsageError where a value is unknown, missing or out of range. The message begins with
-    `owner`, such as "loss exact", and names one value. An unknown name comes first and a missing
-    one last: it may be there, but misspelt.
+    `owner`, such as "loss exact", and names one value. Unknown names are reported first and missing
+    values last, since a value that seems to be missing may have a misspelt name.
     """
     from pydantic import ValidationError
 
@@ -37,8 +40,8 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
 def _first_mistake(
     owner: str, model: Any, values: Mapping[str, Any], errors: Sequence[Any]
 ) -> UsageError:
-    """Return the error to show of those that pydantic found in the values of a model."""
-    # Sorting keeps the order of errors of one rank, which is that of the fields.
+    """Return one error, for the first of the mistakes that pydantic found in values."""
+    # Sorting keeps errors of one rank in the order of the fields.
     ranked = sorted(errors, key=_rank)
     first = ranked[0]
     path = _path(first, values)
@@ -49,14 +52,14 @@ def _first_mistake(
         return unknown(f"parameter of {owner}", key, known)
     if first["type"] == "missing":
         return UsageError(f"{owner} needs a value for {key!r}")
-    # A value that may have several types has an error for each of them.
+    # Where a value may have several types, pydantic reports an error for each type.
     same_value = [error for error in ranked if _path(error, values) == path]
     reasons = dict.fromkeys(_reason(error) for error in same_value)
     return UsageError(f"{owner}: {key} = {first['input']!r} is wrong: {' or '.join(reasons)}")
 
 
 def _rank(error: Any) -> int:
-    """Return the place of an error among others: unknown names first, missing values last."""
+    """Return the rank of an error; the lowest rank is shown first."""
     if error["type"] in _UNKNOWN:
         return 0
     if error["type"] == "missing":
@@ -68,7 +71,7 @@ def _reason(error: Any) -> str:
     """Return what is wrong with a value, in the words of a file."""
     words = _WORDS.get(error["type"])
     if words is None:
-        # What is cut off are words of pydantic around the message proper.
+        # Cut off what pydantic adds before and after the message proper.
         words = re.sub(r"^(Value|Assertion) error, |, unable to parse .*", "", error["msg"])
     choices: list[str] = []
     if error["type"] == "literal_error":
@@ -78,7 +81,10 @@ def _reason(error: Any) -> str:
 
 
 def _path(error: Any, values: Any) -> list[str]:
-    """Return the keys and numbers that lead to a value, without pydantic's names of types between them."""
+    """Return the keys and list indices that lead to a value.
+
+    Pydantic's location of an error also has names of types between them, which are left out.
+    """
     path = []
     inner = values
     for part in error["loc"]:
@@ -88,13 +94,16 @@ def _path(error: Any, values: Any) -> list[str]:
             path.append(str(part))
             inner = inner[part]
     if error["type"] == "missing":
-        # Its key is not among the values.
+        # A missing value has no key in `values`, so the loop has not found it.
         path.append(str(error["loc"][-1]))
     return path
 
 
 def _fields_beside(model: Any, location: tuple[int | str, ...]) -> list[str]:
-    """Return the names that stand where an unknown one does: it is last in the location, inside of a model."""
+    """Return the names of the fields of the model in which an unknown name was found.
+
+    The unknown name is the last part of the location.
+    """
     inner = model
     for part in location[:-1]:
         fields = inner.__pydantic_fields__

@@ -16,7 +16,10 @@ from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
 
 class Bounds(NamedTuple):
-    """Bounds of the log-likelihood of each bag: lower <= log Prb(L | P) <= upper, both (B,), in nats."""
+    """Bounds of the log-likelihood of each bag's label set, both (B,), in nats.
+
+    lower <= log Prb(L | P) <= upper.
+    """
 
     lower: Tensor
     upper: Tensor
@@ -31,24 +34,26 @@ def bag_log_prob_bounds(
     validate: bool = True,
     max_labels: int | None = None,
 ) -> Bounds:
-    """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
+    """Return certified bounds of the log-likelihood of every bag's label set; differentiable.
 
-    P are the probabilities at the K positions of a bag, and L is its label set. Let alpha be the
-    probability that nothing but L and background occurs. All further probabilities are those given
-    that it is so:
+    Label sets may have any size. P are the probabilities at the K positions of a bag, and L is its
+    label set. Let alpha be the probability that nothing but classes of L and background occurs. All
+    further probabilities are conditional on this event.
 
-        R                   that all classes of L occur, Prb(L | P) / alpha
-        V                   the `exact_labels` least certain classes of L, summed exactly; U: all others of L
-        R_V                 that all of V occur, with or without classes of U
-        R_{V, u absent}     that all of V occur, and class u does not
-        A_l                 that class l does not occur
-        S_l                 some positions that are assigned to class l, and to no other class
+        V, U                the `exact_labels` least certain classes of L, and the others of L
+        R                   the probability that all classes of L occur, Prb(L | P) / alpha
+        R_V                 the probability that all classes of V occur
+        R_{V, u absent}     the probability that all classes of V occur, and class u does not
+        A_l                 the probability that class l does not occur
+
+    R_V and R_{V, u absent} are summed exactly. They bound R:
 
         R_V - sum_{u in U} R_{V, u absent}  <=  R  <=  R_V prod_{u in U} (1 - A_u).
 
-    The right side holds because occurrences are negatively associated. The left side may not be
-    positive where classes are rare. So the lower bound is the larger one of the left side and of
-    prod_l Prb(l occurs in S_l), which is <= R.
+    The right side holds because occurrences are negatively associated. The left side may be
+    negative where classes are rare. So there is a second lower bound of R. Assign each position to
+    one class of L, and let S_l be the positions of class l: then prod_l Prb(l occurs in S_l) <= R.
+    The larger of the two lower bounds is returned.
 
     Memory: 8 bytes * K * n^2 a bag, where n is the largest |L|, and the memory of one call of
     `bag_log_prob`. In this call each bag stands for n - exact_labels + 1 bags with exact_labels
@@ -63,18 +68,24 @@ def bag_log_prob_bounds(
         max_labels: as in `bag_log_prob`.
 
     Returns:
-        `lower` and `upper`, both (B,), in nats and with rounding errors included; both are -inf
-        where |L| exceeds the number of positions that can show a class of L.
+        `lower` and `upper`, both (B,), in nats. They hold despite the rounding errors of this
+        computation. Both are -inf where |L| exceeds the number of positions that can show a class
+        of L.
 
     Raises:
         UsageError: `exact_labels` is out of range, or bad input as in `bag_log_prob`.
 
     Examples:
+        Two positions, at which two classes and the background have probability 1/3 each. Both
+        classes occur in two of the nine possible label maps, so that Prb(L | P) is 2/9 = 0.2222.
+        The lower bound is 1/3 * 1/3, with one position for each class; the upper bound is
+        (1 - 4/9)^2.
+
         >>> import torch
-        >>> log_probs = torch.zeros(1, 3, 2).log_softmax(dim=1)  # two positions; two classes and background, 1/3 each
-        >>> labels = torch.tensor([[True, True]])  # two of nine label maps: Prb = 2/9 = 0.2222
+        >>> log_probs = torch.zeros(1, 3, 2).log_softmax(dim=1)
+        >>> labels = torch.tensor([[True, True]])
         >>> lower, upper = bag_log_prob_bounds(log_probs, labels, exact_labels=0)
-        >>> lower.exp(), upper.exp()  # 1/3 * 1/3 at one position each, and (1 - 4/9)^2
+        >>> lower.exp(), upper.exp()
         (tensor([0.1111]), tensor([0.3086]))
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha; K. Joag-Dev and F. Proschan, Annals of
@@ -88,14 +99,12 @@ def bag_log_prob_bounds(
     if len(labels) == 0:
         nothing = log_probs.new_zeros(0, dtype=columns.result_dtype(log_probs))
         return Bounds(nothing, nothing)
-    # The room for classes in every bag. A bag with fewer classes leaves slots unused. On the CPU,
-    # `largest_size` reads the labels, and raises UsageError for a bag with more than `max_labels`
-    # classes. On a GPU it reads them only where `max_labels` is not given. A bag with more classes
-    # than that is found nowhere else, and `_bounds` returns NaN.
+    # Every bag gets this many slots for classes. A bag with fewer classes leaves slots unused. On
+    # the CPU, `largest_size` raises UsageError for a bag with more than `max_labels` classes. On a
+    # GPU with `max_labels` it does not read the labels; such a bag then gets NaN from `_bounds`.
     slots = argument_checks.largest_size(labels, max_labels)
-    # To group bags by |L|, values are read once more, for every size. On a GPU each reading waits
-    # for the device, and a trace has no values: there all bags are computed together, in the same
-    # number of slots.
+    # Grouping bags by |L| reads values. On a GPU that would wait for the device, and traced tensors
+    # have no values: there all bags are computed together, with the same number of slots.
     reads_values = log_probs.device.type == "cpu" and not tracing()
     if reads_values:
         lower, upper = _bounds_by_size(log_probs, labels, mask, exact_labels)
@@ -112,7 +121,7 @@ def bag_log_prob_bounds(
 def _bounds_by_size(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
-    """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
+    """Return both bounds, computed for one |L| at a time, so that no bag has unused slots."""
     order = []
     lower = []
     upper = []
@@ -131,16 +140,17 @@ def _bounds_by_size(
 def _bounds(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, exact_labels: int
 ) -> tuple[Tensor, Tensor]:
-    """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
-    # A column holds, at one position, the probabilities of the classes of L and of background. The
-    # second result, where the columns are in `log_probs`, serves those who write posteriors back to
-    # these columns.
+    """Return both bounds, (B,) each, without an operation that looks at a value.
+
+    A bag with more classes than `slots` gets NaN.
+    """
+    # The second result is for posteriors, which are not computed here.
     selected, _ = columns.required_columns(log_probs, mask, labels, slots)
     bags = _Bags.from_columns(selected)
     lower, upper = _ratio_bounds(bags, exact_labels)
     upper = upper.clamp(max=0.0)
     # `required_columns` has made the shares of unused slots and of masked positions impossible. The
-    # condition is written so that a NaN counts as possible, and is returned.
+    # condition is written with `~` so that a NaN counts as possible. The bound is then NaN.
     may_show = ~(bags.share <= columns.IMPOSSIBLE)
     able_positions = may_show.any(dim=1).sum(dim=-1)
     is_impossible = bags.size > able_positions
@@ -155,25 +165,30 @@ def _bounds(
 
 
 class _Bags(NamedTuple):
-    """Bags with n slots for classes, the first |L| of which are used."""
+    """Bags with n slots for classes, of which the first |L| are used.
+
+    A share of a class or of the background is its probability at a position, given that the
+    position shows a class of L or background.
+    """
 
     log_scale: Tensor
     """(B,), log alpha."""
     size: Tensor
     """(B,), |L|."""
     background: Tensor
-    """(B, K), log of its share: its probability at a position, given that the position shows L or background."""
+    """(B, K), log of the share of the background."""
     share: Tensor
     """(B, n, K), log of the share of each class."""
     used: Tensor
     """(B, n), True for slots with a class."""
     present: Tensor
-    """(B, n), log(1 - A_l); 0 in unused slots."""
+    """(B, n), log(1 - A_l), that class l occurs somewhere; 0 in unused slots."""
     absent: Tensor
-    """(B, n), log A_l; -inf in unused slots."""
+    """(B, n), log A_l, that class l occurs nowhere; -inf in unused slots."""
 
     @classmethod
     def from_columns(cls, selected: Columns) -> _Bags:
+        """Return bags made of the columns of their label sets."""
         shares = selected.shares.transpose(0, 1)
         slot = torch.arange(shares.shape[1] - 1, device=shares.device)
         used = slot < selected.size.unsqueeze(1)
@@ -198,8 +213,11 @@ class _Bags(NamedTuple):
 
 
 def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
-    """Return a lower and an upper bound (B,) of log R; `bag_log_prob_bounds` defines R and the other symbols."""
-    # `exact` are the slots of V, `others` those of U.
+    """Return a lower and an upper bound (B,) of log R.
+
+    `bag_log_prob_bounds` defines R and the other symbols.
+    """
+    # `exact` are the slots of V, and `others` are the slots of U.
     least_certain_first = bags.absent.argsort(dim=1, descending=True)
     exact = least_certain_first[:, :exact_labels]
     others = least_certain_first[:, exact_labels:]
@@ -211,16 +229,17 @@ def _ratio_bounds(bags: _Bags, exact_labels: int) -> tuple[Tensor, Tensor]:
     is_unused = ~bags.used.gather(1, others)
     all_present = log_all.exp()
     some_absent = log_without.exp().masked_fill(is_unused, 0.0).sum(dim=1)
-    # A difference of nearly equal sums may be all rounding error. The error of both sums is taken
-    # off. It is no part of the function, and so it has no gradient.
+    # A difference of nearly equal sums may be all rounding error. So the largest possible error of
+    # both sums is subtracted too. It is not a part of the bound's formula, and gets no gradient.
     relative_error = torch.finfo(bags.share.dtype).eps * _rounding_steps(bags.share.shape[-1])
     least = all_present - some_absent - relative_error * (all_present + some_absent).detach()
     is_positive = least > 0
-    # In the second `where`, autograd multiplies the gradient of log by 0 in bags that take FLOOR.
-    # For log of 0 that is infinity * 0, a NaN: the first `where` replaces such values by 1.
+    # In bags that take FLOOR, the second `where` makes autograd multiply the gradient of the
+    # logarithm by 0. The logarithm of 0 would give infinity * 0, a NaN. So the first `where`
+    # replaces values that are not positive by 1.
     log_least = torch.where(is_positive, least, 1.0).log()
     lower = torch.where(is_positive, log_least, FLOOR)
-    # Where no class is left out, the sum is exact.
+    # Where U has no class, the exact sum is R itself.
     lower = torch.where(bags.size <= exact_labels, log_all, lower)
     lower = torch.maximum(lower, _log_prob_at_own_positions(bags))
 
@@ -235,12 +254,12 @@ def _exact_sums(bags: _Bags, exact: Tensor, others: Tensor) -> Tensor:
     U that may occur counts as background here; the absent class does not.
     """
     num_others = others.shape[1]
-    # Row 0 leaves out none of the others, row i + 1 the i-th.
+    # Each bag becomes 1 + m rows. Row 0 leaves out no class of U, and row i + 1 the i-th class.
     rows = num_others + 1
     left_out = torch.eye(rows, dtype=torch.bool, device=bags.share.device)[:, 1:]
     background = _background_with(bags.shares_of(others), bags.background, left_out)
     shares = bags.shares_of(exact).unsqueeze(1).expand(-1, rows, -1, -1)
-    # Every row of every bag is a bag of its own.
+    # From here on every row of every bag counts as a bag.
     log_probs = torch.cat([shares, background.unsqueeze(2)], dim=2).flatten(0, 1)
     labels = bags.used.gather(1, exact).unsqueeze(1).expand(-1, rows, -1).flatten(0, 1)
     value = bag_log_prob(log_probs, labels, validate=False, max_labels=exact.shape[1])
@@ -248,7 +267,10 @@ def _exact_sums(bags: _Bags, exact: Tensor, others: Tensor) -> Tensor:
 
 
 def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
-    """Return a lower bound (B,) of log R: each class occurs at the positions that are assigned to it."""
+    """Return a lower bound (B,) of log R: the log of prod_l Prb(l occurs in S_l).
+
+    S_l are the positions that are assigned to class l.
+    """
     slots, positions = bags.share.shape[1:]
     if slots == 0 or positions == 0:
         return torch.where(bags.size == 0, 0.0, FLOOR).to(bags.share)
@@ -256,10 +278,10 @@ def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
         owner = _owners_of_positions(bags)
         slot = torch.arange(slots, device=owner.device).unsqueeze(-1)
         is_owned = (owner.unsqueeze(1) == slot) & bags.used.unsqueeze(-1)
-    # At the positions of a class, the rest is all other classes of L, and background.
+    # The rest of a class is the background and all other classes of L.
     each_left_out = torch.eye(slots, dtype=torch.bool, device=owner.device)
     rest = _background_with(bags.share, bags.background, each_left_out)
-    # Elsewhere the class cannot occur.
+    # At the positions of other classes, the class cannot occur and the rest is certain.
     share = bags.share.masked_fill(~is_owned, FLOOR)
     rest = rest.masked_fill(~is_owned, 0.0)
     class_and_rest = torch.stack([share, rest], dim=2).flatten(0, 1)
@@ -270,8 +292,9 @@ def _log_prob_at_own_positions(bags: _Bags) -> Tensor:
 def _owners_of_positions(bags: _Bags) -> Tensor:
     """Return (B, K), the slot of the class that each position is assigned to.
 
-    Each class, rare classes first, gets the best position that is still free. All other positions
-    go to the class whose share there is the largest in proportion to its probability to occur.
+    First each class, beginning with the class that is least likely to occur, gets the free position
+    at which its share is largest. Each remaining position goes to the class whose share there is
+    largest in proportion to the probability that the class occurs in the bag.
     """
     positions = bags.share.shape[-1]
     relative_share = bags.share - bags.present.unsqueeze(-1)
@@ -279,8 +302,8 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
     is_free = torch.ones_like(owner, dtype=torch.bool)
     position = torch.arange(positions, device=owner.device)
     rare_first = bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1)
-    # With more classes than positions, the last classes find none free, and take position 0. That
-    # does no harm: the likelihood is then 0, and `_bounds` returns -inf for both bounds.
+    # With more classes than positions, the last classes find no free position and take position 0.
+    # That does no harm: the likelihood is then 0, and `_bounds` returns -inf for both bounds.
     for slot in rare_first.split(1, dim=1):
         shares = bags.shares_of(slot).squeeze(1).masked_fill(~is_free, -torch.inf)
         is_best = position == shares.argmax(dim=1, keepdim=True)
@@ -291,7 +314,11 @@ def _owners_of_positions(bags: _Bags) -> Tensor:
 
 
 def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
-    """Return (B, m, K), the log of background (B, K) plus the shares (B, n, K) that are not in `left_out` (m, n)."""
+    """Return (B, m, K), log of the background plus all shares that a row does not leave out.
+
+    `share` (B, n, K) and `background` (B, K) are logarithms. `left_out` (m, n) bool says which of
+    the n shares each of the m rows leaves out.
+    """
     rows, slots = left_out.shape
     shares = share.unsqueeze(1).expand(-1, rows, slots, -1)
     kept = shares.masked_fill(left_out.unsqueeze(-1), FLOOR)
@@ -300,27 +327,31 @@ def _background_with(share: Tensor, background: Tensor, left_out: Tensor) -> Ten
 
 
 def _rounding_steps(positions: int) -> int:
-    """Return the relative error of a sum of probabilities, each a product over positions, in units of eps.
+    """Return an upper limit of the relative error of a sum of probabilities, in units of eps.
 
-    The numbers have a wide margin instead of a derivation: a few roundings are allowed at each
-    position, and many for all steps whose number does not grow with the positions. The bounds are
-    certified as far as this margin suffices.
+    Each probability is a product over positions. The limit is not derived, but wide: it allows for
+    four roundings at each position, and for 256 in all steps whose number does not grow with the
+    positions. The bounds are certified as far as this limit holds.
     """
     return 4 * positions + 256
 
 
 _STEPS_OF_LOGARITHM = 64
-"""The relative error of the logarithm of such a sum, in units of eps, with a wide margin as well."""
+"""An upper limit of the relative error of a logarithm that is computed here, in units of eps.
+
+This limit is wide as well.
+"""
 
 
 def _moved(bound: Tensor, sign: int, positions: int, dtype: torch.dtype) -> Tensor:
-    """Move a bound outwards, downwards for a sign of -1, by its rounding error, and return it in a type.
+    """Return a bound in a type, moved outwards by its rounding error.
 
-    If the type is another one, it is moved once more by the rounding to it.
+    With the sign -1 a lower bound moves down, and with the sign 1 an upper bound moves up. Where
+    the type changes, the bound moves once more, by the error of rounding to the new type.
     """
-    # The relative error of a sum is an absolute error of its logarithm.
+    # A relative error of a sum is an absolute error of the logarithm of the sum.
     steps = _rounding_steps(positions)
-    # An infinite bound stays as it is.
+    # An infinite bound does not move.
     size = bound.detach().abs().nan_to_num(posinf=0.0)
     bound = bound + sign * torch.finfo(bound.dtype).eps * (steps + _STEPS_OF_LOGARITHM * size)
     if dtype != bound.dtype:

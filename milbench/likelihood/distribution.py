@@ -11,11 +11,14 @@ from milbench.likelihood.exact_likelihood import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
 DISTRIBUTION_LIMIT = 16
-"""The largest number of classes C whose 2^C label sets are listed."""
+"""The largest number of classes C for which `label_set_distribution` lists all 2^C label sets."""
 LISTED_CLASSES = 12
-"""The largest number of classes C whose 2^C label sets are all compared to find the best one."""
+"""The largest number of classes C for which `best_label_set` compares all 2^C label sets."""
 GROUP = 1 << 20
-"""The most numbers of one group of bags, B * K * 2^C (8 MiB), unless one bag has more."""
+"""The most numbers, G * K * 2^C, of a group of G bags that are computed at once: 8 MiB.
+
+A single bag with more numbers is a group too.
+"""
 
 
 def label_set_distribution(
@@ -23,22 +26,26 @@ def label_set_distribution(
 ) -> Tensor:
     """Return the log-likelihood of every label set, log Prb(L | P); not differentiable.
 
-    Each is as accurate as `bag_log_prob`: the sums are of positive terms, and their last states are
-    the label sets. (A Moebius transform of 2^C products would subtract, and leave no digit of a
-    probability below 1e-16.)
+    Each value is as accurate as that of `bag_log_prob`, since only positive terms are added. (A
+    Moebius transform of 2^C products would subtract nearly equal numbers, and leave no right digit
+    of a probability below 1e-16.)
 
-    Time: O(K C 2^C) for each bag; small bags are computed side by side. Memory: 8 bytes * (2^C B +
-    12 * GROUP).
+    Time: O(K C 2^C) for each bag; small bags are computed together. Memory: 8 bytes * (2^C B + 12 *
+    GROUP).
 
     Arguments and errors are those of `bag_log_prob`, with C at most DISTRIBUTION_LIMIT.
 
     Returns:
-        (B, 2^C), in nats; label set s contains class c where bit c of s is 1, and set 0 is empty.
+        (B, 2^C), in nats. Label set s contains class c where bit c of the number s is 1; set 0 is
+        empty.
 
     Examples:
+        Two positions, at which two classes and the background have probability 1/3 each. Of the
+        nine possible label maps, 1, 3, 3 and 2 have the label sets {}, {0}, {1} and {0, 1}.
+
         >>> import torch
-        >>> log_probs = torch.zeros(1, 3, 2).log_softmax(dim=1)  # two positions; two classes and background, 1/3 each
-        >>> label_set_distribution(log_probs).exp() * 9  # {}, {0}, {1}, {0, 1}: of nine label maps
+        >>> log_probs = torch.zeros(1, 3, 2).log_softmax(dim=1)
+        >>> label_set_distribution(log_probs).exp() * 9
         tensor([[1.0000, 3.0000, 3.0000, 2.0000]])
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, for Prb(L | P); see docs/likelihood.md for the sums.
@@ -66,23 +73,25 @@ def best_label_set(
 ) -> tuple[Tensor, Tensor]:
     """Return the most probable label set of every bag.
 
-    For at most LISTED_CLASSES classes all sets are compared. For more classes, the search starts
-    from those that are more likely present than not (at most EXACT_LABEL_LIMIT), and adds, removes
-    or swaps one class while that helps: its result may not be the best of all sets. Arguments and
-    errors are those of `bag_log_prob`.
+    For at most LISTED_CLASSES classes all sets are compared. For more classes there is a search. It
+    starts from the set of the classes that are more likely present than not (at most
+    EXACT_LABEL_LIMIT), and adds, removes or swaps one class as long as that makes the set more
+    probable. So its result may not be the best of all sets. Arguments and errors are those of
+    `bag_log_prob`.
 
     Returns:
         The label sets (B, C) bool, and their log-probabilities (B,) in nats, as accurate as those
         of `bag_log_prob`.
 
     Examples:
-        Two positions and two classes. The first position is probably of class 0, the second
-        probably background.
+        One bag of two positions, with two classes. The first position probably shows class 0, the
+        second probably the background. The best label set is {0}, with the probability 0.7 * 0.2 +
+        0.7 * 0.7 + 0.2 * 0.2.
 
         >>> import torch
-        >>> probs = torch.tensor([[[0.7, 0.2], [0.1, 0.1], [0.2, 0.7]]])  # (bags, classes and background, positions)
+        >>> probs = torch.tensor([[[0.7, 0.2], [0.1, 0.1], [0.2, 0.7]]])
         >>> labels, log_prob = best_label_set(probs.log())
-        >>> labels, log_prob.exp()  # {0}: 0.7 * 0.2 + 0.7 * 0.7 + 0.2 * 0.2
+        >>> labels, log_prob.exp()
         (tensor([[ True, False]]), tensor([0.6700]))
     """
     argument_checks.check_log_probs(log_probs, mask, validate)
@@ -95,15 +104,19 @@ def best_label_set(
     else:
         labels = torch.zeros(len(log_probs), classes, dtype=torch.bool, device=log_probs.device)
         for number, bag in enumerate(log_probs):
-            # A search has one bag at a time, so that masked positions can be left out.
+            # A search handles one bag at a time, so its masked positions can simply be dropped.
             positions = bag if mask is None else bag[:, mask[number]]
-            # A dimension more, since there may be no position dimension at all.
+            # (1, C+1, K). `unsqueeze` adds a position dimension where there is none.
             labels[number] = _search(positions.unsqueeze(-1).flatten(1).unsqueeze(0))
     return labels, bag_log_prob(log_probs, labels, mask, validate=False)
 
 
 def _listed(parts: columns.Columns) -> Tensor:
-    """Return (G, 2^C), in logarithms only for bags with a label set whose probability underflows."""
+    """Return (G, 2^C), the log-likelihood of every label set of a group of bags.
+
+    The sums are computed in plain numbers, which is fast, and again in logarithms for bags with a
+    label set whose probability underflows.
+    """
     table = levels.every_set(parts, levels.Numbers)
     is_rare = table < math.log(levels.SAFE_FROM_UNDERFLOW)
     bags = torch.nonzero(is_rare.any(dim=1)).squeeze(1)
@@ -114,7 +127,10 @@ def _listed(parts: columns.Columns) -> Tensor:
 
 
 def _search(log_probs: Tensor) -> Tensor:
-    """Return (C,) bool, a label set of one bag (1, C+1, K) that no change of one class makes more probable."""
+    """Return (C,) bool, a label set of one bag that none of its neighbours exceeds in probability.
+
+    The log-probabilities are (1, C+1, K); `_neighbours` defines the neighbours.
+    """
     odds = presence_log_odds(log_probs, validate=False)[0]
     likely = odds.topk(min(EXACT_LABEL_LIMIT, len(odds))).indices
     current = torch.zeros_like(odds, dtype=torch.bool)
@@ -130,13 +146,15 @@ def _search(log_probs: Tensor) -> Tensor:
 
 
 def _neighbours(label_set: Tensor) -> Tensor:
-    """Return (n, C) bool, a label set (C,) itself, and those with one class added, removed or swapped for another.
+    """Return (n, C) bool, a label set (C,) and its neighbours.
 
-    Sets of more than EXACT_LABEL_LIMIT classes are left out.
+    In a neighbour one class is added, removed, or swapped for another class. Sets of more than
+    EXACT_LABEL_LIMIT classes are left out.
     """
     one_class = torch.eye(len(label_set), dtype=torch.bool, device=label_set.device)
     no_class = torch.zeros_like(one_class[:1])
     class_and_other = one_class[label_set].unsqueeze(1) | one_class[~label_set]
     changes = torch.cat([no_class, one_class, class_and_other.flatten(0, 1)])
+    # A change says which classes to add if they are missing, or to remove if they are there.
     sets = label_set ^ changes
     return sets[sets.sum(dim=1) <= EXACT_LABEL_LIMIT]

@@ -1,14 +1,21 @@
-"""The alternating series of Li's Proposition 1 on the CPU, with a bound of its rounding error.
+"""The exact likelihood as an alternating series, with a bound of its rounding error.
 
-R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a
-product over positions of sums of probabilities. Every sum is of positive numbers and A_{} is
-exactly 1, so that the error of R is at most that of the rounding of a term times the sum of the
-other A_T: known once the sum is, small where the classes are likely to occur, and far too large
-where the background dominates. Bags without a certified error are left to `levels`.
+The series is Proposition 1 of X.-L. Li, arXiv:1811.12346, 2018. It is summed on the CPU. Let s_k be
+the probability at position k of the classes of the label set L and of the background. Then Prb(L) =
+prod_k s_k * R, and
 
-From logits, with s_k the probability of L and the background at position k and o_k that of the
-other classes, log Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax
-may have the type of the logits. The gradient by the logits is the posterior minus the softmax.
+    R = sum over the subsets T of L of (-1)^|T| A_T.
+
+A_T is the probability that no class of T occurs, a product over positions of sums of shares. A
+share is a probability divided by s_k. All these sums are of positive numbers, and A_T of the empty
+set is exactly 1. So the error of R is at most the rounding error of a term, times the sum of the
+other A_T. This bound is known once the series is summed. It is small where the classes are likely
+to occur, and far too large where the background dominates. Bags whose error is not certified are
+left to `levels`.
+
+From logits, let o_k be the probability at position k of the classes outside L. Then log Prb(L) =
+-sum_k log(1 + o_k / s_k) + log R. No terms cancel, so that the softmax may be computed in the type
+of the logits. The gradient by the logits is the posterior minus the softmax.
 """
 
 from functools import cache
@@ -22,34 +29,51 @@ from torch.nn import functional
 from milbench.likelihood.columns import membership
 
 GROUP = 1 << 21
-"""The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
+"""The most numbers, G * K * 2^n, that the terms of a group of G bags have at all K positions.
+
+They take 16 MiB, about a core's share of the cache.
+"""
 ONE_STRETCH = 8
-"""The largest |L| whose terms are kept for all positions; above it they are computed in stretches, twice."""
+"""The largest |L| for which the terms of all positions are kept in memory.
+
+For a larger |L|, the positions are cut into stretches, and the terms are computed twice: for the
+value and for the gradient.
+"""
 _TOLERANCE = {torch.float64: (5e-13, 1e-10), torch.float32: (1e-8, 1e-7)}
-"""By type, the largest certified relative error of R that is accepted: first where |log Prb| is at most 1, growing in
-proportion to |log Prb| above that, and then the most for any log Prb, since the posterior has the same error."""
+"""By type, the largest certified relative error of R that is accepted.
+
+The first number is accepted where |log Prb| is at most 1; above that, the number times |log Prb|.
+The second number is never exceeded, since the posterior has the same relative error.
+"""
 _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
-"""The least s_k with full precision: probabilities below 1e-308 and 1e-38 are subnormal."""
+"""By type, the least s_k that is accepted.
+
+The two are far above 1e-308 and 1e-38: smaller numbers are subnormal, and have less precision.
+"""
 
 
 class _Group(NamedTuple):
     """Bags with label sets of one size."""
 
     bags: np.ndarray
-    """(G,), their numbers."""
+    """(G,), the indices of the bags."""
     rows: np.ndarray
-    """(n + 1, G), the rows of their required classes and, last, of their background, in values (B (C+1), K)."""
+    """(n+1, G), for each bag the rows of its required classes and, last, of its background.
+
+    They are rows of values (B*(C+1), K).
+    """
 
 
 def solve(
     values: Tensor, labels: Tensor, mask: Tensor | None, *, normalise: bool, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return log Prb (B,) in float64 and its gradient (B, C+1, K) in the type of the values; None without `gradient`.
+    """Return log Prb (B,) in float64, and its gradient (B, C+1, K) in the type of the values.
 
-    Where no error is certified, as for impossible label sets, log Prb is NaN and the gradient means
-    nothing. It is zero at masked positions. The values (B, C+1, K) are on the CPU, background last:
-    with `normalise` finite logits, float32 or float64, else log-probabilities. Peak memory: that of
-    the values, and 8 bytes * 2.5 * GROUP.
+    Without `gradient` the second result is None. Where no error is certified, as for impossible
+    label sets, log Prb is NaN and the gradient has no meaning. At masked positions the gradient is
+    zero. The values (B, C+1, K) are on the CPU, background last. With `normalise` they are finite
+    logits, float32 or float64, otherwise log-probabilities. Peak memory: a copy of the values, and
+    8 bytes * 2.5 * GROUP.
     """
     probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
     if mask is not None:
@@ -68,7 +92,10 @@ def solve(
 def _solve_groups(
     groups: list[_Group], probs: Tensor, *, normalise: bool, gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return log Prb (B,), NaN where it is not certain, and the gradient, which overwrites `probs` (B, C+1, K)."""
+    """Return log Prb (B,), NaN where it is not certified, and the gradient (B, C+1, K).
+
+    The gradient overwrites `probs` (B, C+1, K).
+    """
     order = np.concatenate([group.bags for group in groups])
     rows = torch.from_numpy(np.concatenate([group.rows.ravel() for group in groups]))
     flat = probs.view(-1, probs.shape[-1])
@@ -79,10 +106,10 @@ def _solve_groups(
     totals = own.split([len(group.bags) for group in groups])
     log_ratios = []
     errors = []
-    # Divisions by 0 belong to bags that are solved again.
+    # Where a division by 0 occurs, no error is certified, and the bag is solved by `levels`.
     with np.errstate(divide="ignore", invalid="ignore"):
         for group, share, total in zip(groups, shares, totals, strict=True):
-            # It overwrites `chosen` by the posterior, if that is asked for.
+            # A view of `chosen`. With `gradient`, `_series` overwrites it by the posterior.
             group_share = share.view(*group.rows.shape, -1)
             log_ratio, error = _series(group_share, total, gradient=gradient)
             log_ratios.append(log_ratio)
@@ -94,16 +121,16 @@ def _solve_groups(
     log_prob.numpy()[order] = np.where(is_sure, value, np.nan)
     if not gradient:
         return log_prob, None
-    # From logits the gradient is the posterior minus the softmax; else it is the posterior alone.
+    # From logits the gradient is the posterior minus the softmax, otherwise the posterior alone.
     slope = flat.neg_() if normalise else flat.zero_()
     return log_prob, slope.index_add_(0, rows, chosen).view_as(probs)
 
 
 def _is_sure(value: np.ndarray, error: np.ndarray, own: Tensor) -> np.ndarray:
-    """Return (B,) bool, where values of log Prb (B,) with bounds of their errors (B,) are certified.
+    """Return (B,) bool, where values of log Prb (B,) are certified.
 
-    `own` (B, K) is the probability of L and the background, in the type in which probabilities were
-    computed.
+    `error` (B,) are bounds of the relative errors of R. `own` (B, K) is s_k, in the type in which
+    probabilities were computed.
     """
     tolerance, most = _TOLERANCE[own.dtype]
     size = np.maximum(np.abs(value), 1.0)
@@ -114,9 +141,12 @@ def _is_sure(value: np.ndarray, error: np.ndarray, own: Tensor) -> np.ndarray:
 
 
 def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return (B, K) each, in the order of the groups: the probability of L and the background, and of the others."""
+    """Return s_k and o_k, (B, K) each, of the bags in the order of the groups.
+
+    s_k is the probability of L and the background, and o_k that of all other classes.
+    """
     dtype = np.float32 if probs.dtype == torch.float32 else np.float64
-    # Which rows belong to L and the background of their bag, and which to other classes.
+    # The first row selects the channels of L and the background, the second all other channels.
     is_selected = np.zeros((2, probs.shape[0] * probs.shape[1]), dtype)
     for group in groups:
         is_selected[0, group.rows] = 1.0
@@ -128,7 +158,7 @@ def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tenso
 
 
 def _groups(labels: Tensor, positions: int) -> list[_Group]:
-    """Return groups of bags of one |L|, within GROUP."""
+    """Return groups of bags with one |L|, each with at most GROUP numbers or one bag."""
     is_required = labels.numpy()
     channels = is_required.shape[1] + 1
     sizes = is_required.sum(axis=1)
@@ -148,23 +178,24 @@ def _groups(labels: Tensor, positions: int) -> list[_Group]:
 
 
 def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return log R (G,) and a bound of its error; with `gradient`, overwrite `share` by the posterior.
+    """Return log R (G,) and a bound of the relative error of R (G,).
 
-    `share` (n + 1, G, K) are the probabilities of the required classes and, last, the background.
-    `total` (G, K) is their sum, up to rounding: R is a ratio of two products over positions, and
-    any divisor cancels.
+    With `gradient`, `share` is overwritten by the posterior. `share` (n+1, G, K) are the
+    probabilities of the required classes and, last, of the background. `total` (G, K) is their sum.
+    It may have a rounding error, since R is computed as a ratio of two products over positions, in
+    which any divisor cancels.
     """
     channels, bags, positions = share.shape
     classes = channels - 1
     if classes > positions:
-        # Impossible: no error is certified.
+        # The label set is impossible. An infinite error means that no value is certified.
         return np.zeros(bags), np.full(bags, np.inf)
     allowed, allowed_transposed, sign = _sets(classes)
     length = positions if classes <= ONE_STRETCH else max(1, GROUP >> classes)
     stretches = list(zip(share.split(length, dim=-1), total.split(length, dim=-1), strict=True))
     first_share, first_total = stretches[0]
     remaining = _remaining(first_share, first_total, allowed)
-    # A_T, (2^n, G). What underflows here is far below the error.
+    # A_T, (2^n, G). An underflow here is far below the error.
     absent = remaining.prod(dim=-1).numpy()
     for part, part_total in stretches[1:]:
         absent *= _remaining(part, part_total, allowed).prod(dim=-1).numpy()
@@ -176,33 +207,39 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     if gradient:
         weights = torch.from_numpy(terms / ratio).unsqueeze(-1)
         for part, part_total in stretches:
-            # A single stretch has what remains from above.
+            # With a single stretch, `remaining` is still there from the sum above.
             if len(stretches) > 1:
                 remaining = _remaining(part, part_total, allowed)
             if not absent.all():
-                # 0 / 0 stands for 0: what is 0 at a position has no share to lose there.
+                # Where a factor of A_T is 0 at a position, the quotient below would be 0 / 0. The
+                # clamp makes it 0, as it should be.
                 remaining.clamp_(min=torch.finfo(torch.float64).tiny)
             slopes = torch.div(weights, remaining, out=remaining)
             by_channel = torch.mm(allowed_transposed, slopes.view(len(terms), -1)).view_as(part)
             part.mul_(by_channel.div_(part_total))
-    # At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied
-    # in one: half an eps each. The sum over sets and the division by it round some more.
+    # The relative error of A_T, in units of eps. At each position, each share has one rounding, the
+    # sum of n + 1 shares has n, and the product has one: n + 2 roundings of half an eps. The rest
+    # of the number is for the sum over the sets T, and for the division by it.
     roundings = positions * (channels + 1) / 2 + channels + 15
     rounding = roundings * torch.finfo(torch.float64).eps
     return log_ratio, condition * rounding
 
 
 def _remaining(share: Tensor, total: Tensor, allowed: Tensor) -> Tensor:
-    """Return (2^n, G, K), the share of the classes outside T and of the background, for every set T."""
+    """Return (2^n, G, K), the summed share of the classes of L outside T and of the background.
+
+    There is a row for every subset T of L. A_T is the product of its row over positions.
+    """
     shares = (share / total.double()).view(len(share), -1)
     return torch.mm(allowed, shares).view(-1, *total.shape)
 
 
 @cache
 def _sets(size: int) -> tuple[Tensor, Tensor, np.ndarray]:
-    """Return, of the sets T of n classes, what remains allowed, its transpose, and (-1)^|T| (2^n, 1), all in float64.
+    """Return three arrays in float64 about the 2^n subsets T of n classes.
 
-    What is allowed, (2^n, n + 1), is 1 for the classes that T lacks, and for the background.
+    The first, (2^n, n+1), is 1 for the classes that T lacks and for the background, and 0 for the
+    classes of T. The second is its transpose. The third, (2^n, 1), is (-1)^|T|.
     """
     members = membership(size)
     allowed = functional.pad((~members).double(), (0, 1), value=1.0)
