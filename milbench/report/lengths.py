@@ -163,8 +163,8 @@ def length_lines(lengths: list[Lengths]) -> list[str]:
     changed = [readable(order.task) for order in orders if order.overtaken is not None]
     where = f": {listed(changed)}" if changed else ""
     line = (
-        f"On {len(changed)} of {len(orders)} tasks the leader after the shortest training is worse than the best "
-        f"after the longest, or the other way round{where}."
+        f"On {len(changed)} of {len(orders)} tasks the leader after the shortest training is worse "
+        f"than the best after the longest, or the other way round{where}."
     )
     return [line]
 
@@ -228,16 +228,16 @@ def _order_in_words(order: _Order) -> str:
     span = f"from {_length_text(order.short)} to {_length_text(order.long)} {order.unit}"
     if order.overtaken is None:
         return (
-            f"On {task} no change of the order is shown {span}: the leader at each of these lengths may be the best "
-            "at the other one too."
+            f"On {task} no change of the order is shown {span}: the leader at each of these "
+            "lengths may be the best at the other one too."
         )
     loss = readable(order.overtaken.loss)
     leads_at = _length_text(order.overtaken.leads_at)
     is_worse_at = _length_text(order.overtaken.is_worse_at)
     leader_there = readable(order.overtaken.leader_there)
     return (
-        f"On {task} the order changes with the length of training, {span}: {loss} leads at {leads_at} and is worse "
-        f"than the best at {is_worse_at}, where {leader_there} leads."
+        f"On {task} the order changes with the length of training, {span}: {loss} leads at "
+        f"{leads_at} and is worse than the best at {is_worse_at}, where {leader_there} leads."
     )
 
 
@@ -262,8 +262,9 @@ def last_changes(study: Study) -> list[str]:
     if evaluated_once:
         where = f" on {listed(evaluated_once)}" if lines else ""
         lines.append(
-            f"Losses were evaluated once{where}, at the end: whether training was long enough was not measured "
-            "(-p recipe.evaluate_every=N, or several lengths: -p recipe.epochs=10,40)."
+            f"Losses were evaluated once{where}, at the end: whether training was long enough was "
+            "not measured (-p recipe.evaluate_every=N, or several lengths: -p "
+            "recipe.epochs=10,40)."
         )
     return lines
 

@@ -18,8 +18,8 @@ SHARED = {
     "items": "some test bags share items, such as one image in two bags: ✓ and differences take this into account",
     "group": "test bags belong to groups, such as images of one word: ✓ and differences take this into account",
     "unknown": (
-        "whether test bags share items was not kept. They count as independent, so that intervals over test "
-        "bags may be too narrow"
+        "whether test bags share items was not kept. They count as independent, so that intervals "
+        "over test bags may be too narrow"
     ),
 }
 """What to say of test bags that are not independent, or may not be."""
@@ -62,8 +62,9 @@ def few_bags_line(study: Study, task: str) -> str:
     if bag_counts.empty or bag_counts.min() >= FEW_BAGS:
         return ""
     return (
-        f"Thresholds on {readable(task)} were chosen by {bag_counts.min():.0f} bags, which are few: set "
-        "error, label error and F1 depend on that choice; average precision and AUROC need no threshold."
+        f"Thresholds on {readable(task)} were chosen by {bag_counts.min():.0f} bags, which are "
+        "few: set error, label error and F1 depend on that choice; average precision and AUROC "
+        "need no threshold."
     )
 
 
@@ -134,8 +135,8 @@ def small_search_lines(study: Study) -> list[str]:
         if len(tasks) == len(study.tasks):
             where = "Each"
         lines.append(
-            f"{where} loss had {count} settings to choose from. That is too few to know what another "
-            "search would have chosen: ✓ holds for the chosen settings."
+            f"{where} loss had {count} settings to choose from. That is too few to know what "
+            "another search would have chosen: ✓ holds for the chosen settings."
         )
     return lines
 
@@ -162,9 +163,10 @@ def search_line(study: Study, task: str) -> str:
         names = first_few([readable(loss) for loss in worse_without])
         also_worse = f", and {names} would be worse than the best as well"
     return (
-        f"On {readable(task)} ✓ takes into account that another search might have chosen other settings: a "
-        f"difference below {difference_text(resolution_with_search, metric)} would not show. With the chosen "
-        f"settings taken as given, this limit would be {difference_text(resolution_without, metric)}{also_worse}."
+        f"On {readable(task)} ✓ takes into account that another search might have chosen other "
+        f"settings: a difference below {difference_text(resolution_with_search, metric)} would not "
+        "show. With the chosen settings taken as given, this limit would be "
+        f"{difference_text(resolution_without, metric)}{also_worse}."
     )
 
 

@@ -190,8 +190,8 @@ def equivalence_sentences(study: Study) -> list[str]:
         found = [f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]]
         tasks = counted(len(on_tasks), "task")
         lines.append(
-            f"Of {tasks} {readable(str(first))} is {', '.join(found)} against {readable(str(other))} "
-            f"({metric.label}, margin {margin})."
+            f"Of {tasks} {readable(str(first))} is {', '.join(found)} against "
+            f"{readable(str(other))} ({metric.label}, margin {margin})."
         )
     return lines
 

@@ -60,8 +60,8 @@ def contrasts_table(study: Study) -> Table | None:
         frame = frame.drop(columns=MARGIN)
     labels = dict.fromkeys(study.metric(task).label for _, task, _ in contrasts)
     note = (
-        f"In {' and '.join(labels)}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by "
-        "Holm's method."
+        f"In {' and '.join(labels)}. Intervals stand for themselves; p values are adjusted for all "
+        f"{len(rows)} by Holm's method."
     )
     if is_corrected:
         note += " Uncorrected: as if seeds shared no bags; p values are of the corrected intervals."

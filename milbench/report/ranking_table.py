@@ -15,9 +15,9 @@ FEWEST_BLOCKS = 5
 """With fewer data sets the intervals hold less than they promise."""
 
 RANKS = (
-    "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
-    "loss beats another one, by task and seed. Tasks on the same data count as one; tasks where no loss beats no skill "
-    "do not count."
+    "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. "
+    "Win rate: how often a loss beats another one, by task and seed. Tasks on the same data count "
+    "as one; tasks where no loss beats no skill do not count."
 )
 SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 

@@ -211,14 +211,15 @@ def search_lines(arms: list[SearchedArm]) -> list[str]:
     lucky = [_name(arm) for arm in arms if arm.is_luck]
     if lucky:
         lines.append(
-            f"Draws differ by less than their noise for {first_few(lucky)}: half of the others or more are not told "
-            "from the best one, and which was chosen is luck."
+            f"Draws differ by less than their noise for {first_few(lucky)}: half of the others or "
+            "more are not told from the best one, and which was chosen is luck."
         )
     worse = [arm for arm in arms if arm.is_worse_afresh]
     if worse:
         names = [_name_and_values(arm) for arm in worse]
         lines.append(
-            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_few(names)}."
+            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: "
+            f"{first_few(names)}."
         )
     return lines
 
@@ -232,8 +233,8 @@ def _edge_lines(arms: list[SearchedArm]) -> list[str]:
         names = [f"{_name(arm)} ({arm.settings[setting][arm.chosen]:g})" for arm in at_edge]
         if names:
             lines.append(
-                f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for "
-                f"{first_few(names)}: a better one may lie beyond."
+                f"The best {setting.partition('.')[2]} is the least or the largest that was drawn "
+                f"for {first_few(names)}: a better one may lie beyond."
             )
     return lines
 
@@ -244,8 +245,8 @@ def search_table(arms: list[SearchedArm]) -> Table | None:
         return None
     rows = [_row(arm) for arm in arms]
     note = (
-        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws that differ from the "
-        "chosen one by less than their noise."
+        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws "
+        "that differ from the chosen one by less than their noise."
     )
     return Table("Chosen settings", pd.DataFrame(rows).set_index("loss"), note)
 

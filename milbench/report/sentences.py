@@ -274,8 +274,8 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
         return []
     where = "This task is" if len(named) == 1 else "These tasks are"
     line = (
-        f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; in "
-        "brackets: smaller differences would not show."
+        f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; "
+        "in brackets: smaller differences would not show."
     )
     return [line]
 

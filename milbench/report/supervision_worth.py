@@ -172,9 +172,10 @@ def worth_table(study: Study, series: Series) -> Table | None:
                 row[head] = _worth(study, series, other, loss, amount)
             rows.append(row)
     note = (
-        "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
-        "which Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. "
-        "< and >: outside the numbers that were measured."
+        "Where the mean curves meet, linear between measured numbers in their logarithm; in "
+        "brackets all numbers at which Student's 95 % interval of the difference, seed by seed, "
+        "holds zero. ×: how many such bags replace one. < and >: outside the numbers that were "
+        "measured."
     )
     title = f"What supervision is worth in bags: {readable(series.name)}"
     return Table(title, pd.DataFrame(rows).set_index("supervised more"), note)

@@ -37,8 +37,8 @@ COSTS = {
 
 MEANS_NOTE = "Mean ± standard deviation over seeds."
 BOUND_NOTE = (
-    " Worse by at most: than the best loss, of those that may be the best; for all at once with 95 % "
-    "confidence."
+    " Worse by at most: than the best loss, of those that may be the best; for all at once with "
+    "95 % confidence."
 )
 BOUNDS_NOTE = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
 STEPS_NOTE = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."

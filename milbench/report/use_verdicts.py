@@ -27,9 +27,10 @@ from milbench.report.verdict import (
 )
 
 NOTE = (
-    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
-    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric. "
-    "Each use is judged for itself. A loss that lacks the value of a seed whose training is done is not judged."
+    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be "
+    "the best for this use; ≤: then worse than the best by at most so much, in the unit of the "
+    "metric. Each use is judged for itself. A loss that lacks the value of a seed whose training "
+    "is done is not judged."
 )
 
 

@@ -41,9 +41,10 @@ MOST_RATES = 8
 """With more learning rates than these, those within a factor of about two count as one."""
 
 NOTE = (
-    "In % of the variance of all trained cells, draws of the search included. Shares vary as logits here, other "
-    "metrics as logarithms. In brackets: 95 % intervals over other draws and seeds. A factor has what no "
-    "other one explains. With other losses or wider ranges of settings shares would be others."
+    "In % of the variance of all trained cells, draws of the search included. Shares vary as "
+    "logits here, other metrics as logarithms. In brackets: 95 % intervals over other draws and "
+    "seeds. A factor has what no other one explains. With other losses or wider ranges of "
+    "settings shares would be others."
 )
 """What a reader has to know, below the table."""
 

@@ -31,8 +31,9 @@ from milbench.report.study import Study
 from milbench.store.gallery import Gallery, load
 
 CAPTION = (
-    "Test bags that differ, with what each loss finds where. Above each: the label set that the loss names, ✓ if it is "
-    "right. Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
+    "Test bags that differ, with what each loss finds where. Above each: the label set that the "
+    "loss names, ✓ if it is right. Colour: the most probable class of a position, the stronger "
+    "the more probable; frames: the true instances."
 )
 GALLERY_FILE = "gallery.npz"
 MOST_BAGS = 4

@@ -35,17 +35,18 @@ from milbench.report.values import rows_of
 
 _FILLED_OR_HOLLOW = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO_CAPTION = (
-    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in one of the two without "
-    "losing in the other. The least time of a training step, which other work on the machine disturbs least."
+    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in "
+    "one of the two without losing in the other. The least time of a training step, which other "
+    "work on the machine disturbs least."
 )
 TRAINING_CAPTION = (
-    f"Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
-    f"training still made progress at its end. {_FILLED_OR_HOLLOW}"
+    "Means over seeds, in units of each loss's first epoch: losses do not compare with one "
+    f"another, but show whether training still made progress at its end. {_FILLED_OR_HOLLOW}"
 )
 AMOUNTS_CAPTION = "Means over seeds, the band from the smallest to the largest seed; test bags."
 LENGTHS_CAPTION = (
-    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: "
-    "worse than the best there. Grey, dashed: no skill."
+    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; "
+    "hollow and dashed: worse than the best there. Grey, dashed: no skill."
 )
 CURVES_CAPTION = f"{AMOUNTS_CAPTION} {_FILLED_OR_HOLLOW} Grey, dashed: no skill."
 _HALF = 5.4

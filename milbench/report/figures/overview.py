@@ -29,13 +29,15 @@ from milbench.report.values import rows_of
 MOST_TASKS = 6
 """Of more tasks a heat map is drawn."""
 CAPTION = (
-    "Every dot is a seed, the diamond their mean with its 95 % interval. ✓ and a filled diamond: the loss may be the "
-    "best; hollow: it is worse than the best. Dashed, where it is near: no skill, the best answer that is the same for "
-    "every bag. Rings: published means, where there are any; a table below says what differs."
+    "Every dot is a seed, the diamond their mean with its 95 % interval. ✓ and a filled diamond: "
+    "the loss may be the best; hollow: it is worse than the best. Dashed, where it is near: no "
+    "skill, the best answer that is the same for every bag. Rings: published means, where there "
+    "are any; a table below says what differs."
 )
 NO_VERDICT = (
-    "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No loss has a ✓, as "
-    "losses share one seed at most, or nothing was learnt. Dashed: no skill; rings: published means."
+    "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No "
+    "loss has a ✓, as losses share one seed at most, or nothing was learnt. Dashed: no skill; "
+    "rings: published means."
 )
 BASELINE = " Dotted: pooled features with extra trees, a simple baseline that is no loss."
 WORSE = " On the right: by how much a loss that may be the best may be worse than it."

@@ -16,9 +16,10 @@ from milbench.report.study import Study
 from milbench.report.values import rows_of
 
 CAPTION = (
-    "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
-    "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
-    "ECE: the expected calibration error. ✓: may be the best."
+    "The presence of every class in every test bag: the share that happened against the mean "
+    "probability, in bins with as many forecasts each, over all seeds, with Wilson's 95 % "
+    "intervals. On the diagonal probabilities come true. ECE: the expected calibration error. ✓: "
+    "may be the best."
 )
 _NAME = "presence_ece"
 _COLUMNS = 4

@@ -24,8 +24,8 @@ from milbench.report.study import Study
 from milbench.report.values import rows_of
 
 CAPTION = (
-    "Every small mark is a draw, the large one with an edge the draw that was chosen for that loss. "
-    "A mark is a mean over the seeds that the draw was trained with."
+    "Every small mark is a draw, the large one with an edge the draw that was chosen for that "
+    "loss. A mark is a mean over the seeds that the draw was trained with."
 )
 _COLUMNS = 3
 _CHOSEN = {"ms": 7, "mec": INK, "zorder": 4}

@@ -23,9 +23,9 @@ from milbench.report.figures.heatmap import mean_text
 from milbench.report.figures.style import WIDTH, new_figure, wrapped
 
 CAPTION = (
-    "Means over seeds with the half width of their 95 % interval, each use in its own metric. Green ✓: the loss may be "
-    "the best for that use. Grey: most losses cannot be told apart, or nothing is shown to be learnt, as the head of "
-    "the column says; there is no ✓."
+    "Means over seeds with the half width of their 95 % interval, each use in its own metric. "
+    "Green ✓: the loss may be the best for that use. Grey: most losses cannot be told apart, or "
+    "nothing is shown to be learnt, as the head of the column says; there is no ✓."
 )
 _HEAD_WIDTH = 20
 """How many letters fit above a column."""
