@@ -15,7 +15,8 @@ MOST_NAMED = 6
 """The largest number of losses or tasks that a sentence names."""
 
 _WORDS = (
-    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
 )  # fmt: skip
 _LONGEST_SLUG = 80
 _KEPT_OF_SLUG = 71

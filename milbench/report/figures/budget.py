@@ -1,4 +1,4 @@
-"""The error that is to be expected when so many settings are tried for a loss."""
+"""The figure of the test error to expect of each loss against the number of settings tried."""
 
 from collections.abc import Mapping
 
@@ -20,12 +20,15 @@ CAPTION = (
 
 
 def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look]) -> Figure | None:
-    """Plot the expected test error of one task against the number of draws; None without two numbers.
+    """Plot the expected test error on a task against the number of draws.
+
+    None if there are values for fewer than two numbers of draws.
 
     Args:
-        curves: a row for each loss and number: loss (its label), draws, expected, low and high.
-        metric: what the error is.
-        looks: how losses are drawn, by label.
+        curves: a row for each loss and number of draws, with the columns loss (its label), draws,
+            expected, low and high.
+        metric: the metric of the error.
+        looks: label of a loss -> its look.
     """
     known = curves.dropna(subset="expected").sort_values("draws")
     numbers = sorted(set(known["draws"].astype(int)))
