@@ -4,8 +4,8 @@ A draw is one try of settings in a search. One draw counts as one training, and 
 number of trainings. Finalists are trained with further seeds, but only the training with the first
 seed counts in this module.
 
-`milbench.report.statistics.expected_choice` computes the expected values, and docs/statistics.md
-explains them.
+`milbench.report.statistics.expected_choice` computes the expected values. docs/statistics.md
+explains how.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
         study: the results, with a search. The search may still be running: its draws that are over
             count.
         task: the task, as reports name it.
-        metric: the metric of test bags, without its split; "" for the one that losses are compared
-            by.
+        metric: the metric of test bags, without its split; "": the primary metric.
 
     Returns:
         A row for each loss and each budget of 1, 2, 4, ... draws, up to the number of draws that
@@ -94,9 +93,9 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
 def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
     """Return a sentence if the order of losses depends on the budget, else no sentence.
 
-    The order depends on the budget if one loss is the best with one draw, another loss is the best
-    with the largest budget that all losses have, and the bands of these two losses overlap at
-    neither budget.
+    The order depends on the budget if one loss is the best with one draw, and another loss is the
+    best with the largest budget that all losses have. The bands of these two losses must not
+    overlap at either budget.
     """
     metric = metric or _primary(study, task)
     curve = budget_curves(study, task, metric)
@@ -187,8 +186,8 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
     list under one name. Only cells that are done or have failed are returned.
     """
     frame = study.results.frame
-    # The plan of a published report may lack the cells of its search, so that seeds are read from
-    # the results.
+    # Seeds are read from the results: the plan of a published report may lack the cells of its
+    # search.
     drawn = frame[frame["draw"].notna()].drop_duplicates("cell").set_index("cell")
     seeds = dict(zip(drawn.index, drawn["seed"], strict=True))
     over = set(drawn.index[drawn["status"].isin(["done", "failed"])])
@@ -204,8 +203,8 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
         if counting:
             arm = first_draw.arm
             label = labels.get(first_cell, Label(task=arm.task, loss=arm.loss, network=arm.network))
-            # The label of a draw has "draw" and a number as its recipe. The name of a loss does not
-            # have it.
+            # The label of a draw has "draw" and a number as its recipe, which must not become part
+            # of the name of a loss.
             of_all_draws = label._replace(recipe="")
             found[of_all_draws.variant] = counting
     return found
@@ -341,7 +340,7 @@ def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
 
 
 def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
-    """Return a sentence about draws that failed; none where all have a value."""
+    """Return a sentence about draws that failed; [] if none failed."""
     failed = [draws for draws in tried if draws.failed]
     if not failed:
         return []

@@ -14,10 +14,12 @@ from milbench.report.study import Study
 from milbench.report.table import Table
 
 SCORES = "Of the label sets of test bags, over all seeds."
+"""The note below the table of precision and recall."""
 CONFUSION = (
     "In % of the test bags with the row's class: it is predicted, or missed, and the column's "
     "wrongly predicted."
 )
+"""The note below the table of confusion."""
 
 _PRESENT = 0
 _PREDICTED = 1
@@ -25,9 +27,9 @@ _BOTH = 2
 _FIRST_INSTEAD = 3
 """The columns of `ClassCounts`, a row of which is about one class.
 
-They count the bags in which the class is present, is predicted, and both. The further columns
-count, for each class, the bags in which that class was predicted wrongly and the row's class is
-present.
+They count the bags in which the class is present, is predicted, and both. Then there is a column
+for each class: it counts the bags in which the class of the row is present and the class of the
+column is predicted wrongly.
 """
 
 

@@ -151,7 +151,7 @@ def _trained_cells(
 
 
 def _most_common_first(seeds: Sequence[int]) -> list[int]:
-    """Return the different seeds, that of most draws first.
+    """Return the different seeds, the seed of most draws first.
 
     All draws are trained with this seed, by which the finalists are chosen. Only the finalists are
     trained with further seeds.

@@ -42,7 +42,7 @@ def select_epochs(
     candidates = history.loc[history["metric"] == choosing, ["cell", "epoch", "value"]]
     candidates = candidates[np.isfinite(candidates["value"])]
     candidates = candidates.merge(tested, on=["cell", "epoch"])
-    # idxmin and idxmax return the first of equal values. It has to be that of the latest epoch.
+    # idxmin and idxmax return the first of equal values. The latest epoch has to come first.
     candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False])
     candidates = candidates.reset_index(drop=True)
     values = candidates.groupby("cell")["value"]

@@ -19,6 +19,7 @@ _WORDS = (
     "twelve",
 )  # fmt: skip
 _LONGEST_SLUG = 80
+"""The largest number of letters in the name of a file."""
 _KEPT_OF_SLUG = 71
 """How many letters are kept of a slug that is too long: a hyphen and eight digits follow."""
 

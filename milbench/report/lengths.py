@@ -193,7 +193,9 @@ class _Overtaken:
 
     loss: str
     leads_at: float
+    """The length of training after which the loss has the best mean."""
     is_worse_at: float
+    """The length of training after which the loss is worse than the best."""
     leader_there: str
     """The loss with the best mean at the length `is_worse_at`."""
 

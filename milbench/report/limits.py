@@ -100,8 +100,7 @@ def shared_lines(study: Study) -> list[str]:
 def _shared(study: Study, task: str) -> str:
     """Return what the test bags of a task share, a key of SHARED, or "".
 
-    It is "" if they share nothing, or if the intervals of the report do not cover another sample of
-    test bags.
+    It is "" if they share nothing, or if the intervals of the report do not cover other test bags.
     """
     if study.noise(task) is None:
         return ""
@@ -109,8 +108,7 @@ def _shared(study: Study, task: str) -> str:
         # `evidence` is all that was kept of a cell beside its metrics. It is not the score of a
         # position for a class, which has the same name elsewhere.
         kept = study.evidence(str(cell))
-        # The test bags of all cells of a task are made alike, so that one cell with outcomes is
-        # enough.
+        # One cell with outcomes is enough, as the test bags of all cells of a task are made alike.
         if kept.outcomes:
             # A cell may have several sets of test bags: bags of one instance are another set.
             items_of_sets = list(kept.bag_items.values())

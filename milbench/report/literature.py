@@ -65,8 +65,8 @@ class Replication:
 def replications(study: Study, task: str) -> list[Replication]:
     """Return every published value of a task beside ours.
 
-    There is an entry for each of our variants of the loss, and one for a published method that
-    milbench lacks.
+    A published loss has an entry for each of our variants of it. A published method that milbench
+    lacks has one entry without values of ours.
     """
     found = []
     for published in study.info(task).published:
@@ -163,8 +163,8 @@ def outcome_lines(study: Study) -> list[str]:
     """Return lines with our mean beside each published mean, to print at the end of a command.
 
     If none can be compared, a last line says why. A published best run of several is left out, as
-    it cannot be compared with a mean. There are no lines at all if they would be more than
-    MOST_OUTCOMES.
+    it cannot be compared with a mean. There are no lines at all if there would be more than
+    MOST_OUTCOMES of them.
     """
     compared = []
     for task in study.tasks:
@@ -328,8 +328,8 @@ def _welch(
 ) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom.
 
-    The variances are those of the means. The degrees of freedom are by the formula of Welch and
-    Satterthwaite.
+    `our_variance` and `their_variance` are the variances of the means. The degrees of freedom are
+    by the formula of Welch and Satterthwaite.
     """
     variance = our_variance + their_variance
     error = math.sqrt(variance)

@@ -35,8 +35,7 @@ _MOST_SHOWN = {
     "dsmil": ("forest", "p"),
     "context": ("salmon", "d"),
 }
-# Other losses share a colour with one of these. No two losses have both the same colour and the
-# same marker.
+# Other losses share a colour with one of these. No two losses have the same colour and marker.
 _OTHERS = {
     "exact-em": ("blue", "D"),
     "attention": ("magenta", "o"),

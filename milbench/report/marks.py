@@ -1,7 +1,7 @@
 """Verdicts by bounds that are stated in advance.
 
-These are pass marks, margins of equivalence of two losses, and margins of agreement with a
-published value.
+These bounds are pass marks, margins of equivalence of two losses, and margins of agreement with
+published values.
 """
 
 import math
@@ -106,7 +106,7 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
 
     The columns are first, other, row and column (where a picture shows the task, see
     `_rows_and_columns`), difference, half (the half width of its 95 % interval) and verdict. The
-    frame is empty without a margin, and unless all tasks are one task with at least two varied
+    frame is empty if there is no margin, or if the tasks are not one task with at least two varied
     parameters.
     """
     first_task = study.tasks[0]
@@ -140,9 +140,9 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
 def _rows_and_columns(study: Study) -> dict[str, tuple[str, str]]:
     """Return task -> the names of its row and its column in a picture.
 
-    The row is named by the values of the first half of the varied parameters, the column by those
-    of the second half. {} unless all tasks are one task by one metric, with at least two varied
-    parameters.
+    The row is named by the values of the first half of the varied parameters, the column by the
+    values of the second half. {} if the tasks are not one task with at least two varied parameters,
+    judged by one metric.
     """
     names_and_metrics = {
         (study.cell_of(task).task.name, study.primary(task)) for task in study.tasks

@@ -43,9 +43,9 @@ def save(results: Results, folder: Path) -> None:
     """Write what a page is made from as small files.
 
     They are the plan, and the frame of results with a further column `final`, see
-    `Study.is_final`. If cells have them, there are also outcomes.npz (outcomes by the metrics that
-    losses are judged by), test_items.npz (the items of test bags) and classes.json (counts by
-    class).
+    `Study.is_final`. If cells have kept them, there are three more files: outcomes.npz with the
+    outcomes by the metrics that losses are judged by, test_items.npz with the items of test bags,
+    and classes.json with the counts by class.
 
     Raises UsageError if the folder cannot be written.
     """

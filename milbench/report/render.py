@@ -124,9 +124,13 @@ class _Page:
     longest: Study
     """The comparison with the longest training of each loss alone."""
     lengths: list[Lengths]
+    """The lengths of training that are compared; [] if there is only one."""
     opening: list[Picture]
+    """The pictures of the first screen."""
     sections: list[Section]
+    """The section of each task."""
     searched: list[SearchedArm]
+    """The search for the settings of each loss on each task; [] without a search."""
     search_pictures: list[Picture]
     """For every task with a search: the error against the budget, and the draws."""
 

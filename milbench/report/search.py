@@ -186,8 +186,7 @@ def _variant_of(arm: Arm, compared: Container[str]) -> str:
     """Return the name of an arm among the compared variants, or else its own name."""
     with_network = Label(*arm).variant
     without_network = Label(arm.task, arm.loss).variant
-    # A comparison does not name its network if there is only one. The arm of the search may name it
-    # all the same.
+    # A comparison does not name its network if there is only one, but the arm of a search may.
     if with_network not in compared and without_network in compared:
         return without_network
     return with_network

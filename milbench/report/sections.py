@@ -29,6 +29,7 @@ class Section:
     small_pictures: list[Picture] = field(default_factory=list)
     """The pictures that the page shows in pairs, side by side."""
     tables: list[Table] = field(default_factory=list)
+    """The tables that are always shown."""
     folded: list[Table] = field(default_factory=list)
     """The tables that are folded away until a reader opens them; the last one has every cell."""
 

@@ -1,7 +1,6 @@
 """Verdicts in words: a sentence for each task, or one for many tasks.
 
-`milbench.report.judge` decides on the verdicts. This module has a template for each kind of
-finding.
+`milbench.report.judge` decides on the verdicts. This module has a template for each finding.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ from milbench.report.values import STEP, rows_of
 YES = "✓"
 NO = "–"
 BEST = "may be the best"
+"""The head of the column with YES and NO."""
 NO_SKILL = "no skill"
+"""The head of the row with the values of the best constant answer."""
 
 COSTS = {
     STEP: ("step (ms)", 1e3),

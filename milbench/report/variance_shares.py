@@ -48,7 +48,7 @@ NOTE = (
 """The note below the table."""
 
 NEGLIGIBLE = 0.005
-"""Smaller shares are shown as 0 %."""
+"""A smaller share is rounded to 0 %."""
 
 
 def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataFrame:
@@ -136,7 +136,7 @@ def _draws(study: Study) -> dict[str, Draw]:
 def _values(study: Study, task: str, metric: str) -> pd.Series[float]:
     """Return cell -> its test value of a metric, at the epoch that counts.
 
-    For draws that is the last epoch.
+    For a draw of the search the last epoch counts.
     """
     name = f"test/{metric}"
     parts = []
@@ -155,7 +155,7 @@ def _values(study: Study, task: str, metric: str) -> pd.Series[float]:
 
 
 def _levels(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
-    """Return the level of every factor of each cell: a row a cell, a column a factor."""
+    """Return the level of every factor: a row for each cell, a column for each factor."""
     rows = []
     for cell in cells:
         recipe = cell.recipe
@@ -196,8 +196,8 @@ def _rate_classes(rates: Sequence[float]) -> list[str]:
 def _stages(study: Study, cells: Sequence[Cell]) -> list[str]:
     """Return the stage of each cell.
 
-    The stage is "draws" for a draw with the first seed, "finalists" for a draw with a further seed,
-    or "comparison".
+    A draw with the first seed has the stage "draws", and a draw with a further seed "finalists".
+    All other cells have "comparison".
     """
     draws = _draws(study)
     draws_of_seed = Counter(cell.seed for cell in cells if cell.id in draws)

@@ -13,8 +13,8 @@ from milbench.report.figures.style import label_ends, new_figure, styles_without
 from milbench.report.looks import Look
 
 CAPTION = (
-    "Of so many draws of settings validation chooses one; the line is the error on test bags that "
-    "this one is to be expected to have, with its 95 % interval. Whoever searches less should "
+    "Validation bags choose one of the draws of settings that were tried. The line is the error on "
+    "test bags to expect of the chosen draw, with its 95 % interval. Whoever searches less should "
     "look further to the left."
 )
 

@@ -39,9 +39,13 @@ CAPTION = (
     "the more probable; frames: the true instances."
 )
 GALLERY_FILE = "gallery.npz"
+"""The file of a cell with its gallery."""
 MOST_BAGS = 4
+"""The largest number of images or sets in a figure."""
 MOST_SEQUENCES = 3
+"""The largest number of sequences in a figure."""
 MOST_LOSSES = 7
+"""The largest number of losses in a figure."""
 MOST_STRIPS = 12
 """The largest number of classes that have a strip below a sequence."""
 MOST_NAMED = 60
@@ -155,6 +159,7 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
     figure = Figure(figsize=(max(WIDTH, side * columns), side * len(bags)))
     grid = []
     for bag in bags:
+        # `_lay_out` sets the positions of axes, when the titles are known.
         row = [figure.add_axes((0, 0, 1, 1)) for _ in range(columns)]
         grid.append(row)
         _draw_truth(row[0], first, bag)
@@ -402,8 +407,8 @@ def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
 def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[int]:
     """Return the classes that have a strip: all classes, or those of the shown sequences.
 
-    If there are more than MOST_STRIPS classes, they are those that occur or are predicted in one of
-    the sequences.
+    If there are more than MOST_STRIPS classes, only classes that occur or are predicted in one of
+    the shown sequences have a strip.
     """
     count = len(galleries[0].class_names)
     if count <= MOST_STRIPS:

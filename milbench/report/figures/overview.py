@@ -37,13 +37,17 @@ CAPTION = (
     "skill, the best answer that is the same for every bag. Rings: published means, where there "
     "are any; a table below says what differs."
 )
+"""The caption if some losses may be the best."""
 NO_VERDICT = (
     "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No "
     "loss has a ✓, as losses share one seed at most, or nothing was learnt. Dashed: no skill; "
     "rings: published means."
 )
+"""The caption if there are no verdicts on losses."""
 BASELINE = " Dotted: pooled features with extra trees, a simple baseline that is no loss."
+"""The end of a caption if the figure shows the simple baseline."""
 WORSE = " On the right: by how much a loss that may be the best may be worse than it."
+"""The end of a caption if the figure says by how much losses may be worse."""
 
 
 def overview_figure(study: Study) -> Figure | None:

@@ -29,6 +29,7 @@ _NAME = "presence_ece"
 _COLUMNS = 4
 """The number of panels side by side."""
 _MOST_LOSSES = 8
+"""The largest number of losses in a figure."""
 
 
 def reliability_figure(study: Study, task: str) -> Figure | None:

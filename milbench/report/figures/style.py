@@ -112,8 +112,7 @@ class Layout(ConstrainedLayoutEngine):
 def new_figure(width: float, height: float, **pads: float) -> Figure:
     """Return an empty figure of a size in inches, with `Layout` as its layout."""
     figure = Figure(figsize=(width, height), layout=Layout(**pads))
-    # This canvas keeps its renderer. The default canvas makes a renderer for each text that is
-    # measured.
+    # This canvas keeps its renderer. The default canvas makes a new one for each text it measures.
     FigureCanvasAgg(figure)
     return figure
 
@@ -213,8 +212,8 @@ def label_ends(
 ) -> None:
     """Write the name of every line right of its end, with a leader from the end to the name.
 
-    A leader is a thin line. Names of lines with close ends are moved apart, so that no two cover
-    one another.
+    A leader is a thin line. If the ends of lines are close, their names are moved apart, so that no
+    two names cover one another.
 
     Args:
         axes: axes of a figure by `new_figure`: its layout moves names apart when the axes have
@@ -232,8 +231,8 @@ def label_ends(
     names = sorted(ends, key=lambda name: ends[name][1])
     labels = []
     for name in names:
-        # The height of 0.5 is a stopgap until the layout is known, which needs only the widths of
-        # labels.
+        # The height of 0.5 is a stopgap until the layout is known. The layout needs only the widths
+        # of labels.
         label = axes.text(1, 0.5, literal(texts[name]), transform=beside)
         label.set(
             va="center",

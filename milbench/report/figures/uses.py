@@ -85,8 +85,8 @@ def _cell(use: UseColumn, loss: str) -> tuple[float, str]:
     if math.isnan(mean):
         return code, ""
     half = (float(row["high"]) - float(row["low"])) / 2
-    # If losses cannot be told apart, nearly all may be the best. A reader would take a tick for
-    # praise.
+    # If losses cannot be told apart, nearly all may be the best, and a reader would take the ticks
+    # for praise.
     is_best = bool(row["contender"]) and not is_silent
     if is_best:
         code = GOOD

@@ -50,9 +50,11 @@ class Contenders:
     It is False for a loss without any value. With only one seed it is True for all other losses.
     """
     rows: list[int]
-    """The rows of the losses that have a value: `pairs` and `scaled` are about these losses."""
+    """The rows of the losses that have a value. All that follows is about these losses."""
     pairs: Pairs
+    """The differences of every two of these losses."""
     scaled: Scaled
+    """The values of these losses on the scale of the comparison."""
     bounds: Bounds | None
     """The bounds of the differences from the best; None if nothing is known of variances."""
 
@@ -130,12 +132,12 @@ def contenders(
     """Return which losses may be the best one, and how much worse than the best each may be.
 
     Losses are compared on their common seeds, so that the effect of a seed on all losses does not
-    count. Shares are compared as logits and other positive values as logarithms, which makes
-    variances alike.
+    count. To make variances alike, shares are compared as logits and other positive values as
+    logarithms.
 
     Args:
-        errors: (losses, seeds), NaN where a seed is missing. ValueError for infinity, which no mean
-            can hold.
+        errors: (losses, seeds), NaN where a seed is missing. Infinite values have no mean and raise
+            a ValueError.
         lower_is_better: whether the smallest value is the best.
         noise: how far values move with other test items; None: the set holds for these test items
             alone.
@@ -226,7 +228,9 @@ class Bounds:
     """
 
     scaled: Scaled
+    """The values of m losses with n seeds on the scale of the comparison."""
     pairs: Pairs
+    """The differences of every two of these losses."""
     widths: Floats
     """(m, m), how much worse than the second the first loss may look and still be the best."""
     in_units: Floats

@@ -23,9 +23,9 @@ where
   that of independent ones: C. Nadeau and Y. Bengio, "Inference for the Generalization Error",
   Machine Learning 52, 2003, pp. 239-281 (the corrected resampled t-test).
 
-Without the maximum this is Banerjee's interval (Sankhya 22, 1960, pp. 357-358), which for normal
-errors holds the true difference with a probability of at least 1 - a. The maximum can only widen
-the interval.
+Without the maximum this is Banerjee's interval (Sankhya 22, 1960, pp. 357-358). For normal errors
+it holds the true difference with a probability of at least 1 - a. The maximum can only make it
+wider.
 """
 
 import math

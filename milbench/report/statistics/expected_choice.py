@@ -85,8 +85,8 @@ def expected_choice(draws: DrawsOfLoss, budget: int) -> float:
     """Return the mean test value of the chosen draw, over all ways to take `budget` of the draws.
 
     Somebody who tries settings in a random order chooses the first of several that are equally good
-    on validation bags. Draws with equal validation values therefore count with their mean test
-    value.
+    on validation bags. For this reason the mean test value of draws with equal validation values
+    counts.
     """
     order = np.argsort(draws.validation, kind="stable")
     ranks = np.arange(1, draws.count + 1)
@@ -141,8 +141,8 @@ def _with_bands(
     half_widths = _half_widths(with_enough, budget, on_scale[:, 1:])
     low = comparison.metric(on_scale[:, 0] - half_widths)
     high = comparison.metric(on_scale[:, 0] + half_widths)
-    # Errors of exactly 0 or 1 have no logit. They were moved a little, so that the band might not
-    # hold them.
+    # Errors of exactly 0 or 1 have no logit and were moved a little. A band must hold the expected
+    # error all the same.
     has_no_width = half_widths == 0
     low = np.where(has_no_width, expected, np.minimum(low, expected))
     high = np.where(has_no_width, expected, np.maximum(high, expected))

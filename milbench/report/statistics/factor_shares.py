@@ -13,8 +13,8 @@ where
 - S is the sum of squares of all values around their mean;
 - S_factor is the sum of squares that is no longer explained without the factor;
 - f_factor is the number of parameters that the model loses with the factor;
-- M is the sum of squares that the model with all factors does not explain, divided by its degrees
-  of freedom.
+- M is the sum of squares that the model with all factors does not explain, for each degree of
+  freedom.
 
 docs/statistics.md, "Shares of variance", says why, and how often the intervals hold the true share.
 """
@@ -58,8 +58,9 @@ class Share:
     value: float
     """The share. If the source has no effect, it is near 0, and may be below 0."""
     low: float
+    """The lower end of the 95 % interval; NaN if there are too few groups to leave out."""
     high: float
-    """The ends of the 95 % interval; NaN if there are too few groups to leave out."""
+    """The upper end of the interval."""
 
 
 class _Model:
@@ -83,7 +84,7 @@ class _Model:
         for factor, columns in self._columns.items():
             owners += [factor] * columns.shape[1]
         self._owners = np.array(owners)
-        # Each fit needs only a part of these products. They are small, as there are many values but
+        # Each fit needs only a part of these products, which are small: there are many values, but
         # few levels.
         self._products = design.T @ design
         self._targets = design.T @ self.values
@@ -200,9 +201,9 @@ def shares_of(
         scale: the scale on which variances are compared, see `put_on_scale`.
 
     Returns:
-        The shares of single factors, or of several factors that cannot be told apart; the last two
-        are those of `TOGETHER` and `REST`. [] if nothing varies, or if there are no more values
-        than parameters.
+        The shares of single factors, or of several factors that cannot be told apart, and then
+        those of `TOGETHER` and `REST`. [] if nothing varies, or if there are no more values than
+        parameters.
     """
     varying = [factor for factor in levels if len(levels[factor].unique()) > 1]
     levels = levels[varying]

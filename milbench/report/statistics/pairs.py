@@ -233,8 +233,8 @@ class Pairs:
     def shown_difference(self, first: int, second: int) -> float:
         """Return the true difference that would exclude the worse loss with the probability POWER.
 
-        It is on the scale of the comparison, for the seeds that both losses have; nan if they share
-        none.
+        It is on the scale of the comparison, for the seeds that both losses have; nan if there are
+        no such seeds.
         """
         seeds = int(self.seeds[first, second])
         if not seeds:

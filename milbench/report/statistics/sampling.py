@@ -39,8 +39,8 @@ class SamplingNoise:
     unit: Floats
     """(m, n), how much an item with an effect changes the value of its cell.
 
-    It is the root mean square over the items that add anything to the value, and 1 / items if no
-    item does.
+    It is the root mean square over the items that add anything to the value, or 1 / items if there
+    are no such items.
     """
 
     def of(self, rows: NDArray[np.int64]) -> SamplingNoise:
