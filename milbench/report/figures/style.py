@@ -249,6 +249,7 @@ def label_ends(
     axes.add_collection(leaders, autolim=False)
 
     def move_apart() -> None:
+        # Ends of lines and heights of labels are shares of the size of the axes.
         points = axes.transData.transform([ends[name] for name in names])
         starts = axes.transAxes.inverted().transform(points)
         box = axes.get_window_extent()
