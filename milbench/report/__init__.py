@@ -1,1 +1,1 @@
-"""Reports: results become statistics, tables, figures and one self-contained page, without torch."""
+"""Reports: statistics, tables, figures and a self-contained page from results, without torch."""

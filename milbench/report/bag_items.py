@@ -1,4 +1,7 @@
-"""What test bags are made of: bags that share an item or a group are not independent."""
+"""The items and groups that test bags are made of.
+
+Bags that share an item, such as a recording, or a group are not independent.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from milbench.contracts.predictions import SplitPredictions
 from milbench.report.statistics.clusters import Clusters, clusters
 
 BAG_ITEMS_FILE = "test_items.npz"
-"""The file of a published report that says what test bags are made of."""
+"""The file of a published report that has the items and groups of test bags."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,9 +26,12 @@ class BagItems:
     """The groups and the items of n test bags, as `milbench.Origin` has them."""
 
     group: NDArray[np.integer] | None
-    """(n,), the number of the group of each bag; None: there are none."""
+    """(n,), the number of the group of each bag; None: there are no groups."""
     items: NDArray[np.integer] | None
-    """(n, M), the numbers of its items, -1 where a bag has fewer; None: no item is in two bags."""
+    """(n, M), the numbers of the items of each bag, or None if no two bags share an item.
+
+    Rows of bags with fewer than M items end in -1.
+    """
 
     @property
     def shared(self) -> str:
@@ -37,14 +43,14 @@ class BagItems:
         return "nothing"
 
     def clusters(self) -> Clusters | None:
-        """Return which bags share something, None where none do."""
+        """Return which bags share an item or a group, None if no bags do."""
         if self.shared == "nothing":
             return None
         return clusters(self.group, self.items)
 
 
 def bag_items_of(bags: SplitPredictions) -> BagItems:
-    """Return what the bags of a split are made of."""
+    """Return the groups and items of the bags of a split."""
     return BagItems(bags.group, bags.items)
 
 
@@ -58,7 +64,7 @@ def _is_any_in_two_bags(items: NDArray[np.integer]) -> bool:
 
 
 def save_bag_items(path: Path, by_digest: Mapping[str, BagItems]) -> None:
-    """Write what test bags are made of, by the digest of the bags."""
+    """Write the groups and items of sets of test bags, given the digest of each set."""
     arrays: dict[str, NDArray[Any]] = {}
     for number, (digest, bag_items) in enumerate(sorted(by_digest.items())):
         arrays[f"{number}/digest"] = np.array(digest)
@@ -89,5 +95,5 @@ def load_bag_items(path: Path) -> dict[str, BagItems]:
 
 
 def _array(stored: Any, name: str) -> NDArray[Any] | None:
-    """Return an array of a file, None where it has none of this name."""
+    """Return the array of a name from an open file, None if the file lacks it."""
     return stored[name] if name in stored.files else None

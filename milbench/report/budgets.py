@@ -1,11 +1,11 @@
-"""Error against budget: what somebody may expect of each loss who tries 1, 2, 4, ... settings.
+"""Error against budget: the error to expect of each loss after trying 1, 2, 4, ... settings.
 
-Of every draw of a search only the training with the first seed counts. Finalists are trained with
-further seeds, which are left out here: one draw is one training, and a budget is a number of
-trainings.
+A draw is one try of settings in a search. One draw counts as one training, and a budget is a
+number of trainings. Finalists are trained with further seeds, but only the training with the first
+seed counts in this module.
 
-`milbench.report.statistics.expected_choice` computes the expected values, and docs/statistics.md
-explains them.
+`milbench.report.statistics.expected_choice` computes the expected values. docs/statistics.md
+explains how.
 """
 
 from __future__ import annotations
@@ -36,33 +36,36 @@ from milbench.report.table import Table
 from milbench.report.values import NO_SKILL
 
 NO_DIFFERENCE_OF_SHARES = 0.01
-"""A difference of shares that counts as none where the spec has no margin: "Fixed in advance" in docs/statistics.md."""
+"""The largest difference of shares that counts as none, where the spec has no margin.
+
+It is fixed in advance, see docs/statistics.md.
+"""
 NO_DIFFERENCE = 0.05
-"""The same of other metrics."""
+"""The largest difference that counts as none by a metric that is not a share."""
 
 
 def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
-    """Return the expected test value of each loss by the number of draws that are tried, with a 95 % band.
+    """Return the expected test value of each loss against the number of draws, with a 95 % band.
 
     Args:
-        study: the results, with a search. It may still be running: draws that are over count.
+        study: the results, with a search. The search may still be running: its draws that are over
+            count.
         task: the task, as reports name it.
-        metric: the metric of test bags, without its split; "" for the one that losses are compared
-            by.
+        metric: the metric of test bags, without its split; "": the primary metric.
 
     Returns:
-        A row for each loss and each budget of 1, 2, 4, ... draws, as far as it has draws: loss (its
-        name in reports), draws, expected, low and high, NaN where they are not known. No rows
-        without a search.
+        A row for each loss and each budget of 1, 2, 4, ... draws, up to the number of draws that
+        the loss has. The columns are loss (its name in reports), draws (the budget), expected, low
+        and high (the band); NaN where they are not known. There are no rows without a search.
     """
     metric = metric or _primary(study, task)
     return curves(draws_of_losses(study, task, metric), scale_of(describe(metric)))
 
 
 def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
-    """Return what is expected of each loss with 1, 2, 4, ... draws; None without any draws.
+    """Return the expected test value of each loss with 1, 2, 4, ... draws; None without draws.
 
-    The first loss is the best by the largest budget that all losses have.
+    The first loss is the best one at the largest budget that all losses have.
     """
     tried = draws_of_losses(study, task, metric)
     if not tried:
@@ -88,11 +91,11 @@ def budget_table(study: Study, task: str, metric: str = "") -> Table | None:
 
 
 def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
-    """Return a sentence where the order of losses depends on the budget; no sentence elsewhere.
+    """Return a sentence if the order of losses depends on the budget, else no sentence.
 
-    It depends on the budget where one loss is the best with one draw, another loss is the best with
-    the largest budget that all losses have, and the bands of these two losses do not overlap at
-    either budget.
+    The order depends on the budget if one loss is the best with one draw, and another loss is the
+    best with the largest budget that all losses have. The bands of these two losses must not
+    overlap at either budget.
     """
     metric = metric or _primary(study, task)
     curve = budget_curves(study, task, metric)
@@ -114,15 +117,16 @@ def budget_lines(study: Study, task: str, metric: str = "") -> list[str]:
     values_with_one = _pair(with_one, best_with_one, best_with_most, described)
     values_with_most = _pair(with_most, best_with_most, best_with_one, described)
     line = (
-        f"The order of losses on {readable(task)} depends on the budget, by {described.label}. With one draw "
-        f"{readable(best_with_one)} is better than {readable(best_with_most)} ({values_with_one}), with {most} draws "
-        f"{readable(best_with_most)} is better ({values_with_most})."
+        f"The order of losses on {readable(task)} depends on the budget, by {described.label}. "
+        f"With one draw {readable(best_with_one)} is better than {readable(best_with_most)} "
+        f"({values_with_one}), with {most} draws {readable(best_with_most)} is better "
+        f"({values_with_most})."
     )
     return [line]
 
 
 def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLoss]:
-    """Return the draws of every loss that has a test value of a metric, none without a search."""
+    """Return the draws of every loss that has a test value of a metric; [] without a search."""
     search = study.plan.search
     if search is None:
         return []
@@ -133,7 +137,7 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
     cells_of_task = [cell for cells in cells_by_loss.values() for cell in cells]
     no_skill = _no_skill(study, metric, cells_of_task)
     values = study.values_of_draws.reindex(columns=[search.metric, f"test/{metric}"])
-    # Such as validation/set_error.
+    # The metric of a search has its split in front, such as validation/set_error.
     _, _, choosing_metric = search.metric.partition("/")
     chooses_the_smallest = describe(choosing_metric).lower_is_better
     found = []
@@ -159,30 +163,31 @@ def draws_of_losses(study: Study, task: str, metric: str = "") -> list[DrawsOfLo
 
 
 def _no_skill(study: Study, metric: str, cells: Sequence[str]) -> float:
-    """Return what the best constant answer has by a metric, the mean over cells of the search; NaN: not known."""
-    # The metric own_label_error is the label error with a threshold that was chosen by the label
-    # error, where that of label_error was chosen by the set error. A constant answer has no
-    # threshold, so both have one no-skill value.
+    """Return the no-skill value of a metric, the mean over cells of the search; NaN: not known.
+
+    No skill is the best answer that is the same for every bag.
+    """
+    # Thresholds are chosen by label error for own_label_error, and by set error for label_error. A
+    # constant answer has no threshold, so both metrics have the same no-skill value.
     without_threshold = metric.removeprefix("own_")
     column = f"test/{NO_SKILL}{without_threshold}"
     values = study.values_of_draws
     if column not in values:
         return math.nan
-    # A failed draw has no such value. The other draws of its seed have it: it depends on the bags,
-    # on no network.
+    # A failed draw has no such value, but the other draws of its seed do: the value depends on the
+    # bags alone, not on the network.
     return float(values[column].reindex(list(cells)).mean())
 
 
 def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, dict[str, Draw]]:
-    """Return the name of each loss in reports -> its cells on a task with the first seed -> the draw of each cell.
+    """Return loss -> cell -> draw, for the cells of the search on a task with the first seed.
 
     A "loss" of this module is a variant: a loss with its settings and its network, which reports
-    list by one name.
-
-    Only cells that are over count: those that are done, and those that failed.
+    list under one name. Only cells that are done or have failed are returned.
     """
     frame = study.results.frame
-    # Seeds are read from results: the plan of a published report may lack the cells of its search.
+    # Seeds are read from the results: the plan of a published report may lack the cells of its
+    # search.
     drawn = frame[frame["draw"].notna()].drop_duplicates("cell").set_index("cell")
     seeds = dict(zip(drawn.index, drawn["seed"], strict=True))
     over = set(drawn.index[drawn["status"].isin(["done", "failed"])])
@@ -198,18 +203,19 @@ def _cells_by_loss(study: Study, search: SearchRecord, task: str) -> dict[str, d
         if counting:
             arm = first_draw.arm
             label = labels.get(first_cell, Label(task=arm.task, loss=arm.loss, network=arm.network))
-            # The recipe in the label of a cell of a search is "draw" and a number, which is no part
-            # of a loss's name.
+            # The label of a draw has "draw" and a number as its recipe, which must not become part
+            # of the name of a loss.
             of_all_draws = label._replace(recipe="")
             found[of_all_draws.variant] = counting
     return found
 
 
 def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | None:
-    """Return the first seed of a search, the one that all draws are trained with. None without any cell.
+    """Return the first seed of a search, with which all draws are trained; None without cells.
 
-    Results may lack some of its cells. It is therefore taken to be the seed that most draws have
-    results of, of several such seeds the smallest. Finalists alone have further seeds.
+    It is the seed with which most draws have results, since only finalists are trained with further
+    seeds. If several seeds have as many draws, which happens where results lack cells, it is the
+    smallest of these seeds.
     """
     draws_of_seed: dict[int, set[int]] = {}
     for cell, draw in cells.items():
@@ -222,9 +228,10 @@ def _first_seed(cells: Mapping[str, Draw], seeds: Mapping[str, int]) -> int | No
 
 
 def _primary(study: Study, task: str) -> str:
-    """Return the metric that losses are compared by, also where no cell of the comparison is planned yet.
+    """Return the metric that losses on a task are compared by.
 
-    The task has to be one of the comparison or of the search.
+    The task has to be one of the comparison or of the search. While a search is running, the
+    comparison may have no planned cell yet.
     """
     search = study.plan.search
     if task in study.tasks or search is None:
@@ -237,12 +244,12 @@ def _primary(study: Study, task: str) -> str:
 
 
 def _groups(draws: Sequence[Draw]) -> NDArray[np.int64]:
-    """Return the number of the group of each draw, for bands that are computed by leaving out one group at a time.
+    """Return the number of the group of each draw; bands are computed by leaving out one group.
 
     A search takes points from the ranges of its settings, and tries each point with every value of
-    its lists. Draws at one point are not independent: they are a group. Each draw is a group of its
-    own where plans do not name the points, and where there is one point alone, since nothing would
-    remain without it.
+    its lists. Draws at one point are not independent, so they are one group. Each draw is a group
+    of its own if the plan does not name the points, or if there is only one point: without this
+    point no draw would remain.
     """
     points = [draw.point for draw in draws if draw.point is not None]
     are_all_known = len(points) == len(draws)
@@ -258,7 +265,7 @@ def _largest_common_budget(curve: pd.DataFrame) -> int:
 
 
 def _at_budget(curve: pd.DataFrame, budget: int, metric: Metric) -> pd.DataFrame:
-    """Return the rows of a budget by loss, the best first, on the scale where the smaller is the better."""
+    """Return the rows of a budget by loss, the best first, with signs that make smaller better."""
     rows = curve[(curve["draws"] == budget) & curve["expected"].notna()].set_index("loss")
     if not metric.lower_is_better:
         rows = rows.assign(expected=-rows["expected"], low=-rows["high"], high=-rows["low"])
@@ -266,28 +273,31 @@ def _at_budget(curve: pd.DataFrame, budget: int, metric: Metric) -> pd.DataFrame
 
 
 def _is_better(rows: pd.DataFrame, first: str, second: str) -> bool:
-    """Return whether the band of the first of two losses is on the better side of that of the second."""
+    """Return whether the band of the first loss lies wholly on the better side of the second's."""
     if first == second or second not in rows.index or first not in rows.index:
         return False
     return bool(rows["high"][first] < rows["low"][second])
 
 
 def _pair(rows: pd.DataFrame, first: str, second: str, metric: Metric) -> str:
-    """Return what is expected of two losses, such as 3.1 and 8 %."""
+    """Return the expected values of two losses as text, such as 3.1 and 8 %."""
     texts = []
     for loss in (first, second):
         expected = float(rows["expected"][loss])
         low = float(rows["low"][loss])
         high = float(rows["high"][loss])
         digits = _digits(expected, low, high, metric)
-        # Where larger values are better, the rows have them with the other sign.
+        # `_at_budget` has changed the sign if larger values are better.
         texts.append(number(abs(expected), digits, metric))
     unit = " %" if metric.percent else ""
     return f"{texts[0]} and {texts[1]}{unit}"
 
 
 def _best_first(curve: pd.DataFrame, metric: Metric) -> list[str]:
-    """Return all losses, the best first by the largest budget that all have; last those without a value there."""
+    """Return all losses, the best first at the largest budget that all have.
+
+    Losses without a value at this budget come last.
+    """
     most = _largest_common_budget(curve)
     best_first = [str(loss) for loss in _at_budget(curve, most, metric).index]
     others = [loss for loss in dict.fromkeys(curve["loss"]) if loss not in best_first]
@@ -309,39 +319,44 @@ def _text(row: pd.Series[float], metric: Metric) -> str:
 
 
 def _digits(expected: float, low: float, high: float, metric: Metric) -> int:
-    """Return how many decimals are meaningful. A band may be longer on one side; the shorter side decides."""
+    """Return how many decimals of an expected value are meaningful, judged by its band."""
+    # A band may reach further on one side than on the other.
     shorter_side = min(expected - low, high - expected)
     return decimals(expected, shorter_side, metric)
 
 
 def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
-    """Return the note of the table: what is in it."""
+    """Return the note below the table, which says what its numbers are."""
     counts = sorted({draws.count for draws in tried})
     draws = counted(counts[0], "draw")
     if len(counts) > 1:
         draws = f"{counts[0]} to {counts[-1]} draws"
     return (
-        f"The {metric.label} of test bags to expect where so many settings are tried, with one seed each, and "
-        f"validation bags choose one of them: the mean over all ways to take so many of the {draws} of a loss. In "
-        "brackets its 95 % band over other draws; it does not cover other test bags."
+        f"The {metric.label} of test bags to expect where so many settings are tried, with one "
+        "seed each, and validation bags choose one of them: the mean over all ways to take so "
+        f"many of the {draws} of a loss. In brackets its 95 % band over other draws; it does not "
+        "cover other test bags."
     )
 
 
 def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
-    """Return a sentence about draws that failed; none where all have a value."""
+    """Return a sentence about draws that failed; [] if none failed."""
     failed = [draws for draws in tried if draws.failed]
     if not failed:
         return []
     names = [f"{readable(draws.loss)} ({draws.failed} of {draws.count})" for draws in failed]
     line = (
-        f"Draws failed for {first_few(names)}: each is the worst, and chosen only among failed ones. Then the no-skill "
-        f"line counts; without one the value is not known ({NOTHING})."
+        f"Draws failed for {first_few(names)}: each is the worst, and chosen only among failed "
+        f"ones. Then the no-skill line counts; without one the value is not known ({NOTHING})."
     )
     return [line]
 
 
 def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
-    """Return a sentence about losses that the last doubling of the draws still made better; none without them."""
+    """Return a sentence about the losses that the last doubling of the budget still improved.
+
+    There is no sentence if there are no such losses.
+    """
     least = _least_gain(study, metric)
     described = describe(metric)
     sign = 1 if described.lower_is_better else -1
@@ -356,13 +371,18 @@ def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
     if described.percent:
         unit = "point" if math.isclose(least, 0.01) else "points"
         gain = f"{100 * least:g} {unit}"
-    return [
-        f"More draws would help {first_few(gaining)}: the last doubling still made more than {gain} of difference."
-    ]
+    line = (
+        f"More draws would help {first_few(gaining)}: the last doubling still made more than "
+        f"{gain} of difference."
+    )
+    return [line]
 
 
 def _least_gain(study: Study, metric: str) -> float:
-    """Return the gain that counts: the margin of the spec, else a difference that counts as none."""
+    """Return the gain above which more draws help.
+
+    It is the margin of the spec, or else the largest difference that counts as none.
+    """
     margin = study.plan.spec.margin.get(metric)
     if margin:
         return float(margin)

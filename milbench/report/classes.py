@@ -1,4 +1,8 @@
-"""How well each class is recognised: its precision and recall with every loss, and what the best loss confuses."""
+"""Tables of how well each class is recognised.
+
+One table has precision and recall of each class with every loss. The other says which classes the
+best loss confuses.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,30 @@ from milbench.report.study import Study
 from milbench.report.table import Table
 
 SCORES = "Of the label sets of test bags, over all seeds."
+"""The note below the table of precision and recall."""
 CONFUSION = (
-    "In % of the test bags with the row's class: it is predicted, or missed, and the column's wrongly "
-    "predicted."
+    "In % of the test bags with the row's class: it is predicted, or missed, and the column's "
+    "wrongly predicted."
 )
+"""The note below the table of confusion."""
 
 _PRESENT = 0
 _PREDICTED = 1
 _BOTH = 2
 _FIRST_INSTEAD = 3
-"""The columns of `ClassCounts`: bags with a class, with its prediction and with both, then the classes instead."""
+"""The columns of `ClassCounts`, a row of which is about one class.
+
+They count the bags in which the class is present, is predicted, and both. Then there is a column
+for each class: it counts the bags in which the class of the row is present and the class of the
+column is predicted wrongly.
+"""
 
 
 def class_tables(study: Study, task: str) -> list[Table]:
-    """Return precision and recall of each class with every loss, and the confusion of the best; [] without counts."""
+    """Return the tables of precision and recall, and of confusion; [] if no counts were kept.
+
+    Only the best loss has a table of confusion.
+    """
     counts = {}
     for variant in study.summary(task).index:
         counts_of_variant = _pooled_counts(study, task, str(variant))
@@ -43,7 +57,7 @@ def class_tables(study: Study, task: str) -> list[Table]:
 
 
 def _pooled_counts(study: Study, task: str, variant: str) -> pd.DataFrame:
-    """Return the counts of a loss over all seeds that kept them, a row a class."""
+    """Return the counts of a loss, summed over the seeds that kept them, a row for each class."""
     tables = []
     for cell in study.done_cells(task, variant):
         counts = study.evidence(cell).counts.get(cell, {})
@@ -54,16 +68,18 @@ def _pooled_counts(study: Study, task: str, variant: str) -> pd.DataFrame:
 
 
 def _scores(counts: pd.DataFrame) -> pd.Series[str]:
-    """Return precision / recall of each class in percent."""
+    """Return "precision / recall" of each class as text, in percent."""
     precision = 100 * counts[_BOTH] / counts[_PREDICTED]
     recall = 100 * counts[_BOTH] / counts[_PRESENT]
     return precision.map(significant) + " / " + recall.map(significant)
 
 
 def _confusion(counts: pd.DataFrame) -> pd.DataFrame:
-    """Return in percent of the bags with the class of a row how often it is found, or that of a column instead.
+    """Return what was predicted in bags with each class, in percent of these bags.
 
-    There are no columns where there are too many classes to count what was predicted instead.
+    A row is the class that is present, a column a predicted class: the row's own class on the
+    diagonal, wrongly predicted classes elsewhere. With many classes the counts lack what was
+    predicted instead, and the result has no columns.
     """
     instead = counts.iloc[:, _FIRST_INSTEAD:]
     classes = counts.index[: instead.shape[1]]

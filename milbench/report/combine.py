@@ -1,4 +1,7 @@
-"""Comparisons side by side, as one: what has the same name in two of them without being the same is told apart."""
+"""Join several comparisons into one.
+
+Two comparisons may use one name for different tasks or losses. These get different names.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,20 +14,22 @@ from milbench.experiment.plan import Plan
 from milbench.store.results import Results
 
 _NAMES = ["task", "loss", "network", "recipe"]
-"""The columns of a frame with the names of the parts of a cell."""
+"""The columns of a frame that name the task, loss, network and recipe of a cell."""
 
 
 def combine(parts: Sequence[Results]) -> Results:
-    """Return comparisons as one, without their searches and contrasts; metric, epoch and margin are the first's.
+    """Return several comparisons as one, without their searches and contrasts.
 
-    A cell of several counts once. A task with other parameters or data than that of its name in
-    another comparison is named after its own one, "birds (short)", and so is a loss whose
-    parameters, network, recipe or code differ.
+    Metric, epoch and margin are those of the first comparison. A cell that several comparisons have
+    counts once. If two comparisons have different tasks of one name, each of these tasks gets the
+    name of its comparison as well, such as "birds (short)". Tasks are different if their
+    parameters, data or code are. Losses are named likewise if their parameters, networks, recipes
+    or code differ.
     """
     plans = [part.plan for part in parts]
     cells: dict[str, Cell] = {}
     origins: dict[str, str] = {}
-    # The first comparison comes last, and so has the last word on a cell that several of them have.
+    # The first comparison comes last here, so that its entries replace those of other comparisons.
     for plan in reversed(plans):
         for cell in plan.compared:
             cells[cell.id] = cell
@@ -43,7 +48,7 @@ def combine(parts: Sequence[Results]) -> Results:
 
 
 def _joined_frame(parts: Sequence[Results], cells: Iterable[str]) -> pd.DataFrame:
-    """Return the rows of the cells that are compared, each once."""
+    """Return the rows of the compared cells, without repetitions."""
     frame = pd.concat([part.frame for part in parts], ignore_index=True)
     is_compared = frame["cell"].isin(list(cells)) & frame["draw"].isna()
     frame = frame[is_compared]
@@ -53,7 +58,7 @@ def _joined_frame(parts: Sequence[Results], cells: Iterable[str]) -> pd.DataFram
 def _distinct_names(
     frame: pd.DataFrame, cells: Mapping[str, Cell], origins: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the columns _NAMES by cell, so that only what is the same has the same names.
+    """Return the columns `_NAMES` by cell, changed so that different things have different names.
 
     Args:
         frame: the rows of all cells.
@@ -65,7 +70,7 @@ def _distinct_names(
     task = pd.Series([_task_identity(cells[cell]) for cell in names.index], names.index)
     variant = pd.Series([_variant_identity(cells[cell]) for cell in names.index], names.index)
 
-    # What is the same in several comparisons is named after the first of them.
+    # A task or loss that several comparisons have is named after the first of them.
     task_origin = origin.groupby(task).transform("first")
     tasks_of_name = task.groupby(names["task"]).transform("nunique")
     longer_name = names["task"] + " (" + task_origin + ")"
@@ -80,20 +85,20 @@ def _distinct_names(
 
 
 def _task_identity(cell: Cell) -> str:
-    """Return what is equal for cells on the same task."""
+    """Return a text that is equal for two cells exactly if their tasks are the same."""
     return to_json([cell.task.key, cell.task.revision, cell.task.data])
 
 
 def _variant_identity(cell: Cell) -> str:
-    """Return what is equal for cells that differ in nothing but their seed."""
+    """Return a text that is equal for cells that have the same variant, recipe and code."""
     return to_json([cell.variant_key, cell.version])
 
 
 def _joined_plan(plans: Sequence[Plan], cells: list[Cell]) -> Plan:
-    """Return a plan of cells of several plans, which asks of their results what the first of them asks."""
+    """Return a plan of the cells of several plans; all other settings are those of the first."""
     first = plans[0]
     comparisons = [plan.name for plan in plans]
-    # Contrasts and differences name variants, whose names may now be others.
+    # Contrasts and differences name variants, and these names may have changed.
     changes = {
         "name": "+".join(comparisons),
         "title": " beside ".join(comparisons),
@@ -106,8 +111,8 @@ def _joined_plan(plans: Sequence[Plan], cells: list[Cell]) -> Plan:
         tasks.update(plan.tasks)
         neutral.update(plan.neutral)
     rule = (
-        "Where comparisons give one name to different things, the name of the comparison stands beside it. "
-        f"Metric, epoch and margin are those of {first.name}."
+        "Where comparisons give one name to different things, the name of the comparison stands "
+        f"beside it. Metric, epoch and margin are those of {first.name}."
     )
     notes = [rule]
     for plan in plans:

@@ -1,4 +1,7 @@
-"""The draws of a search as values: what chose among them, and what each reached on test bags."""
+"""The validation and test values of the draws of a search.
+
+A draw is one try of settings. Validation values choose among the draws.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,18 @@ from milbench.store.results import Results
 Floats = NDArray[np.float64]
 
 FEWEST_DRAWS = 8
-"""With fewer draws nobody knows what another search would have chosen. What is known comes from halves of a search, and
-two or three draws are a search of another kind: where half of the settings fail, a half often has none that works."""
+"""With fewer draws it is not known what another search would have chosen.
+
+`milbench.report.statistics.selection` learns this from halves of a search. Half of a small search
+has two or three draws, and if half of all settings fail, such a half often has none that works.
+"""
 
 
 def values_of_draws(results: Results) -> pd.DataFrame:
     """Return the validation and test metrics of every trained draw at its last epoch.
 
-    A row is a cell of the search, a column a metric with its split, such as "test/set_error"; and
-    seed.
+    A row is a cell of the search. A column is a metric with its split, such as "test/set_error";
+    the last column is the seed.
     """
     frame = results.frame[results.frame["draw"].notna()]
     names = frame["metric"].astype(str)
@@ -40,7 +46,7 @@ def values_of_draws(results: Results) -> pd.DataFrame:
 
 
 def arms_of_cells(plan: Plan) -> dict[str, str]:
-    """Return the id of each compared cell -> the key of the arm whose search gave it its settings."""
+    """Return compared cell -> the key of the arm whose search gave the cell its settings."""
     if plan.search is None:
         return {}
     arms = {}
@@ -67,7 +73,7 @@ class Searches:
 
     @cached_property
     def _trained(self) -> dict[str, _TrainedCells]:
-        """The trained cells of each arm, by its key."""
+        """The trained cells of each arm, by the key of the arm."""
         if self.search is None:
             return {}
         row_of_cell = {str(cell): row for row, cell in enumerate(self.values.index)}
@@ -83,9 +89,9 @@ class Searches:
         return 0 if trained is None else len(set(trained.draws.tolist()))
 
     def of(self, arm: str, metric: str) -> Search | None:
-        """Return the search of an arm, by its key, with the test values of a metric.
+        """Return the search of an arm, given by its key, with the test values of a metric.
 
-        None where no draw has any, and with fewer than FEWEST_DRAWS.
+        None if fewer than FEWEST_DRAWS draws have a test value.
         """
         search = self.search
         trained = self._trained.get(arm)
@@ -107,17 +113,17 @@ class Searches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainedCells:
-    """Where the k trained cells of an arm are found: in a column of values, and in a table of draws and seeds."""
+    """Where the k trained cells of an arm are in a column, and in a table of draws and seeds."""
 
     rows: NDArray[np.int64]
-    """(k,), the row of each cell in the column."""
+    """(k,), the row of each cell in `Searches.values`."""
     draws: NDArray[np.int64]
-    """(k,), its row in the table."""
+    """(k,), the row of each cell in the table."""
     seeds: NDArray[np.int64]
-    """(k,), its column in the table."""
+    """(k,), the column of each cell in the table."""
 
     def table(self, column: Floats) -> Floats:
-        """Return the values of an arm as (draws, seeds), NaN where a draw lacks a seed."""
+        """Return a column of `Searches.values` as (draws, seeds), NaN where a draw lacks a seed."""
         size = (1 + self.draws.max(initial=-1), 1 + self.seeds.max(initial=-1))
         table = np.full(size, np.nan)
         table[self.draws, self.seeds] = column[self.rows]
@@ -129,7 +135,7 @@ def _trained_cells(
     row_of_cell: Mapping[str, int],
     seed_of_row: NDArray[np.int64],
 ) -> _TrainedCells:
-    """Return where those cells of an arm are found that were trained, which are those with a row."""
+    """Return where to find the cells of an arm that were trained: those with a row of values."""
     trained = [cell for cell in draws_by_cell if cell in row_of_cell]
     rows = [row_of_cell[cell] for cell in trained]
     numbers = [draws_by_cell[cell].number for cell in trained]
@@ -145,6 +151,10 @@ def _trained_cells(
 
 
 def _most_common_first(seeds: Sequence[int]) -> list[int]:
-    """Return the different seeds. The first is the one that all draws have: it chose the finalists, which have more."""
+    """Return the different seeds, the seed of most draws first.
+
+    All draws are trained with this seed, by which the finalists are chosen. Only the finalists are
+    trained with further seeds.
+    """
     draws_of_seed = Counter(seeds)
     return sorted(draws_of_seed, key=lambda seed: (-draws_of_seed[seed], seed))

@@ -1,4 +1,4 @@
-"""The epoch of a training that counts: the last one, or one that a rule chooses."""
+"""Choose the epoch whose values a report shows: the last one, or another one by a rule."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ RULES: dict[Rule, str] = {
 """Each rule in words."""
 
 SELECTED_BY = "set_error"
-"""The metric of validation bags by which epochs are chosen: it needs no more than label sets."""
+"""The metric of validation bags by which epochs are chosen: it needs label sets alone."""
 
 
 def select_epochs(
     history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True
 ) -> pd.Series[int]:
-    """Return the epoch that a rule chooses for each cell that has a finite value to choose by, by cell.
+    """Return the epoch that a rule chooses, by cell.
 
     "validation" takes the epoch with the smallest validation set error, and "test" the one with the
     best test value of the metric. Of equal values the latest epoch is taken, since learning rates
-    fall towards the end.
+    fall towards the end. A cell without a finite value to choose by has no epoch in the result.
 
     Args:
-        history: with the columns cell, epoch, metric and value.
+        history: the values, with the columns cell, epoch, metric and value.
         rule: which epoch counts.
-        metric: without its split. Only epochs with a test value of it are candidates.
+        metric: the metric, without its split. Only epochs with a test value of it are candidates.
         lower_is_better: whether the smallest value of the metric is the best.
     """
     is_tested = history["metric"] == f"test/{metric}"
@@ -42,7 +42,7 @@ def select_epochs(
     candidates = history.loc[history["metric"] == choosing, ["cell", "epoch", "value"]]
     candidates = candidates[np.isfinite(candidates["value"])]
     candidates = candidates.merge(tested, on=["cell", "epoch"])
-    # The latest epoch comes first, and of equal values the first one is found.
+    # idxmin and idxmax return the first of equal values. The latest epoch has to come first.
     candidates = candidates.sort_values(["cell", "epoch"], ascending=[True, False])
     candidates = candidates.reset_index(drop=True)
     values = candidates.groupby("cell")["value"]

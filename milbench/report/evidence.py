@@ -1,8 +1,9 @@
-"""What a report needs of a cell beside its metrics: outcomes by test bag, counts by class, and calibration.
+"""What a report needs of a cell beside its metrics: its evidence.
 
-It is computed from the predictions of the cell. Cells of earlier versions and published reports
-have no predictions. They keep it in three files, which in a published report are for all its cells
-together.
+Evidence is the outcomes by test bag, the counts by class, the items of test bags, and the
+calibration. It is computed from the predictions of the cell. Cells of earlier versions and
+published reports have no predictions, but files of evidence. The files of a published report are
+for all of its cells together.
 """
 
 import json
@@ -19,36 +20,44 @@ from milbench.evaluation.metrics import class_counts, outcomes, reliability
 from milbench.report.bag_items import BAG_ITEMS_FILE, BagItems, bag_items_of, load_bag_items
 
 ClassCounts = dict[str, list[int]]
-"""For each class the number of test bags in which it is present, predicted, and both, then the classes that were
-predicted instead."""
+"""Class -> numbers of test bags: where the class is present, where it is predicted, and both.
+
+Then, for each class, the number of test bags in which it was wrongly predicted instead.
+"""
 
 MISFIT_ERRORS = (UsageError, KeyError, ValueError)
-"""The errors of predictions that are damaged, or that somebody's own task has made and that do not fit together."""
+"""Errors from predictions that are damaged, or whose parts do not fit together.
+
+A user's own task may make predictions that do not fit together.
+"""
 
 
 class Evidence(Protocol):
-    """What is known of a cell, or of all the cells of a published report."""
+    """The evidence of a cell, or of all the cells of a published report."""
 
     @property
     def outcomes(self) -> list[dict[str, Outcomes]]:
-        """A dict for each epoch that was kept, by metric; of a published report one, by CELL/METRIC."""
+        """Metric -> outcomes, a dict for each epoch that was kept.
+
+        A published report has one dict, with keys CELL/METRIC.
+        """
 
     @property
     def counts(self) -> dict[str, ClassCounts]:
-        """By cell, after the last epoch."""
+        """Cell -> counts by class, after the last epoch."""
 
     @property
     def bag_items(self) -> dict[str, BagItems]:
-        """What test bags are made of, by `Outcomes.items`; without an entry, nobody kept it."""
+        """`Outcomes.items` -> the items of these test bags, as far as they were kept."""
 
     @property
     def reliability(self) -> dict[str, list[Bin]]:
-        """By metric, after the last epoch."""
+        """Metric -> bins of forecast probabilities, after the last epoch."""
 
 
 @dataclass(frozen=True)
 class NoEvidence:
-    """Nothing is known."""
+    """The evidence of a cell that has kept nothing."""
 
     outcomes: list[dict[str, Outcomes]] = field(default_factory=list)
     counts: dict[str, ClassCounts] = field(default_factory=dict)
@@ -58,7 +67,7 @@ class NoEvidence:
 
 @dataclass(frozen=True)
 class EarlierEvidence:
-    """What the files of a published report say, or of a cell of an earlier version."""
+    """The evidence in the files of a published report, or of a cell of an earlier version."""
 
     folder: Path
 
@@ -85,13 +94,13 @@ class EarlierEvidence:
 
 @dataclass(frozen=True)
 class CellEvidence:
-    """What the predictions of a cell say. Each part is computed when it is first asked for."""
+    """The evidence from the predictions of a cell. Each part is computed when first asked for."""
 
     cell: str
     epochs: list[Predictions]
     """The predictions after each epoch that was kept."""
     last: Predictions
-    """Those after the last epoch."""
+    """The predictions after the last epoch."""
 
     @cached_property
     def outcomes(self) -> list[dict[str, Outcomes]]:
@@ -130,9 +139,9 @@ class CellEvidence:
 
 
 def evidence_in(folder: Path) -> Evidence:
-    """Return what the folder of a cell or of a published report has.
+    """Return the evidence in the folder of a cell or of a published report.
 
-    A file that is damaged counts as absent, and with damaged predictions nothing is known.
+    A damaged file counts as absent. With damaged predictions there is no evidence at all.
     """
     path = folder / PREDICTIONS_FILE
     if not path.is_file():
@@ -167,7 +176,7 @@ def _published_bag_items(path: Path) -> dict[str, BagItems]:
 
 
 def load_counts(path: Path) -> dict[str, ClassCounts]:
-    """Return the counts of each class by cell; nothing where the file is missing or damaged."""
+    """Return cell -> counts by class; {} if the file is missing or damaged."""
     try:
         return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Numbers as text, with meaningful digits and units."""
+"""Write numbers with meaningful digits and units, lists of names, and names of files."""
 
 import math
 import re
@@ -10,45 +10,51 @@ from milbench._utils.words import readable as readable  # noqa: PLC0414 used by 
 from milbench.contracts.metric_info import Metric
 
 NOTHING = "—"
-"""What stands where a table has no value."""
+"""The text of a cell of a table that has no value."""
 MOST_NAMED = 6
-"""A sentence names no more losses or tasks than these."""
+"""The largest number of losses or tasks that a sentence names."""
 
 _WORDS = (
-    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
 )  # fmt: skip
 _LONGEST_SLUG = 80
+"""The largest number of letters in the name of a file."""
 _KEPT_OF_SLUG = 71
-"""How many letters of a longer slug are kept, so that a hyphen and eight digits fit."""
+"""How many letters are kept of a slug that is too long: a hyphen and eight digits follow."""
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
-    """Return a mean with its spread, such as 0.52 ± 0.04, with the digits of `decimals`; a nan spread is left out."""
+    """Return a mean with its spread, such as 0.52 ± 0.04, with as many digits as `decimals` says.
+
+    A spread that is nan is left out.
+    """
     digits = decimals(mean, spread, metric)
     text = number(mean, digits, metric)
     if math.isnan(spread):
         return text
     if spread == 0:
-        # Decimals of a spread that is exactly none would claim more than is known.
+        # 0.000 would claim that the spread is known to three decimals.
         return f"{text} ± 0"
     return f"{text} ± {number(spread, digits, metric)}"
 
 
 def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: bool = False) -> str:
-    """Return an interval, such as 0.48 to 0.57, with the digits of `decimals` for its half width."""
+    """Return an interval, such as 0.48 to 0.57, with the digits that suit its half width."""
     low, high = bounds
     if math.isnan(low) or math.isnan(high):
         return NOTHING
-    # Rounded, so that an interval without a width has none in spite of floating point.
+    # Rounding makes the half width of an interval of one point exactly 0.
     half = round((high - low) / 2, 9)
     digits = decimals(mean, half, metric)
     return f"{number(low, digits, metric, signed)} to {number(high, digits, metric, signed)}"
 
 
 def decimals(mean: float, spread: float, metric: Metric) -> int:
-    """Return how many decimals of a value are meaningful: one digit of its spread, two where that begins with a 1.
+    """Return how many decimals of a value are meaningful.
 
-    Where the spread is nan or zero, the size of the value decides.
+    The spread is written with one digit, or with two if the first of them is a 1. The value has as
+    many decimals as its spread. If the spread is nan or zero, the size of the value decides.
     """
     if not math.isfinite(spread) or spread <= 0:
         return _decimals_by_size(mean, metric)
@@ -56,7 +62,7 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
     exponent = math.floor(math.log10(shown))
     leading = shown / 10.0**exponent
     digits = -exponent
-    # 1.95 is written as 2.
+    # A leading 1 gets a second digit. From 1.95 on it would be rounded to 2.0.
     if leading < 1.95:
         digits += 1
     most = 3 if metric.percent else 4
@@ -71,11 +77,14 @@ def _decimals_by_size(mean: float, metric: Metric) -> int:
 
 
 def number(value: float, digits: int, metric: Metric, signed: bool = False) -> str:
-    """Return a value in the metric's unit, without the sign of the unit; nan is a dash."""
+    """Return a value in the metric's unit, but without "%"; nan is a dash.
+
+    With `signed`, positive values have a plus sign.
+    """
     if math.isnan(value):
         return NOTHING
     text = f"{scaled(value, metric):.{digits}f}"
-    # What is rounded to zero has no sign.
+    # A value that is rounded to zero has no sign.
     if float(text) == 0:
         return text.removeprefix("-")
     if text.startswith("-"):
@@ -90,21 +99,24 @@ def scaled(value: float, metric: Metric) -> float:
 
 def with_unit(value: float, metric: Metric) -> str:
     """Return a value with two significant digits and its unit, such as 1.6 %."""
-    # The first format rounds, the second leaves zeros at the end out.
+    # The first format rounds to two digits, the second one leaves out zeros at the end.
     rounded = float(f"{scaled(value, metric):.2g}")
     unit = " %" if metric.percent else ""
     return f"{rounded:g}{unit}"
 
 
 def at_most(value: float, metric: Metric) -> str:
-    """Return an upper bound in the metric's unit, without its sign: 2.1 for 0.0204, two digits, rounded up."""
+    """Return an upper bound in the metric's unit, but without "%", rounded up to two digits.
+
+    A share of 0.0204 becomes 2.1.
+    """
     if value <= 0:
         return "0"
     if not math.isfinite(value):
         return NOTHING
     shown = scaled(value, metric)
     digits = 1 - math.floor(math.log10(shown))
-    # What is above a digit by rounding errors alone is not rounded up.
+    # Without the small number, a rounding error of floating point would be rounded up.
     rounded_up = math.ceil(shown * 10.0**digits - 1e-6) / 10.0**digits
     return f"{rounded_up:g}"
 
@@ -115,19 +127,19 @@ def significant(value: float) -> str:
         return "0"
     if not math.isfinite(value):
         return NOTHING
-    # 999.6 has one digit more than it shows.
+    # Rounded first: 999.6 becomes 1000, which needs one decimal less.
     rounded = float(f"{value:.3g}")
     digits = 2 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{max(0, digits)}f}"
 
 
 def number_word(count: int) -> str:
-    """Return a small count as a word, such as three, a larger one in digits."""
+    """Return a count up to twelve as a word, such as three, a larger one in digits."""
     return _WORDS[count] if count < len(_WORDS) else str(count)
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Return names as a part of a sentence, such as a, b and c."""
+    """Return names as a part of a sentence, such as "a, b and c"."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} {last} {names[-1]}"
@@ -142,7 +154,11 @@ def first_few(names: Sequence[str]) -> str:
 
 
 def slug(text: str) -> str:
-    """Return a name for a file, of ASCII letters, digits and hyphens, with a digest where more than spaces is lost."""
+    """Return a name for a file, of ASCII letters, digits and hyphens.
+
+    The name ends with a digest of the text if it is shortened, or if different texts could have
+    this name: those with letters that are not ASCII, or with signs of numbers.
+    """
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     has_signs = re.search(r"=\S*[-+]", text) is not None
     is_lossy = not name or not text.isascii() or has_signs or len(name) > _LONGEST_SLUG

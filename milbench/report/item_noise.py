@@ -1,4 +1,7 @@
-"""How far the values of a comparison would move with other test bags, from the outcomes that its cells have kept."""
+"""How far the values of a comparison would move with other test bags.
+
+This is computed from the outcomes by test item that cells have kept.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.values import Values, cached
 
 _EXCESS = "excess_"
-"""What stands before a metric: its excess over an optimum. Differences are those of the metric itself."""
+"""The prefix of a metric that is the excess of another metric over its optimum.
+
+Losses differ by the excess exactly as much as by the other metric.
+"""
 
 
 @cached
 def item_noise(values: Values, task: str, metric: str) -> SamplingNoise | None:
-    """Return what the draw of the test items adds to `Values.table`.
+    """Return how far the values of `Values.table` vary over samples of test items.
 
-    None where the outcomes behind a value are not known, and where test bags share so much that
-    nothing is known of how far they vary.
+    None if the outcomes behind a value are not known, or if test bags share so many items that
+    nothing is known of how far means vary.
     """
     table = values.table(task, metric)
     name = metric.removeprefix(_EXCESS)
@@ -35,7 +41,7 @@ def item_noise(values: Values, task: str, metric: str) -> SamplingNoise | None:
     try:
         return sampling_noise(rows, clusters)
     except ValueError:
-        # So many test bags share something that nothing is known of how far they vary.
+        # Nearly every two test bags share something: see `statistics.clusters`.
         return None
 
 
@@ -47,11 +53,19 @@ def _outcomes_by_seed(
     row: pd.Series[float],
     clusters: dict[str, Clusters],
 ) -> dict[int, Outcomes] | None:
-    """Return the outcomes of a loss with each seed of a row of the table; None where some are not known.
+    """Return seed -> outcomes of a loss; None if some are not known.
 
-    What test bags share is put into `clusters`, by the name of the items.
+    What test bags share is added to `clusters`, by the name of the items.
+
+    Args:
+        values: the values of the comparison.
+        task: one of its tasks.
+        variant: the loss.
+        metric: the metric whose outcomes are wanted.
+        row: the values of the loss by seed, without NaN.
+        clusters: name of items -> which of them share something; entries are added.
     """
-    # The row may be of an excess, but outcomes are kept of the metric itself.
+    # Values in the row may be an excess. Outcomes belong to values of the metric itself.
     table = values.table(task, metric)
     by_seed = {}
     for seed in row.index:
@@ -70,18 +84,22 @@ def _outcomes_by_seed(
 def outcomes_behind(
     values: Values, task: str, variant: str, seed: int, metric: str, value: float
 ) -> Outcomes | None:
-    """Return the outcomes behind a value; None where they were not kept, or are those of another epoch."""
+    """Return the outcomes from which a value was computed; None if they were not kept.
+
+    Outcomes may have been kept of other epochs alone, which have other values.
+    """
     cell = values.cell_ids[task, variant, seed]
     for by_metric in values.evidence(cell).outcomes:
         outcomes = by_metric.get(metric) or by_metric.get(f"{cell}/{metric}")
-        # The sums are in single precision.
+        # Outcomes are kept in single precision, so that values agree to about five digits.
         if outcomes is not None and np.isclose(outcomes.value, value, rtol=1e-5, atol=1e-9):
             return outcomes
     return None
 
 
 def _name_of_items(values: Values, task: str, outcomes: Outcomes, seed: int) -> str:
-    """Return what tells the test items of a cell from others. In folds, equal digests are still other bags."""
+    """Return a name that only cells with the same test items have."""
+    # Folds of different seeds may have equal digests, but are different bags.
     info = values.info(task)
     if info.overlap or info.folds:
         return f"{outcomes.items} of seed {seed}"
@@ -89,9 +107,9 @@ def _name_of_items(values: Values, task: str, outcomes: Outcomes, seed: int) -> 
 
 
 def _clusters(values: Values, cell: str, digest: str) -> Clusters | None:
-    """Return which test bags of a cell share something; None where none do, or nobody kept it."""
-    # Cells that are tested on the same bags share an answer, so that the cell is no part of the
-    # key.
+    """Return which test bags of a cell share something; None if none do, or if it is not known."""
+    # The result is the same for all cells that are tested on the same bags, so that the key does
+    # not have the cell.
     key = (_clusters, digest)
     if key not in values.answers:
         bag_items = values.evidence(cell).bag_items.get(digest)

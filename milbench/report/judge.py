@@ -1,4 +1,7 @@
-"""Judge what a comparison says of a task. This is the one place that decides; other modules put it into words."""
+"""Judge what a comparison says of a task.
+
+Only this module decides. Other modules put its judgements into words.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def judge(study: Study, task: str, metric: str = "") -> Judgement:
     Args:
         study: the comparison.
         task: one of its tasks.
-        metric: without its split; "": the one that losses are ranked by.
+        metric: the metric without its split; "": the one that losses are ranked by.
     """
     name = metric or study.primary(task)
     cells = study.cells_of(task)
@@ -79,14 +82,14 @@ def _finding(study: Study, task: str, metric: str) -> Finding:
 
 
 def _judged(study: Study, task: str, metric: str) -> pd.DataFrame:
-    """Return what is known by a metric of the losses with the least supervision that have a value."""
+    """Return the rows of `Study.summary` of losses with the least supervision and a value."""
     summary = study.summary(task, metric)
     has_least_supervision = summary["supervision"] == study.kinds[0]
     return summary[has_least_supervision & summary["mean"].notna()]
 
 
 def _leader(judged: pd.DataFrame) -> Leader:
-    """Return the best mean of the losses that are judged: rows of a summary, which begins with it."""
+    """Return the loss with the best mean: the first row of a summary."""
     return Leader(
         loss=str(judged.index[0]),
         mean=float(judged["mean"].iloc[0]),
@@ -97,11 +100,11 @@ def _leader(judged: pd.DataFrame) -> Leader:
 def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
     learning_metric = metric
     if no_skill_line(study, task, metric).isna().all():
-        # Without a line, the metric says nothing of learning.
+        # No skill has no value by the metric, so that another metric has to show learning.
         learning_metric = main_learning_metric(study, task)
     judged = _judged(study, task, metric)
-    # The leader is that by the metric of the comparison. Its value is one that can be compared with
-    # the line.
+    # The leader has the best mean by the metric of the comparison. The value to report is by the
+    # learning metric, so that it can be compared with no skill.
     leader = _leader(judged)
     mean = float(study.summary(task, learning_metric)["mean"][leader.loss])
     by_others = [
@@ -118,7 +121,7 @@ def _nothing_learnt(study: Study, task: str, metric: str) -> NothingLearnt:
 
 
 def _learnt(study: Study, task: str, metric: str, better: list[str]) -> Learnt:
-    """Return the finding that by a metric of another use these losses are better than no skill."""
+    """Return the finding that losses, `better`, are better than no skill by a metric."""
     judged = _judged(study, task, metric)
     return Learnt(
         metric=metric,
@@ -130,7 +133,7 @@ def _learnt(study: Study, task: str, metric: str, better: list[str]) -> Learnt:
 
 
 def _better_baseline(study: Study, task: str, metric: str) -> BetterBaseline | None:
-    """Return the simple baseline where it has a better mean than the best loss."""
+    """Return the value of the simple baseline if it is better than the best mean, else None."""
     judged = _judged(study, task, metric)
     if judged.empty:
         return None

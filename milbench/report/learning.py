@@ -1,7 +1,7 @@
-"""Whether losses have learnt anything: whether they are better than what is known without any training.
+"""Whether losses have learnt anything: whether they are better than no skill.
 
-That is the line of no skill: the value of the best answer that is the same for every bag, or
-chance.
+The no-skill line of a metric is what the best answer reaches that is the same for every bag, or
+what random scores reach by a metric such as AUROC.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from milbench.report.uses import USES
 from milbench.report.values import Values, cached
 
 CHANCE = {"auroc": 0.5}
-"""What scores that say nothing reach by a metric for which no constant answer is evaluated."""
+"""Metric -> what random scores reach, for metrics without a value of the best constant answer."""
 
 _SHOWS_NO_LEARNING = "posterior_error"
-"""A metric that has a line, but does not show learning: label sets are learnt before most instances leave the
-background."""
+"""A metric that has a no-skill line, but does not show learning.
+
+Networks learn label sets while they still take most instances for background.
+"""
 
 
 def no_skill_line(values: Values, task: str, metric: str) -> pd.Series[float]:
-    """Return what the best constant answer, or chance, reaches by a metric with each seed; NaN: not known."""
+    """Return what no skill reaches by a metric with each seed; NaN: not known."""
     name = metric
     if name == "own_label_error":
-        # A constant answer has no scores. A threshold of a loss's own therefore changes nothing.
+        # own_label_error has other thresholds than label_error. A constant answer has no scores, so
+        # that thresholds do not change its value.
         name = "label_error"
     line = values.constant_answer(task, name)
     if metric in CHANCE:
@@ -40,7 +43,10 @@ def no_skill_line(values: Values, task: str, metric: str) -> pd.Series[float]:
 
 
 def main_learning_metric(values: Values, task: str) -> str:
-    """Return the metric that shows whether anything was learnt: the primary one, or set error if it has no line."""
+    """Return the metric that shows whether anything was learnt.
+
+    It is the primary metric, or set error if the primary metric has no no-skill line.
+    """
     names = [name for name in (values.primary(task), SELECTED_BY) if name != _SHOWS_NO_LEARNING]
     for name in names:
         if values.constant_answer(task, name).notna().any():
@@ -49,9 +55,9 @@ def main_learning_metric(values: Values, task: str) -> str:
 
 
 def other_learning_metrics(values: Values, task: str) -> list[str]:
-    """Return the metrics of the uses, beside `main_learning_metric`, by which learning can be shown.
+    """Return the metrics by which learning can be shown, beside `main_learning_metric`.
 
-    Of each use that is the first metric that was measured and has a line.
+    For each use it is the first metric that was measured and has a no-skill line.
     """
     measured = values.metrics(task)
     found = []
@@ -65,9 +71,9 @@ def other_learning_metrics(values: Values, task: str) -> list[str]:
 
 
 def has_learnt(values: Values, task: str) -> bool:
-    """Return whether any loss has learnt anything, by any use; True where that is not known.
+    """Return whether any loss has learnt anything, by any use; True if that is not known.
 
-    The main metric is judged at 95 % confidence, and the other uses together at as much.
+    The main metric is judged with 95 % confidence, and all other metrics together with 95 %.
     """
     by_main_metric = has_learnt_by(values, task, main_learning_metric(values, task))
     return by_main_metric or bool(learnt_by_others(values, task))
@@ -75,13 +81,13 @@ def has_learnt(values: Values, task: str) -> bool:
 
 @cached
 def has_learnt_by(values: Values, task: str, metric: str) -> bool:
-    """Return whether a loss has learnt anything by a metric, or by any use, where the metric cannot show it.
+    """Return whether any loss has learnt anything by a metric; True if that is not known.
 
-    True where nothing is known.
+    If the metric cannot show it, the answer is that of `has_learnt`.
     """
     has_line = no_skill_line(values, task, metric).notna().any()
     shows_learning = metric != _SHOWS_NO_LEARNING and has_line
-    # The main metric never asks for the uses: they are judged by it themselves.
+    # `has_learnt` calls this function with the main metric, for which it must not be called again.
     is_main = metric == main_learning_metric(values, task)
     if not shows_learning and not is_main:
         return has_learnt(values, task)
@@ -91,13 +97,13 @@ def has_learnt_by(values: Values, task: str, metric: str) -> bool:
 
 @cached
 def learnt_by_others(values: Values, task: str) -> dict[str, list[str]]:
-    """Return the metrics of other uses by which losses are better than no skill, and which losses are.
+    """Return metric -> losses that are better than no skill, for the metrics of other uses.
 
-    With 95 % confidence for all these metrics together. With one seed or two nobody knows how much
-    losses vary.
+    The confidence is 95 % for all these metrics together. A metric needs FEWEST_SEEDS seeds: fewer
+    do not show how much losses vary.
     """
     names = other_learning_metrics(values, task)
-    # Bonferroni: the probability of an error is shared by the metrics.
+    # Bonferroni's correction divides the probability of an error among the metrics.
     level = 1 - (1 - LEVEL) / max(len(names), 1)
     found = {}
     for name in names:
@@ -111,11 +117,12 @@ def learnt_by_others(values: Values, task: str) -> dict[str, list[str]]:
 
 
 def better_than_no_skill(values: Values, task: str, metric: str, level: float) -> list[str]:
-    """Return the losses that are better than the line of no skill beyond noise.
+    """Return the losses that are better than the no-skill line by more than noise.
 
-    The line is judged as one more loss; with one seed or two a loss has to beat it with each. The
-    mean of a loss also has to beat it by more than another draw of the test items explains, where
-    that is known.
+    Noise has two sources. For that of seeds, the line is compared with losses as if it were one
+    more loss; with one seed or two, a loss has to beat the line with each seed. For that of test
+    items, the mean of a loss has to beat the line by more than another sample of test items
+    explains, as far as that is known.
     """
     gains = _gains(values, task, metric)
     seeds = int(gains.notna().any().sum())
@@ -129,7 +136,10 @@ def better_than_no_skill(values: Values, task: str, metric: str, level: float) -
 
 
 def _gains(values: Values, task: str, metric: str) -> pd.DataFrame:
-    """Return by how much losses with the least supervision are better than the line, by loss and seed."""
+    """Return by how much losses are better than the no-skill line, by loss and seed.
+
+    Only losses with the least supervision are judged.
+    """
     table = values.table(task, metric)
     line = no_skill_line(values, task, metric)
     gains = line - table if describe(metric).lower_is_better else table - line
@@ -139,7 +149,7 @@ def _gains(values: Values, task: str, metric: str) -> pd.DataFrame:
 
 
 def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -> pd.Series[bool]:
-    """Return which losses are better than the line by more than seeds explain."""
+    """Return which losses are better than the no-skill line by more than the noise of seeds."""
     gains = _gains(values, task, metric)
     line = no_skill_line(values, task, metric).where(gains.notna().any())
     table = values.table(task, metric).loc[gains.index]
@@ -151,8 +161,8 @@ def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -
         scale=scale_of(describe(metric)),
     )
     beats = pd.Series(False, gains.index)
-    # The line is the last of the rows that are judged. A loss beats it where it is worse by more
-    # than the width.
+    # The line is the last of the judged rows. A loss beats the line if the line is worse than the
+    # loss by more than the width.
     line_is_worse = judged.pairs.difference[-1] > judged.pairs.widths()[-1]
     for number, row in enumerate(judged.rows[:-1]):
         beats.iloc[row] = bool(line_is_worse[number])
@@ -160,21 +170,23 @@ def _beats_line_by_seeds(values: Values, task: str, metric: str, level: float) -
 
 
 def _least_gain(values: Values, task: str, metric: str, level: float) -> pd.Series[float]:
-    """Return what the mean of each loss has to gain on the line, as the draw of test items moves it."""
+    """Return how much better than the no-skill line the mean of each loss has to be.
+
+    A smaller gain may be due to the sample of test items.
+    """
     table = values.table(task, metric)
     noise = item_noise(values, task, metric)
     if noise is None:
         return pd.Series(0.0, table.index)
     # The mean of a loss has the same weight for each of its seeds.
     weights = table.notna().div(table.notna().sum(axis=1), axis=0).to_numpy()
-    # Of each loss, the weighted sum of the covariances of its seeds s and t: the variance of its
-    # mean.
+    # The variance of the mean of loss i: the weighted sum of covariances over its seeds s and t.
     variances = np.einsum("isit,is,it->i", noise.covariance, weights, weights)
-    # A loss may have hit on another constant answer, which suits the test items better than the one
-    # that training bags have shown. If the line is right on a fifth of the bags, about five
-    # different answers may be as good.
+    # The best constant answer is chosen by training bags. A loss may give another constant answer
+    # that happens to suit the test bags better. If the best one is right on a fifth of the bags,
+    # about five different answers may be as good.
     share_right = 1 - float(no_skill_line(values, task, metric).mean())
     equal_answers = 1 / max(share_right, 0.01)
     quantile = ndtri(1 - (1 - level) / len(table) / equal_answers)
-    # The line varies like a loss. A difference of the two has twice the variance.
+    # The line varies over test items like a loss, so that their difference has twice the variance.
     return pd.Series(quantile * np.sqrt(2 * variances), table.index)

@@ -1,4 +1,8 @@
-"""How long training was: losses at several lengths of it, or how much the last evaluations still changed."""
+"""Whether training was long enough.
+
+A comparison may have losses at several lengths of training. With one length, the change between the
+last two evaluations says something.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from milbench.report.tables import BOUNDS_NOTE, MEANS_NOTE, ticked
 from milbench.report.values import rows_of
 
 _SAME_LENGTH = {"epochs": 1, "steps_per_epoch": None, "evaluate_every": 1}
-"""Settings that recipes are given to see whether they differ in more than their length."""
+"""Settings of a recipe without a length of its own.
+
+Two recipes that are equal after this change differ in their length alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,18 +33,21 @@ class Lengths:
 
     task: str
     unit: str
-    """The unit of lengths: steps, or epochs where the number of steps is not known."""
+    """The unit of lengths: steps, or epochs if the numbers of steps are not known."""
     studies: dict[float, Study]
-    """Length -> the losses that were trained for so long, the shortest first; their names are without the length."""
+    """Length -> the losses of this length, the shortest length first.
+
+    The names of losses do not say the length.
+    """
 
     @property
     def longest(self) -> Study:
-        """The losses that were trained for the longest time."""
+        """The losses after the longest training."""
         return self.studies[max(self.studies)]
 
 
 def lengths_of(study: Study) -> list[Lengths]:
-    """Return the tasks on which recipes differ in the length of training alone."""
+    """Return the lengths of training on each task whose recipes differ in the length alone."""
     found = []
     for task in study.tasks:
         lengths = _lengths_on(study, task)
@@ -47,12 +57,12 @@ def lengths_of(study: Study) -> list[Lengths]:
 
 
 def keep_longest(study: Study, lengths: list[Lengths]) -> Study:
-    """Return a study that has the longest training alone on tasks with several lengths."""
+    """Return a study that keeps only the longest training on tasks with several lengths."""
     if not lengths:
         return study
     frame = study.results.frame
     has_lengths = frame["task"].isin([one.task for one in lengths])
-    # The draws of a search stay whole: their lengths are not compared.
+    # All draws of a search are kept: their lengths are not compared.
     is_draw = frame["draw"].notna()
     others = frame[is_draw | ~has_lengths]
     frames = [one.longest.results.frame for one in lengths]
@@ -61,12 +71,15 @@ def keep_longest(study: Study, lengths: list[Lengths]) -> Study:
 
 
 def _lengths_on(study: Study, task: str) -> Lengths | None:
-    """Return the lengths of training on a task; None where recipes do not differ, or differ in more."""
+    """Return the lengths of training on a task.
+
+    None if recipes do not differ in length, or if they differ in more than their length.
+    """
     cells = _cells_with_lengths(study, task)
     unit = "steps" if cells["steps"].notna().all() else "epochs"
     different_lengths = cells.groupby("all_else")[unit].transform("nunique")
     compared = cells[different_lengths > 1]
-    # Two cells with one length and seed differ in something that the length hides.
+    # Two cells with the same length, seed and all else differ in something that is not seen here.
     if compared.empty or compared.duplicated([unit, "all_else", "seed"]).any():
         return None
     studies = {}
@@ -79,12 +92,13 @@ def _lengths_on(study: Study, task: str) -> Lengths | None:
 def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
     """Return the cells of a task with the length of their training.
 
-    The columns are cell, seed, name (that of its recipe without the length), all_else (all that
-    decides the result but the length and the seed), epochs and steps (NaN: not known).
+    The columns are cell, variant, seed, name (the name of its recipe without the length), all_else
+    (all that decides the result but the length and the seed), epochs, steps_per_epoch and steps
+    (NaN: not known).
     """
     rows = []
-    # Networks and losses have names already. A recipe is named by what tells trainings of one loss
-    # apart.
+    # Recipes get new names, now that the length no longer tells them apart. The name of a recipe
+    # has to differ only among cells with the same loss and network.
     by_names = study.cells_of(task).groupby(["loss", "network"], sort=False, observed=True)
     for _, cells_of_loss in by_names:
         without_length = {
@@ -108,19 +122,19 @@ def _cells_with_lengths(study: Study, task: str) -> pd.DataFrame:
     cells = pd.DataFrame(rows)
     steps_of_variants = study.table(task, "cost/steps").mean(axis=1)
     cells["steps"] = cells["variant"].map(steps_of_variants)
-    # A loss that has failed is as long as those that are done.
+    # A loss that has failed has no number of steps. It gets that of losses with the same length.
     by_length = cells.groupby(["epochs", "steps_per_epoch"], dropna=False)
     cells["steps"] = by_length["steps"].transform("mean").round()
     return cells
 
 
 def _without_length(cell: Cell) -> Cell:
-    """Return a cell with a length of training that all have."""
+    """Return a cell with a length of training that is the same for all cells."""
     return replace(cell, recipe=cell.recipe.model_copy(update=_SAME_LENGTH))
 
 
 def _renamed(study: Study, names: pd.Series[str]) -> Study:
-    """Return a study of some cells alone, with new names of their recipes, by cell."""
+    """Return a study of some cells, given the new name of the recipe of each cell."""
     frame = study.results.frame
     kept = frame[frame["cell"].isin(names.index)]
     recipes = kept["cell"].astype(str).map(names)
@@ -128,7 +142,7 @@ def _renamed(study: Study, names: pd.Series[str]) -> Study:
 
 
 def lengths_table(lengths: Lengths) -> Table:
-    """Return the mean of every loss at every length, and whether it may be the best there."""
+    """Return the mean of every loss at every length, and whether it may be the best."""
     metric = lengths.longest.metric(lengths.task)
     columns = {}
     for length, study in lengths.studies.items():
@@ -146,13 +160,17 @@ def lengths_table(lengths: Lengths) -> Table:
 
 
 def verdicts(study: Study) -> list[str]:
-    """Return the sentences on the losses after the longest training, and on whether their order changes with it."""
+    """Return the sentences that say what a comparison found.
+
+    They are about losses after the longest training, and about whether the order of losses changes
+    with the length of training.
+    """
     lengths = lengths_of(study)
     return [*sentences(keep_longest(study, lengths)), *length_lines(lengths)]
 
 
 def length_lines(lengths: list[Lengths]) -> list[str]:
-    """Return whether the order of losses changes with the length of training; nothing for one length."""
+    """Return sentences on whether the order of losses changes with the length of training."""
     orders = []
     for one in lengths:
         order = _compare_orders(one)
@@ -163,8 +181,8 @@ def length_lines(lengths: list[Lengths]) -> list[str]:
     changed = [readable(order.task) for order in orders if order.overtaken is not None]
     where = f": {listed(changed)}" if changed else ""
     line = (
-        f"On {len(changed)} of {len(orders)} tasks the leader after the shortest training is worse than the best "
-        f"after the longest, or the other way round{where}."
+        f"On {len(changed)} of {len(orders)} tasks the leader after the shortest training is worse "
+        f"than the best after the longest, or the other way round{where}."
     )
     return [line]
 
@@ -175,27 +193,32 @@ class _Overtaken:
 
     loss: str
     leads_at: float
+    """The length of training after which the loss has the best mean."""
     is_worse_at: float
+    """The length of training after which the loss is worse than the best."""
     leader_there: str
-    """The loss with the best mean where it is worse."""
+    """The loss with the best mean at the length `is_worse_at`."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """The order of losses on a task, after the first and the last length at which something was learnt."""
+    """Whether the order of losses on a task changes between two lengths of training."""
 
     task: str
     short: float
-    """The first of these lengths."""
+    """The shortest length at which losses have learnt something."""
     long: float
-    """The last of them."""
+    """The longest length at which losses have learnt something."""
     unit: str
     overtaken: _Overtaken | None
-    """None: each leader may be the best at the other length too."""
+    """The leader at one length that is worse at the other.
+
+    None: each leader may be the best at the other length too.
+    """
 
 
 def _compare_orders(lengths: Lengths) -> _Order | None:
-    """Return whether the order changes; None where losses have learnt something at fewer than two lengths."""
+    """Return whether the order changes; None if losses have learnt at fewer than two lengths."""
     learnt = []
     for length, study in lengths.studies.items():
         metric = study.primary(lengths.task)
@@ -228,16 +251,16 @@ def _order_in_words(order: _Order) -> str:
     span = f"from {_length_text(order.short)} to {_length_text(order.long)} {order.unit}"
     if order.overtaken is None:
         return (
-            f"On {task} no change of the order is shown {span}: the leader at each of these lengths may be the best "
-            "at the other one too."
+            f"On {task} no change of the order is shown {span}: the leader at each of these "
+            "lengths may be the best at the other one too."
         )
     loss = readable(order.overtaken.loss)
     leads_at = _length_text(order.overtaken.leads_at)
     is_worse_at = _length_text(order.overtaken.is_worse_at)
     leader_there = readable(order.overtaken.leader_there)
     return (
-        f"On {task} the order changes with the length of training, {span}: {loss} leads at {leads_at} and is worse "
-        f"than the best at {is_worse_at}, where {leader_there} leads."
+        f"On {task} the order changes with the length of training, {span}: {loss} leads at "
+        f"{leads_at} and is worse than the best at {is_worse_at}, where {leader_there} leads."
     )
 
 
@@ -246,7 +269,11 @@ def _length_text(length: float) -> str:
 
 
 def last_changes(study: Study) -> list[str]:
-    """Return by how much the metric changed between the last two evaluations, a line for each task that had two."""
+    """Return by how much the metric changed between the last two evaluations.
+
+    There is a line for each task whose losses were all evaluated at least twice, and one line for
+    all other tasks.
+    """
     lines = []
     evaluated_once = []
     for task in study.tasks:
@@ -262,14 +289,15 @@ def last_changes(study: Study) -> list[str]:
     if evaluated_once:
         where = f" on {listed(evaluated_once)}" if lines else ""
         lines.append(
-            f"Losses were evaluated once{where}, at the end: whether training was long enough was not measured "
-            "(-p recipe.evaluate_every=N, or several lengths: -p recipe.epochs=10,40)."
+            f"Losses were evaluated once{where}, at the end: whether training was long enough was "
+            "not measured (-p recipe.evaluate_every=N, or several lengths: -p "
+            "recipe.epochs=10,40)."
         )
     return lines
 
 
 def _primary_values(study: Study, task: str) -> pd.DataFrame:
-    """Return the rows of a task's history with the primary metric of done cells."""
+    """Return the rows of a task's history with the primary test metric of done cells."""
     history = study.history(task)
     is_primary = history["metric"] == f"test/{study.primary(task)}"
     is_done = history["status"] == "done"
@@ -277,7 +305,10 @@ def _primary_values(study: Study, task: str) -> pd.DataFrame:
 
 
 def _last_two_means(values: pd.DataFrame) -> dict[str, pd.Series[float]]:
-    """Return by loss the means over seeds of the last two epochs with values, or of one."""
+    """Return loss -> its means over seeds at the last two epochs with values.
+
+    A loss that was evaluated once has a single mean.
+    """
     means = values.groupby(["variant", "epoch"], observed=True)["value"].mean().dropna()
     last_two = {}
     for variant, by_epoch in means.groupby("variant", observed=True):
@@ -286,7 +317,7 @@ def _last_two_means(values: pd.DataFrame) -> dict[str, pd.Series[float]]:
 
 
 def _change_in_words(study: Study, task: str, last_two: dict[str, pd.Series[float]]) -> str:
-    """Return the line on a task whose losses were all evaluated twice or more."""
+    """Return the line on a task whose losses were all evaluated at least twice."""
     metric = study.metric(task)
     digits = 2 if metric.percent else 3
 

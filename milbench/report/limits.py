@@ -1,4 +1,4 @@
-"""What limits the conclusions of a report."""
+"""The lines of a report that say what limits its conclusions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,30 @@ from milbench.report.study import Study
 from milbench.store.late_notes import late_import_notes
 
 SHARED = {
-    "items": "some test bags share items, such as one image in two bags: ✓ and differences take this into account",
-    "group": "test bags belong to groups, such as images of one word: ✓ and differences take this into account",
+    "items": (
+        "some test bags share items, such as one image in two bags: ✓ and differences take this "
+        "into account"
+    ),
+    "group": (
+        "test bags belong to groups, such as images of one word: ✓ and differences take this into "
+        "account"
+    ),
     "unknown": (
-        "whether test bags share items was not kept. They count as independent, so that intervals over test "
-        "bags may be too narrow"
+        "whether test bags share items was not kept. They count as independent, so that intervals "
+        "over test bags may be too narrow"
     ),
 }
-"""What to say of test bags that are not independent, or may not be."""
+"""The end of a line about test bags that are not independent, or may not be.
+
+The keys are those of `BagItems.shared`, and "unknown".
+"""
 
 
 def undone_line(study: Study) -> str:
-    """Return how many cells are done, and what became of the others. A report shows it only if there are others."""
+    """Return how many cells are done, and the states of the other cells.
+
+    A report shows this line only if some cells are not done.
+    """
     counts = Counter(map(str, study.cells["status"]))
     others = [f"{count} {status}" for status, count in counts.items() if status != "done"]
     cells = counted(counts.total(), "cell")
@@ -35,13 +47,18 @@ def undone_line(study: Study) -> str:
 
 def limits(study: Study) -> list[str]:
     """Return the lines about what limits the conclusions of a report."""
-    # Plug-ins may import Python files or packages only while they are trained, after the plan was
-    # made. An edit of these does not make a new cell, and the notes say so.
+    # A plug-in may import a Python file or a package only while it is trained, after the plan was
+    # made. The code of this file is no part of the id of a cell, so that an edit does not make a
+    # new cell. The notes say so.
     late_imports = study.results.imported_later
     lines = [*study.plan.notes, *late_import_notes(study.plan.cells, late_imports)]
     lines += shared_lines(study)
     for task in study.tasks:
         lines += [few_bags_line(study, task), search_line(study, task)]
+    collapse_line = (
+        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that "
+        "never does."
+    )
     lines += [
         _training_line(study),
         _seeds_line(study),
@@ -49,26 +66,27 @@ def limits(study: Study) -> list[str]:
         _test_bags_line(study),
         _code_line(study),
         _machines_line(study),
-        "A loss whose seeds sometimes collapse, but did not here, can't be told from one that never does.",
+        collapse_line,
     ]
     return [line for line in lines if line]
 
 
 def few_bags_line(study: Study, task: str) -> str:
-    """Return what to say where thresholds on a task were chosen by few bags, "" for nothing."""
+    """Return a line if thresholds on a task were chosen by few bags, else ""."""
     history = study.history(task)
     # The value of this metric is the number of bags that chose the threshold.
     bag_counts = history.loc[history["metric"] == CHOSEN_BY, "value"]
     if bag_counts.empty or bag_counts.min() >= FEW_BAGS:
         return ""
     return (
-        f"Thresholds on {readable(task)} were chosen by {bag_counts.min():.0f} bags, which are few: set "
-        "error, label error and F1 depend on that choice; average precision and AUROC need no threshold."
+        f"Thresholds on {readable(task)} were chosen by {bag_counts.min():.0f} bags, which are "
+        "few: set error, label error and F1 depend on that choice; average precision and AUROC "
+        "need no threshold."
     )
 
 
 def shared_lines(study: Study) -> list[str]:
-    """Return what the test bags of tasks share, a line for all tasks of which the same is to be said."""
+    """Return what the test bags of tasks share: one line for all tasks that share the same."""
     tasks_by_share: dict[str, list[str]] = {}
     for task in study.tasks:
         tasks_by_share.setdefault(_shared(study, task), []).append(readable(task))
@@ -80,19 +98,17 @@ def shared_lines(study: Study) -> list[str]:
 
 
 def _shared(study: Study, task: str) -> str:
-    """Return what the test bags of a task share, a key of SHARED.
+    """Return what the test bags of a task share, a key of SHARED, or "".
 
-    "" if they share nothing, or if the intervals of the report do not cover another sample of test
-    bags.
+    It is "" if they share nothing, or if the intervals of the report do not cover other test bags.
     """
     if study.noise(task) is None:
         return ""
     for cell in study.cells_of(task)["cell"]:
-        # Here `evidence` is not the score of a position: it is all that was kept of a cell beside
-        # its metrics.
+        # `evidence` is all that was kept of a cell beside its metrics. It is not the score of a
+        # position for a class, which has the same name elsewhere.
         kept = study.evidence(str(cell))
-        # All cells are tested on bags that are made alike, so the first cell with outcomes answers
-        # for all.
+        # One cell with outcomes is enough, as the test bags of all cells of a task are made alike.
         if kept.outcomes:
             # A cell may have several sets of test bags: bags of one instance are another set.
             items_of_sets = list(kept.bag_items.values())
@@ -101,10 +117,9 @@ def _shared(study: Study, task: str) -> str:
 
 
 def _shared_by(items_of_sets: Sequence[BagItems]) -> str:
-    """Return what bags share in the first set of test bags in which they share something.
+    """Return what bags share, by the first set of test bags in which they share something.
 
-    "" if they share nothing in any set, and "unknown" if it was not kept what test bags are made
-    of.
+    It is "" if they share nothing in any set, and "unknown" if no items of test bags were kept.
     """
     if not items_of_sets:
         return "unknown"
@@ -115,12 +130,13 @@ def _shared_by(items_of_sets: Sequence[BagItems]) -> str:
 
 
 def small_search_lines(study: Study) -> list[str]:
-    """Return on which tasks searches were too small to know what another search would have chosen.
+    """Return lines on tasks whose searches were too small.
 
-    A report shows these lines on its first screen, and so they are not among those of `limits`.
+    Such a search does not show what another search would have chosen. A report shows these lines on
+    its first screen, and so they are not among those of `limits`.
     """
-    # The tasks by the budgets of their searches that were too small, such as (3, 5): three draws,
-    # and five.
+    # Budgets of the searches that were too small -> tasks. The key (3, 5) means that some losses
+    # had three draws and others five.
     tasks_by_budgets: dict[tuple[int, ...], list[str]] = {}
     for task in study.tasks:
         small_budgets = tuple(study.small_searches(task))
@@ -134,21 +150,21 @@ def small_search_lines(study: Study) -> list[str]:
         if len(tasks) == len(study.tasks):
             where = "Each"
         lines.append(
-            f"{where} loss had {count} settings to choose from. That is too few to know what another "
-            "search would have chosen: ✓ holds for the chosen settings."
+            f"{where} loss had {count} settings to choose from. That is too few to know what "
+            "another search would have chosen: ✓ holds for the chosen settings."
         )
     return lines
 
 
 def search_line(study: Study, task: str) -> str:
-    """Return what the search costs in certainty, "" if it costs nothing or the cost is not known.
+    """Return how much the search for settings makes a task less certain, or "".
 
-    That is the resolution with the choice of settings as a source of uncertainty, and the
-    resolution without it.
+    The line compares the resolution with and without the choice of settings as a source of
+    uncertainty. It is "" if the search makes no difference, or if a resolution is not known.
     """
     resolution_with_search = study.resolution(task)
     resolution_without = study.resolution_of_given_settings(task)
-    # A resolution that is not known is nan. Then it is not known either what the search costs.
+    # A resolution is nan if it is not known.
     both_known = math.isfinite(resolution_with_search) and math.isfinite(resolution_without)
     if not both_known:
         return ""
@@ -162,9 +178,10 @@ def search_line(study: Study, task: str) -> str:
         names = first_few([readable(loss) for loss in worse_without])
         also_worse = f", and {names} would be worse than the best as well"
     return (
-        f"On {readable(task)} ✓ takes into account that another search might have chosen other settings: a "
-        f"difference below {difference_text(resolution_with_search, metric)} would not show. With the chosen "
-        f"settings taken as given, this limit would be {difference_text(resolution_without, metric)}{also_worse}."
+        f"On {readable(task)} ✓ takes into account that another search might have chosen other "
+        f"settings: a difference below {difference_text(resolution_with_search, metric)} would not "
+        "show. With the chosen settings taken as given, this limit would be "
+        f"{difference_text(resolution_without, metric)}{also_worse}."
     )
 
 

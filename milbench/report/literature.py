@@ -1,4 +1,4 @@
-"""The published numbers beside ours: which can be compared, which agree, and every deviation by name."""
+"""Published values beside ours: which can be compared, which agree, and every deviation by name."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from milbench.report.values import rows_of
 Bounds = tuple[float, float]
 
 UNKNOWN: Bounds = (math.nan, math.nan)
-"""The interval of what is not compared."""
+"""The interval of values that are not compared."""
 
 PROTOCOL = "another protocol"
 DATA = "other data"
 OBSTACLES = (PROTOCOL, DATA)
-"""What may keep a number from being compared with a published one, as its reasons begin."""
+"""The beginnings of reasons why our value cannot be compared with a published one."""
 
 MOST_OUTCOMES = 8
-"""More lines are not printed at the end of a command."""
+"""If there are more lines, none is printed at the end of a command."""
 
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "task.batch_bags": "{} bags a batch"}
-"""How a parameter and its value are said, where the name of the parameter would not be understood."""
+"""Parameter -> a phrase with its value, for parameters whose names would not be understood."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Replication:
     """Our loss; "" for a published method that milbench lacks."""
     published: Published
     ours: pd.Series[float]
-    """Our values at the epoch that the source would choose, one for each seed."""
+    """Our values at the epoch that the rule of the source chooses, one for each seed."""
     interval: Bounds
-    """The 95 % interval of ours minus the published value; nan where they are not compared."""
+    """The 95 % interval of our mean minus the published value; nan if they are not compared."""
     verdict: str
     """agrees, better, worse, open or not comparable; "" for a method that milbench lacks."""
     reasons: tuple[str, ...]
-    """Why, and every deviation from the source."""
+    """The reasons of the verdict, and every deviation from the source."""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,11 @@ class Replication:
 
 
 def replications(study: Study, task: str) -> list[Replication]:
-    """Return every published value of a task, that of a loss beside each variant of it here."""
+    """Return every published value of a task beside ours.
+
+    A published loss has an entry for each of our variants of it. A published method that milbench
+    lacks has one entry without values of ours.
+    """
     found = []
     for published in study.info(task).published:
         if published.method:
@@ -76,7 +80,11 @@ def replications(study: Study, task: str) -> list[Replication]:
 
 
 def _variants_of(study: Study, task: str, loss: str) -> list[str]:
-    """Return the variants of a loss on a task; it is meant by its name, or by its label with parameters."""
+    """Return the variants of a loss on a task.
+
+    `loss` is the name of the loss, or its label with parameters: then only the variants with these
+    parameters are returned.
+    """
     first_cells = study.cells_of(task).drop_duplicates("variant")
     variants = []
     for row in rows_of(first_cells):
@@ -87,7 +95,10 @@ def _variants_of(study: Study, task: str, loss: str) -> list[str]:
 
 
 def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
-    """Return the published values of a task beside ours, and what differs; None where nothing was published."""
+    """Return a table of published values beside ours, and one of what differs.
+
+    None if nothing was published on the task.
+    """
     compared = replications(study, task)
     if not compared:
         return None
@@ -149,10 +160,11 @@ def _our_value(one: Replication) -> str:
 
 
 def outcome_lines(study: Study) -> list[str]:
-    """Return what came out beside the published means, a line a loss, and what that says if nothing is comparable.
+    """Return lines with our mean beside each published mean, to print at the end of a command.
 
-    The best of several runs is left to the report: a mean is no match for it. There are no lines
-    where there would be more than fit at the end of a command.
+    If none can be compared, a last line says why. A published best run of several is left out, as
+    it cannot be compared with a mean. There are no lines at all if there would be more than
+    MOST_OUTCOMES of them.
     """
     compared = []
     for task in study.tasks:
@@ -179,7 +191,7 @@ def _outcome(one: Replication) -> str:
 
 
 def _without_verdict(compared: Sequence[Replication]) -> str:
-    """Say why no number is comparable with a published one, and whether the losses have the published order."""
+    """Say why none of our values can be compared, and whether losses have the published order."""
     causes = _causes(compared)
     text = f"None of these repeats a published number ({' and '.join(causes)})"
     if not _have_published_order(compared):
@@ -192,7 +204,7 @@ def _without_verdict(compared: Sequence[Replication]) -> str:
 
 
 def _causes(compared: Sequence[Replication]) -> list[str]:
-    """Return the OBSTACLES with which reasons begin, each once."""
+    """Return those of OBSTACLES with which some reason begins, without repetitions."""
     causes: dict[str, None] = {}
     for one in compared:
         for reason in one.reasons:
@@ -203,14 +215,14 @@ def _causes(compared: Sequence[Replication]) -> list[str]:
 
 
 def _have_published_order(compared: Sequence[Replication]) -> bool:
-    """Return whether published values put losses in an order: several by one metric, no two of them equal."""
+    """Return whether published values order losses: several by one metric, no two equal."""
     metrics = {one.published.metric for one in compared}
     means = {one.published.mean for one in compared}
     return len(compared) > 1 and len(metrics) == 1 and len(means) == len(compared)
 
 
 def _replication(study: Study, task: str, variant: str, published: Published) -> Replication:
-    """Return a published value beside that of one of our losses, and compare the two where nothing forbids it."""
+    """Return a published value beside ours, and compare the two unless there is an obstacle."""
     values = study.table(task, published.metric, published.rule).loc[variant]
     ours = pd.Series(values, dtype=float).dropna()
     rows = rows_of(study.cells_of(task))
@@ -242,7 +254,7 @@ def _not_compared(
     verdict: str,
     reasons: Sequence[str],
 ) -> Replication:
-    """Return a published value beside ours without their difference, and why."""
+    """Return a published value beside ours without an interval, and the reasons."""
     return Replication(
         variant=variant,
         published=published,
@@ -254,7 +266,7 @@ def _not_compared(
 
 
 def _too_few_seeds(done: int, planned: int) -> str:
-    """Return how many seeds there are, of how many, and how many a comparison needs."""
+    """Return how many seeds are done of those planned, and how many a comparison needs."""
     seeds = counted(done, "seed")
     if done < planned:
         seeds = f"{done} of {planned} seeds"
@@ -284,11 +296,15 @@ def _obstacles(study: Study, cells: Sequence[Cell], published: Published) -> lis
 
 
 def difference(values: ArrayLike, published: Published) -> Bounds:
-    """Return the 95 % interval of the mean of our values, (n,) with two at least, minus that of published runs.
+    """Return the 95 % interval of the mean of our values minus the mean of published runs.
 
-    It is Welch's where mean, standard deviation and number of the published runs are known, and
-    otherwise Student's, as if these runs (one, where their number is unknown) had the standard
-    deviation of ours.
+    It is Welch's interval if the standard deviation and the number of the published runs are known.
+    Otherwise it is Student's, as if the published runs had the standard deviation of ours. An
+    unknown number of runs counts as one run.
+
+    Args:
+        values: (n,), our values, at least two.
+        published: the mean of the published runs, with what is known of them.
     """
     ours = np.asarray(values, dtype=float)
     n = ours.size
@@ -310,20 +326,24 @@ def difference(values: ArrayLike, published: Published) -> Bounds:
 def _welch(
     our_variance: float, our_freedom: int, their_variance: float, their_freedom: int
 ) -> tuple[float, float]:
-    """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
+    """Return the standard error of the difference of two means, and its degrees of freedom.
 
-    The variances are those of the means.
+    `our_variance` and `their_variance` are the variances of the means. The degrees of freedom are
+    by the formula of Welch and Satterthwaite.
     """
     variance = our_variance + their_variance
     error = math.sqrt(variance)
     if not error:
-        # No run differs from another one. The interval is a point with any degrees of freedom.
+        # All runs are equal. The interval is a point, whatever the degrees of freedom.
         return 0.0, 1.0
     return error, error**4 / (our_variance**2 / our_freedom + their_variance**2 / their_freedom)
 
 
 def deviations(published: Published, params: Sequence[dict[str, Any]]) -> list[str]:
-    """Return in words every parameter in which cells differ from the protocol of a published value."""
+    """Return, in words, every parameter that differs from the protocol of a published value.
+
+    `params` are the parameters of our cells.
+    """
     names: dict[str, None] = {}
     for of_cell in params:
         names |= dict.fromkeys(published.deviations(of_cell))

@@ -7,17 +7,20 @@ from milbench._utils.palette import TONES
 from milbench.experiment.cell import Cell
 
 MARKERS = "osD^vPXhp<>d*8"
-"""Markers that can be filled or hollow: a filled one says that the loss may be the best."""
+"""Markers of matplotlib that can be filled or hollow.
+
+A filled marker says that the loss may be the best.
+"""
 
 
 class Look(NamedTuple):
-    """How a loss is drawn."""
+    """The colour and the marker of a loss."""
 
     colour: str
     marker: str
 
 
-# The losses and networks that are shown most have a colour and a marker of their own.
+# Name -> tone and marker. The losses and networks that are shown most have a colour of their own.
 _MOST_SHOWN = {
     "exact": ("blue", "o"),
     "noisy-or (softmax)": ("red", "s"),
@@ -32,7 +35,7 @@ _MOST_SHOWN = {
     "dsmil": ("forest", "p"),
     "context": ("salmon", "d"),
 }
-# The others share a colour with one of those. Markers repeat, but no two of one colour are alike.
+# Other losses share a colour with one of these. No two losses have the same colour and marker.
 _OTHERS = {
     "exact-em": ("blue", "D"),
     "attention": ("magenta", "o"),
@@ -59,16 +62,16 @@ _FOREIGN_COLOUR = "black"
 
 
 def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
-    """Return how each variant is drawn, given a cell of each.
+    """Return the look of each variant, given a cell of each variant.
 
-    The look is that of the loss with its head, or of the network that pools instances. A loss that
-    is not built in is black, and its marker follows from the order of the names. If variants have
+    It is the look of the loss with its head, or of the network that pools instances. A loss that is
+    not built in is black, and gets its marker by the order of the names. If several variants have
     the same loss, for example with other recipes, they share its colour and take the next markers.
     """
     names = {variant: name_of(cell) for variant, cell in cells.items()}
     foreign = sorted(set(names.values()) - set(_LOOKS))
-    # First come, first served: a variant gets the look of its loss unless one before it has it.
-    # Only then do the others take the markers that are left.
+    # Of variants with the same look, the first keeps it. Then each of the others takes a look that
+    # no variant has.
     found: dict[str, Look] = {}
     further: dict[str, Look] = {}
     for variant in sorted(cells):
@@ -91,7 +94,7 @@ def looks(cells: Mapping[str, Cell]) -> dict[str, Look]:
 
 
 def name_of(cell: Cell) -> str:
-    """Return the name whose look a cell has: its network's if that pools, else its loss's.
+    """Return the name that a cell gets its look from: of the network if that pools, or the loss.
 
     `noisy-or` has a look for each head.
     """
@@ -103,7 +106,7 @@ def name_of(cell: Cell) -> str:
 
 
 def _free_look(look: Look, taken: set[Look]) -> Look:
-    """Return the look with the next marker that is free, or the same look where none is."""
+    """Return the look with the next marker that is not taken, or the same look if all are."""
     start = MARKERS.index(look.marker)
     for marker in MARKERS[start:] + MARKERS[:start]:
         if Look(look.colour, marker) not in taken:

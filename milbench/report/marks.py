@@ -1,4 +1,8 @@
-"""Verdicts by what is stated before anything is computed: pass marks, margins of equivalence and of agreement."""
+"""Verdicts by bounds that are stated in advance.
+
+These bounds are pass marks, margins of equivalence of two losses, and margins of agreement with
+published values.
+"""
 
 import math
 from collections import Counter
@@ -29,17 +33,17 @@ VERDICTS = {
     "worse": "worse",
     "open": "not settled",
 }
-"""The verdicts on two losses by a margin, in words."""
+"""Verdict on two losses by a margin -> the verdict in words."""
 
 _EQUIVALENCE_COLUMNS = ["first", "other", "row", "column", "difference", "half", "verdict"]
 
 
 def marks_frame(study: Study) -> pd.DataFrame:
-    """Return a row for every mark and loss; empty without marks.
+    """Return a row for every bound of a pass mark and every loss; empty without pass marks.
 
-    test (the name of the mark), task, metric, bound, at_most, variant, mean, half (half of
-    Student's interval of the mean), distance (of the mean from the bound, negative on the side that
-    passes) and verdict (see `passing`).
+    The columns are test (the name of the mark), task, metric, bound, at_most (whether the bound is
+    an upper one), variant, mean, half (the half width of Student's interval of the mean), distance
+    (of the mean from the bound, negative on the side that passes) and verdict (see `passing`).
     """
     rows = []
     for task in study.tasks:
@@ -77,9 +81,13 @@ def _judged(
 
 
 def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complete: bool) -> str:
-    """Return "pass" or "fail" where the interval of a mean is on one side of a bound, else "open".
+    """Return "pass" or "fail" if the interval of a mean is on one side of a bound, else "open".
 
-    Nothing passes where a planned seed has no value.
+    Args:
+        bounds: the ends of the interval.
+        bound: the bound of the pass mark.
+        at_most: whether the mean passes below the bound, not above it.
+        complete: whether all planned seeds have a value. Without it, no loss passes.
     """
     low, high = bounds
     if at_most:
@@ -94,11 +102,12 @@ def passing(bounds: tuple[float, float], bound: float, *, at_most: bool, complet
 
 
 def equivalence_frame(study: Study) -> pd.DataFrame:
-    """Return the verdict on the first loss against each other one on each task, where tasks cross parameters.
+    """Return the verdict on the first loss against each other loss on each task, by the margin.
 
-    first, other, row and column (see `_rows_and_columns`), difference, half (the half width of its
-    95 % interval) and verdict. Empty without a margin, and where tasks are not one task with two
-    varied parameters.
+    The columns are first, other, row and column (where a picture shows the task, see
+    `_rows_and_columns`), difference, half (the half width of its 95 % interval) and verdict. The
+    frame is empty if there is no margin, or if the tasks are not one task with at least two varied
+    parameters.
     """
     first_task = study.tasks[0]
     margin = study.margin(first_task)
@@ -129,9 +138,11 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
 
 
 def _rows_and_columns(study: Study) -> dict[str, tuple[str, str]]:
-    """Return task -> its row and its column: the values of the first and the second half of the varied parameters.
+    """Return task -> the names of its row and its column in a picture.
 
-    {} where tasks are not one task by one metric, with two varied parameters at least.
+    The row is named by the values of the first half of the varied parameters, the column by the
+    values of the second half. {} if the tasks are not one task with at least two varied parameters,
+    judged by one metric.
     """
     names_and_metrics = {
         (study.cell_of(task).task.name, study.primary(task)) for task in study.tasks
@@ -149,7 +160,7 @@ def _rows_and_columns(study: Study) -> dict[str, tuple[str, str]]:
 
 
 def _varied(params: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the parameters of the first task that have another value for another task."""
+    """Return the names of the parameters that do not have the same value for all tasks."""
     varied = []
     for key in params[0]:
         values = {str(of_task.get(key)) for of_task in params}
@@ -163,11 +174,11 @@ def _settings(params: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -> str:
-    """Return what the difference of two losses says about the first.
+    """Return the verdict on the first of two losses, a key of VERDICTS.
 
-    They are equivalent where the 90 % interval lies within the margin: two one-sided tests at 5 %
-    (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680). Else
-    the first is better or worse where the 95 % interval leaves out 0.
+    The losses are equivalent if the 90 % interval of their difference lies within the margin: two
+    one-sided tests at 5 % (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15,
+    1987, pp. 657-680). Otherwise the first is better or worse if the 95 % interval does not hold 0.
     """
     if pair.seeds < FEWEST_SEEDS or not math.isfinite(pair.variance):
         return "open"
@@ -180,7 +191,10 @@ def equivalence(pair: Difference, margin: float, lower_is_better: bool = True) -
 
 
 def equivalence_sentences(study: Study) -> list[str]:
-    """Return how often the first loss is better than, equivalent to and worse than each other one, a line each."""
+    """Return on how many tasks the first loss is better than each other one, equivalent or worse.
+
+    There is a line for each other loss, and none without a margin.
+    """
     frame = equivalence_frame(study)
     metric = study.metric(study.tasks[0])
     margin = _margin_in_words(study.margin(study.tasks[0]), metric)
@@ -190,14 +204,14 @@ def equivalence_sentences(study: Study) -> list[str]:
         found = [f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key]]
         tasks = counted(len(on_tasks), "task")
         lines.append(
-            f"Of {tasks} {readable(str(first))} is {', '.join(found)} against {readable(str(other))} "
-            f"({metric.label}, margin {margin})."
+            f"Of {tasks} {readable(str(first))} is {', '.join(found)} against "
+            f"{readable(str(other))} ({metric.label}, margin {margin})."
         )
     return lines
 
 
 def _margin_in_words(margin: float, metric: Metric) -> str:
-    """Return a margin with its unit, which a metric that is no percentage does not have."""
+    """Return a margin as text, in points if the metric is a percentage."""
     size = scaled(margin, metric)
     if not metric.percent:
         return f"{size:g}"
@@ -208,11 +222,15 @@ def _margin_in_words(margin: float, metric: Metric) -> str:
 def agreement(
     interval: tuple[float, float], seeds: int, margin: float | None, lower_is_better: bool = True
 ) -> str:
-    """Return what the interval of ours less a published value says.
+    """Return the verdict on our mean beside a published value.
 
-    agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or
-    not. better, worse: otherwise, three seeds at least, and it does not hold zero. open: everything
-    else.
+    `interval` is that of our mean less the published value. The verdict is
+
+    - agrees, if there are at least FEWEST_TO_AGREE seeds and the interval lies within the margin,
+      whether it holds zero or not;
+    - better or worse, otherwise, if there are at least FEWEST_TO_DIFFER seeds and the interval does
+      not hold zero;
+    - open in all other cases.
     """
     low, high = interval
     if margin is not None and is_within(interval, margin) and seeds >= FEWEST_TO_AGREE:

@@ -8,11 +8,15 @@ from milbench.report.study import Study
 from milbench.report.verdict import Best, NotToldApart
 
 MOST_SEEDS = 1000
-"""Nobody trains more seeds to tell two losses apart."""
+"""A larger number of seeds is not reported: nobody trains as many to tell two losses apart."""
 
 
 def more_seeds(study: Study) -> list[str]:
-    """Return how many seeds would separate the best mean from the other contenders, a line a task with several."""
+    """Return how many seeds would separate the best mean from the other contenders.
+
+    There is a line for each task with several contenders. A single line names the tasks on which
+    MOST_SEEDS seeds would separate none of them.
+    """
     lines = []
     endless = []
     for task in study.tasks:
@@ -34,7 +38,10 @@ def more_seeds(study: Study) -> list[str]:
 
 
 def _seeds_to_separate(study: Study, task: str, contenders: tuple[str, ...]) -> dict[str, int]:
-    """Return each other contender -> the seeds that separate it from the best mean, where MOST_SEEDS suffice."""
+    """Return contender -> the number of seeds that would separate it from the best mean.
+
+    Contenders for which MOST_SEEDS seeds are too few are left out.
+    """
     rows = list(study.table(task).index)
     found = study.contenders(task, study.primary(task))[study.kinds[0]]
     best, *others = contenders
@@ -47,7 +54,7 @@ def _seeds_to_separate(study: Study, task: str, contenders: tuple[str, ...]) -> 
 
 
 def _line(task: str, contenders: tuple[str, ...], seeds: dict[str, int]) -> str:
-    """Return the line of a task; "" where no number of seeds separates anything."""
+    """Return the line of a task; "" if `seeds` is empty."""
     if not seeds:
         return ""
     best, *others = contenders
@@ -56,7 +63,9 @@ def _line(task: str, contenders: tuple[str, ...], seeds: dict[str, int]) -> str:
     first, *further = fewest_seeds_first
     parts = [f"{by_name[first]} seeds would separate {readable(best)} from {first}"]
     parts += [f"{by_name[name]} from {name}" for name in further]
-    left = len(others) - len(seeds)
-    rest = f", not even {MOST_SEEDS:,} from {number_word(left)} more" if left else ""
+    not_separated = len(others) - len(seeds)
+    rest = ""
+    if not_separated:
+        rest = f", not even {MOST_SEEDS:,} from {number_word(not_separated)} more"
     stay = "differences stay" if len(others) > 1 else "difference stays"
     return f"On {readable(task)} about {first_few(parts)}{rest}, if the {stay}."

@@ -1,4 +1,4 @@
-"""The pictures of the first screen of a report."""
+"""The pictures on the first screen of a report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from milbench.report.supervision_worth import Series
 
 
 def has_many_tasks(study: Study) -> bool:
-    """Return whether tasks are too many for a section of pictures each."""
+    """Return whether there are too many tasks to show pictures of each."""
     return len(study.tasks) > overview.MOST_TASKS
 
 
 def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series]) -> list[Picture]:
-    """Return what the comparison is about: lengths, marks, margins or numbers of bags, and every seed or task.
+    """Return the pictures that show what the comparison was made for, then all seeds or all tasks.
+
+    A comparison may be made for lengths of training, pass marks, margins or numbers of bags.
 
     Args:
         study: the results of the comparison.
@@ -38,7 +40,7 @@ def opening_pictures(study: Study, lengths: list[Lengths], series: list[Series])
         return [*pictures, *_seeds(study)]
     has_marks = not marks_frame(study).empty
     if has_marks or equivalence or series:
-        # One of the pictures above shows many tasks already, by what they are compared for.
+        # These pictures show all tasks already.
         return pictures
     return [*pictures, *_tasks(study)]
 
@@ -50,14 +52,14 @@ def _lengths(study: Study, lengths: list[Lengths]) -> list[Picture]:
 
 def _marks(study: Study) -> Iterator[Picture]:
     for label, figure in heatmap.marks_figures(study):
-        # Readers of a report know a mark, a bound stated in advance, as a test that a loss passes.
+        # A pass mark is called a test in the words of a report.
         title = f"Which losses pass which tests, by {label}"
         yield from pictures_of(f"tests-{slug(label)}", title, heatmap.MARKS_CAPTION, figure)
 
 
 def _equivalence(study: Study) -> list[Picture]:
-    # Margins are for the first loss of the comparison: each other loss is compared with it. The
-    # keys of `supervision` are the losses, in the order of the comparison.
+    # The first loss of the comparison is compared with each other loss. The keys of `supervision`
+    # are the losses, in the order of the comparison.
     first = readable(next(iter(study.supervision)))
     metrics = metrics_title(study).lower()
     title = f"Where {first} is better, equivalent or worse, by {metrics}"
@@ -83,8 +85,8 @@ def _seeds(study: Study) -> list[Picture]:
     caption = overview.NO_VERDICT
     if study.may_be_best:
         caption = overview.CAPTION
-        # Only the figure of a single task has a column of how much a loss may be worse, which this
-        # sentence explains.
+        # This sentence explains by how much a loss may be worse. Only the figure of a single task
+        # has this column.
         if len(study.tasks) == 1:
             caption += overview.WORSE
     if any(study.baseline(task).notna().any() for task in study.tasks):
@@ -96,7 +98,7 @@ def _seeds(study: Study) -> list[Picture]:
 
 
 def metrics_title(study: Study) -> str:
-    """Return what losses are compared by, as the beginning of a title."""
+    """Return the names of the metrics that losses are compared by, as the beginning of a title."""
     labels = dict.fromkeys(study.metric(task).label for task in study.tasks)
     return capital(" and ".join(labels))
 

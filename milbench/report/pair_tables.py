@@ -1,4 +1,7 @@
-"""Tables of two losses each: all differences, and those that a comparison was made for."""
+"""Tables of differences between two losses.
+
+One table has all pairs, the other those that the comparison was made for.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ MARGIN = "within the margin"
 
 
 def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
-    """Return a row for every two losses of a task: the first less the second, by 95 % intervals of their own.
+    """Return a row for every two losses of a task, with the first less the second.
 
-    first, second, difference, low, high, p, seeds and items; the better mean comes first.
+    The first loss has the better mean. The columns are first, second, difference, low and high (its
+    95 % interval, not adjusted for the number of pairs), p, seeds and items: see `Difference`.
     """
     rows = []
     for first, second in combinations(study.summary(task, metric).index, 2):
@@ -34,7 +38,10 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
 
 
 def contrasts_table(study: Study) -> Table | None:
-    """Return the differences that the spec names, with p values adjusted for their number; None without any."""
+    """Return the table of the differences that the spec names; None if it names none.
+
+    p values are adjusted for the number of differences.
+    """
     contrasts = []
     for contrast in study.plan.contrasts:
         for task in study.tasks:
@@ -60,8 +67,8 @@ def contrasts_table(study: Study) -> Table | None:
         frame = frame.drop(columns=MARGIN)
     labels = dict.fromkeys(study.metric(task).label for _, task, _ in contrasts)
     note = (
-        f"In {' and '.join(labels)}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by "
-        "Holm's method."
+        f"In {' and '.join(labels)}. Intervals stand for themselves; p values are adjusted for all "
+        f"{len(rows)} by Holm's method."
     )
     if is_corrected:
         note += " Uncorrected: as if seeds shared no bags; p values are of the corrected intervals."
@@ -70,7 +77,7 @@ def contrasts_table(study: Study) -> Table | None:
 
 
 def _answer(study: Study, task: str, pair: Difference, p: float) -> dict[str, str]:
-    """Return what is known of a difference, as texts."""
+    """Return column -> text, what is known of a difference."""
     metric = study.metric(task)
     margin = study.margin(task)
     uncorrected = replace(pair, overlap=0.0)

@@ -1,4 +1,7 @@
-"""Published reports: a comparison as small files, from which `milbench report --from` makes its page again."""
+"""Published reports: a comparison as small files.
+
+`milbench report --from` makes the page of the comparison from them.
+"""
 
 import gzip
 import json
@@ -37,11 +40,14 @@ _NUMBERS = (*_WHOLE_NUMBERS, "value")
 
 
 def save(results: Results, folder: Path) -> None:
-    """Write what a page is made from, as small files, or raise a UsageError where the folder cannot be written.
+    """Write what a page is made from as small files.
 
-    They are the plan, and the frame with the column `final` of `Study.is_final`. Where cells have
-    them, there are also outcomes.npz (of the metrics that losses are judged by), test_items.npz
-    (what test bags are made of) and classes.json.
+    They are the plan, and the frame of results with a further column `final`, see
+    `Study.is_final`. If cells have kept them, there are three more files: outcomes.npz with the
+    outcomes by the metrics that losses are judged by, test_items.npz with the items of test bags,
+    and classes.json with the counts by class.
+
+    Raises UsageError if the folder cannot be written.
     """
     study = Study(results)
     try:
@@ -49,8 +55,8 @@ def save(results: Results, folder: Path) -> None:
         _write_compressed(folder / PLAN, plan_to_json(results.plan))
         frame = results.frame[list(COLUMNS)].assign(final=study.is_final())
         _write_compressed(folder / FRAME, frame.to_csv(index=False, float_format="%.8g"))
-        # Results that were read from this folder have no other source for these files than the
-        # files themselves.
+        # Results that were read from this folder would have to be read from these files while the
+        # files are written.
         were_read_from_here = folder in results.folders.values()
         if not were_read_from_here:
             _save_outcomes(study, folder / OUTCOMES_FILE)
@@ -61,7 +67,7 @@ def save(results: Results, folder: Path) -> None:
 
 
 def _write_compressed(path: Path, text: str) -> None:
-    # Without a time of its own, the same text gives the same bytes.
+    # By default gzip writes the time into the file. Without it, equal texts give equal bytes.
     write_atomically(path, partial(Path.write_bytes, data=gzip.compress(text.encode(), mtime=0)))
 
 
@@ -92,12 +98,12 @@ def _judged_metrics(study: Study) -> set[str]:
         names.add(main_learning_metric(study, task))
         names.update(other_learning_metrics(study, task))
         names |= {name for name in judged if name is not None}
-    # An excess over an optimum differs between losses by the same as the metric itself.
+    # An excess over an optimum has the differences of the metric itself, whose outcomes are kept.
     return {name.removeprefix("excess_") for name in names}
 
 
 def _save_bag_items(study: Study, path: Path) -> None:
-    """Write what the test bags of all cells are made of."""
+    """Write the groups and items of the test bags of all cells."""
     found: dict[str, BagItems] = {}
     for cell in study.results.folders:
         found |= study.evidence(cell).bag_items
@@ -108,7 +114,7 @@ def _save_bag_items(study: Study, path: Path) -> None:
 
 
 def _save_counts(study: Study, path: Path) -> None:
-    """Write the counts of each class with every cell."""
+    """Write the counts by class of all cells."""
     counts: dict[str, ClassCounts] = {}
     for cell in study.results.folders:
         counts |= study.evidence(cell).counts
@@ -120,7 +126,10 @@ def _save_counts(study: Study, path: Path) -> None:
 
 
 def read(folder: Path) -> Results:
-    """Return the results that `save` wrote into a folder. Raises UsageError where a file is missing or damaged."""
+    """Return the results that `save` wrote into a folder.
+
+    Raises UsageError if a file is missing or damaged.
+    """
     for name in (PLAN, FRAME):
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
@@ -137,9 +146,12 @@ def read(folder: Path) -> Results:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """Return the frame that `save` wrote. Only numbers may be missing: an empty text is a text."""
+    """Return the frame that `save` wrote.
+
+    An empty field is a missing value in a column of numbers, and an empty text elsewhere.
+    """
     dtypes: dict[str, Any] = {name: str for name in COLUMNS if name not in _NUMBERS}
-    # Whole numbers of pandas, as there are cells without an epoch, and most are no draws.
+    # Int64 of pandas allows missing values: most rows have no draw, and some have no epoch.
     dtypes |= dict.fromkeys(_WHOLE_NUMBERS, "Int64")
     frame = pd.read_csv(
         path,

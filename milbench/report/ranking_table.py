@@ -1,4 +1,4 @@
-"""Losses over several tasks: mean ranks, win rates and scores."""
+"""The table of losses over several tasks: mean ranks, win rates and scores."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from milbench.report.study import Study
 from milbench.report.table import Table, named_rows
 
 FEWEST_BLOCKS = 5
-"""With fewer data sets the intervals hold less than they promise."""
+"""With fewer data sets, the intervals hold the true mean rank less often than they promise."""
 
 RANKS = (
-    "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. Win rate: how often a "
-    "loss beats another one, by task and seed. Tasks on the same data count as one; tasks where no loss beats no skill "
-    "do not count."
+    "Mean rank: 1 is the best; in brackets its 95 % interval, a bootstrap over tasks and seeds. "
+    "Win rate: how often a loss beats another one, by task and seed. Tasks on the same data count "
+    "as one; tasks where no loss beats no skill do not count."
 )
 SCORE = " Score: 0 is the no-skill line or worse, 1 the best loss of a task."
 
 
 def ranking_table(study: Study) -> Table | None:
-    """Return how losses do over tasks where one has learnt; None with fewer than five data sets or two losses.
+    """Return the table of losses over the tasks on which something was learnt.
 
-    Only losses with a value on every task are in it, and those with the least supervision.
+    It has the losses with the least supervision that have a value on every task. None if there are
+    fewer than FEWEST_BLOCKS data sets, or fewer than two losses.
     """
     tasks = [task for task in study.tasks if has_learnt_by(study, task, study.primary(task))]
     losses = _losses_of_all(study, tasks)
@@ -48,7 +49,7 @@ def ranking_table(study: Study) -> Table | None:
 
 
 def _losses_of_all(study: Study, tasks: list[str]) -> list[str]:
-    """Return the losses with the least supervision that have a value on every task, the best first."""
+    """Return the losses with the least supervision and a value on every task, the best first."""
     found = []
     for loss in study.ranking():
         if study.supervision[loss] != study.kinds[0]:
@@ -60,7 +61,7 @@ def _losses_of_all(study: Study, tasks: list[str]) -> list[str]:
 
 
 def _tasks_by_data(study: Study, tasks: list[str]) -> list[list[str]]:
-    """Return tasks in blocks, those on the same data in one."""
+    """Return tasks in blocks: a block has all tasks on the same data."""
     blocks: dict[tuple[str, str], list[str]] = {}
     for task in tasks:
         choice = study.cell_of(task).task
@@ -71,7 +72,10 @@ def _tasks_by_data(study: Study, tasks: list[str]) -> list[list[str]]:
 def _values_of_block(
     study: Study, tasks: list[str], losses: list[str]
 ) -> list[NDArray[np.float64]]:
-    """Return the values of losses on each task, (losses, seeds), with the sign that makes the smaller the better."""
+    """Return the values of losses on each task, (losses, seeds).
+
+    Their sign makes smaller values better.
+    """
     values_of_tasks = []
     for task in tasks:
         values = study.table(task).dropna(how="all").loc[losses].to_numpy()
@@ -80,17 +84,20 @@ def _values_of_block(
 
 
 def _lines_of_block(study: Study, tasks: list[str]) -> list[float]:
-    """Return the value of the best constant answer on each task, with the same sign; NaN: not known."""
+    """Return the no-skill value on each task, with the sign that makes smaller values better.
+
+    It is NaN if not known.
+    """
     return [_sign(study, task) * float(study.constant_answer(task).mean()) for task in tasks]
 
 
 def _sign(study: Study, task: str) -> int:
-    """Return what a metric is multiplied by, so that the smaller is the better."""
+    """Return the factor, 1 or -1, that makes smaller values better."""
     return 1 if study.metric(task).lower_is_better else -1
 
 
 def _mean_rank_texts(values: list[list[NDArray[np.float64]]]) -> list[str]:
-    """Return the mean rank of each loss with its interval, such as 1.5 (1.0 to 2.3)."""
+    """Return the mean rank of each loss with its interval as text, such as 1.5 (1.0 to 2.3)."""
     means, lows, highs = mean_ranks(values)
     texts = []
     for mean, low, high in zip(means, lows, highs, strict=True):

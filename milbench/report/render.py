@@ -1,4 +1,4 @@
-"""The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
+"""Write the report of a comparison: index.html, report.md, table.tex and pictures."""
 
 from __future__ import annotations
 
@@ -49,13 +49,16 @@ from milbench.report.values import failures
 from milbench.store.results import Results
 
 MOST_PICTURES = 8
-"""So many pictures stand beside the page, which itself shows all."""
+"""The number of pictures that are written as files. The page itself shows all pictures."""
 
 PICTURES = "pictures"
 """The folder of pictures beside the page."""
 
 CANNOT_BE_DRAWN_AGAIN = ("gallery", "reliability")
-"""How the names of pictures begin that a published report cannot draw again, so that their files are needed."""
+"""The beginnings of the names of pictures that a published report cannot plot again.
+
+Their files are needed.
+"""
 
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -69,25 +72,32 @@ _ENVIRONMENT.filters["readable"] = readable
 
 
 def sentence(results: Results) -> str:
-    """Return what a comparison says in one line: which losses the data exclude."""
+    """Return what a comparison found, in one line."""
     return " ".join(verdicts(Study(results)))
 
 
 def silent(line: str) -> None:
-    """Say nothing of what is being made."""
+    """Do nothing with a line about the part that is begun."""
 
 
 @styled()
 def render(
     results: Results, out: Path, *, gallery: bool = True, tell: Callable[[str], None] = silent
 ) -> Path:
-    """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
+    """Write the report of a comparison into a folder and return the path of its page.
 
-    Galleries and reliability diagrams that were drawn there earlier are shown where the results
-    have none, as those of a published report.
-    `tell` is given a line for each part that is begun, since a large report takes minutes. It
-    raises a UsageError where `out` cannot be written, and where a search has not ended and nothing
-    is compared yet.
+    The files are index.html, report.md, table.tex and at most MOST_PICTURES pictures as PNG. A
+    published report has no data for galleries and reliability diagrams: those in the folder from an
+    earlier report are shown again.
+
+    Raises UsageError if the folder cannot be written, or if nothing is compared yet since the
+    search for settings has not ended.
+
+    Args:
+        results: the results of the comparison.
+        out: the folder.
+        gallery: whether galleries are wanted.
+        tell: is called with a line for each part that is begun, as a large report takes minutes.
     """
     all_lengths = Study(results)
     if not all_lengths.tasks:
@@ -107,24 +117,29 @@ def render(
 
 @dataclass(frozen=True)
 class _Page:
-    """What is drawn of a comparison."""
+    """What the page of a comparison shows."""
 
     all_lengths: Study
+    """The comparison with all lengths of training."""
     longest: Study
-    """The longest training of each loss alone: shorter ones have pictures and tables of their own."""
+    """The comparison with the longest training of each loss alone."""
     lengths: list[Lengths]
+    """The lengths of training that are compared; [] if there is only one."""
     opening: list[Picture]
+    """The pictures of the first screen."""
     sections: list[Section]
+    """The section of each task."""
     searched: list[SearchedArm]
+    """The search for the settings of each loss on each task; [] without a search."""
     search_pictures: list[Picture]
-    """Of every task that was searched on: its draws, and the error against the budget."""
+    """For every task with a search: the error against the budget, and the draws."""
 
     @property
     def written_pictures(self) -> list[Picture]:
-        """The pictures that are written beside the page: those of the first screen first.
+        """The pictures that are written as files, at most MOST_PICTURES.
 
-        Then come those that a published report cannot draw again. Without their files they would be
-        lost.
+        Those of the first screen come first. Then come those that a published report cannot plot
+        again: without their files they would be lost.
         """
         irreplaceable = []
         others = []
@@ -144,9 +159,9 @@ def _make_page(
 
     Args:
         all_lengths: the comparison.
-        earlier_pictures: the folder of the pictures of an earlier page, None where no galleries are
+        earlier_pictures: the folder with the pictures of an earlier page; None: no galleries are
             wanted.
-        tell: is given a line for each part that is begun.
+        tell: is called with a line for each part that is begun.
     """
     tell(f"comparing losses on {counted(len(all_lengths.tasks), 'task')}")
     lengths = lengths_of(all_lengths)
@@ -175,12 +190,12 @@ def _make_page(
 
 
 def _searched_tasks(searched: list[SearchedArm]) -> list[str]:
-    """Return the tasks that were searched on, in the order of their arms."""
+    """Return the tasks with a search, in the order of the searched arms."""
     return list(dict.fromkeys(arm.task for arm in searched))
 
 
 def _search_pictures(study: Study, arms: list[SearchedArm]) -> list[Picture]:
-    """Plot the search on a task."""
+    """Plot the error against the budget on a task, and the draws of its search."""
     first = arms[0]
     label = capital(first.metric.label)
     title = f"{label} of every setting that was searched on {readable(first.task)}"
@@ -189,7 +204,7 @@ def _search_pictures(study: Study, arms: list[SearchedArm]) -> list[Picture]:
 
 
 def _budget_pictures(study: Study, task: str) -> list[Picture]:
-    """Plot what to expect of each loss with so many draws."""
+    """Plot the error to expect of each loss against the number of draws."""
     metric = study.metric(task)
     title = f"{capital(metric.label)} on {readable(task)} against the number of settings tried"
     figure = budget_figure(budget_curves(study, task), metric, study.looks)
@@ -222,7 +237,7 @@ def _write_texts(page: _Page, out: Path) -> None:
 
 
 def _shown(page: _Page) -> dict[str, Any]:
-    """Return what the templates show, by the names they have for it: the parts of a page from its top down."""
+    """Return the variables of the templates: the parts of a page from its top down."""
     return {
         **_shown_first(page),
         **_shown_of_tasks(page),
@@ -232,12 +247,12 @@ def _shown(page: _Page) -> dict[str, Any]:
 
 
 def _shown_first(page: _Page) -> dict[str, Any]:
-    """Return what is on the first screen: the answer, what was left undone, and what limits the answer."""
+    """Return the variables of the first screen: the answer, undone cells, and limits."""
     study = page.longest
     changes = small_search_lines(study)
     if not page.lengths:
-        # Several lengths show whether training was long enough. With one length the last
-        # evaluations have to.
+        # Several lengths of training show whether training was long enough. With one length, the
+        # change between the last two evaluations says something about it.
         changes += last_changes(study)
     return {
         "compared": _compared(study, page.lengths),
@@ -252,20 +267,20 @@ def _shown_first(page: _Page) -> dict[str, Any]:
 
 
 def _shown_of_tasks(page: _Page) -> dict[str, Any]:
-    """Return the tables over several tasks, and the sections of the tasks."""
+    """Return the variables of the tables over several tasks, and of the sections of tasks."""
     return {
         "many": has_many_tasks(page.longest),
         "lengths": [lengths_table(one) for one in page.lengths],
         "extra": _further_tables(page.all_lengths, page.longest),
         "sections": page.sections,
-        # Markdown shows the pictures that lie beside it.
+        # report.md can only show pictures that are files.
         "folder": PICTURES,
         "names": {picture.name for picture in page.written_pictures},
     }
 
 
 def _shown_of_search(page: _Page) -> dict[str, Any]:
-    """Return what is told of the search for settings."""
+    """Return the variables about the search for settings."""
     return {
         "search": search_table(page.searched),
         "doubts": [*_budget_lines(page), *search_lines(page.searched)],
@@ -275,7 +290,7 @@ def _shown_of_search(page: _Page) -> dict[str, Any]:
 
 
 def _shown_of_origin(page: _Page) -> dict[str, Any]:
-    """Return where the page comes from, and what its metrics mean."""
+    """Return the variables about plan, code and machines, and about what metrics mean."""
     study = page.longest
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     cells = page.all_lengths.cells
@@ -290,14 +305,14 @@ def _shown_of_origin(page: _Page) -> dict[str, Any]:
 
 
 def _further_tables(all_lengths: Study, study: Study) -> list[Table]:
-    """Return the tables about several tasks, and about what the comparison was made for."""
+    """Return the tables over several tasks, and those of what the comparison was made for."""
     found = [ranking_table(study), contrasts_table(all_lengths)]
     found += [worth_table(study, series) for series in series_of(study)]
     return [table for table in found if table is not None]
 
 
 def _budget_lines(page: _Page) -> list[str]:
-    """Return where the order of losses depends on the number of draws."""
+    """Return the sentences on tasks where the order of losses depends on the number of draws."""
     lines = []
     for task in _searched_tasks(page.searched):
         lines += budget_lines(page.longest, task)
@@ -305,13 +320,13 @@ def _budget_lines(page: _Page) -> list[str]:
 
 
 def _budget_tables(page: _Page) -> list[Table]:
-    """Return what to expect of each loss with so many draws, a table a task."""
+    """Return a table for each task of what to expect of losses with 1, 2, 4, ... draws."""
     found = [budget_table(page.longest, task) for task in _searched_tasks(page.searched)]
     return [table for table in found if table is not None]
 
 
 def _compared(study: Study, lengths: list[Lengths]) -> str:
-    """Return what was compared, such as 5 losses on birds, 3 seeds each, by set error on test bags."""
+    """Return what was compared, such as "5 losses on birds, 3 seeds each, by set error"."""
     said = f"{_losses_text(study)} on {_tasks_text(study)}, {_trainings_text(study)} each"
     if any(study.info(task).is_tested for task in study.tasks):
         metrics = dict.fromkeys(study.metric(task).label for task in study.tasks)

@@ -1,4 +1,4 @@
-"""The search for settings: what was drawn and chosen, and what makes a choice doubtful."""
+"""The search for settings: what was tried and chosen, and what makes a choice doubtful."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from milbench.report.study import Study
 from milbench.report.table import Table
 
 FEWEST_VALUES = 3
-"""Of fewer values of a setting each is an edge."""
+"""With fewer values of a setting, all of them are the least or the largest one."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class SearchedArm:
     metric: Metric
     """The metric that chose."""
     settings: pd.DataFrame
-    """A row a draw, a column a setting such as recipe.lr."""
+    """A row for each draw, a column for each setting, such as recipe.lr."""
     means: pd.Series[float]
-    """The mean of the metric over the seeds that a draw has; nan where one of them failed."""
+    """The mean of the metric over the seeds of each draw; nan if a seed failed."""
     seeds: pd.Series[int]
     """How many seeds each draw has: finalists have more than others."""
     point_count: int | None
-    """How many points of the ranges were tried; None where plans do not tell, or there are no ranges."""
+    """How many points of the ranges were tried; None: not known."""
     chosen: int
     """The number of the draw that was chosen."""
     deviation: float
-    """The standard deviation between seeds of one training; nan: not known."""
+    """The standard deviation of the metric between seeds; nan: not known."""
     fresh: pd.Series[float]
-    """The metric with the chosen settings, by seed of the comparison."""
+    """The metric in the comparison, with the chosen settings and fresh seeds, by seed."""
 
     @property
     def best(self) -> float:
@@ -57,26 +57,26 @@ class SearchedArm:
 
     @property
     def finalists(self) -> int:
-        """How many draws have more seeds than others; 0 where all have as many."""
+        """How many draws have more seeds than others; 0 if all draws have as many."""
         with_most = int((self.seeds == self.seeds.max()).sum())
         return 0 if with_most == len(self.seeds) else with_most
 
     @property
     def as_good(self) -> int:
-        """How many other draws are worse than the chosen one by less than two standard deviations of a difference.
+        """How many other draws are about as good as the chosen one.
 
-        A mean of many seeds is known better than one of few, so that each difference has its own
-        deviation.
+        They are worse by less than two standard deviations of their difference. Each difference has
+        its own deviation, as draws have different numbers of seeds.
         """
         worse_by = self.means.drop(self.chosen) - self.best
-        # In units of the variance between seeds.
+        # The variance of each difference, in units of the variance between seeds.
         variances = 1 / self.seeds.drop(self.chosen) + 1 / self.seeds[self.chosen]
         deviations = self.deviation * variances**0.5
         return int((worse_by < 2 * deviations).sum())
 
     @property
     def is_luck(self) -> bool:
-        """Whether half of the other draws or more are as good as the chosen one."""
+        """Whether at least half of the other draws are about as good as the chosen one."""
         others = len(self.means) - 1
         if others == 0:
             return False
@@ -84,11 +84,11 @@ class SearchedArm:
 
     @property
     def is_worse_afresh(self) -> bool:
-        """Whether fresh seeds do much worse than the search: half as bad again, and by a point."""
+        """Whether fresh seeds do much worse: by more than half the search's error plus a point."""
         return bool(self.fresh.mean() > 1.5 * self.best + 0.01)
 
     def at_edge(self, setting: str) -> bool:
-        """Return whether the least or the largest number that was drawn for a setting was chosen."""
+        """Return whether the least or the largest value that was tried of a setting was chosen."""
         if setting not in self.settings:
             return False
         values = self.settings[setting]
@@ -98,14 +98,14 @@ class SearchedArm:
 
 
 def searches(study: Study) -> list[SearchedArm]:
-    """Return the search of every loss on every task; nothing without one, or before all draws are done."""
+    """Return the search of every loss on every task; [] if no search has chosen settings."""
     search = study.plan.search
     if search is None:
         return []
     values = _values(study, search)
     cells_by_arm = draws_of_arms(search)
     found = []
-    # What losses reach on a task in the comparison: all arms of the task need it.
+    # Task -> loss -> its values in the comparison. All arms of a task share an entry.
     fresh_by_task: dict[str, dict[str, pd.Series[float]]] = {}
     for key, chosen in search.chosen.items():
         first_draw = next(iter(cells_by_arm[key].values()))
@@ -120,7 +120,7 @@ def searches(study: Study) -> list[SearchedArm]:
 
 
 def _values(study: Study, search: SearchRecord) -> Mapping[str, float]:
-    """Return the metric of the search at the last epoch of every draw's cell that has it, by the id of the cell."""
+    """Return cell of a draw -> its value of the search's metric at the last epoch."""
     frame = study.results.frame
     drawn = frame[frame["draw"].notna() & (frame["metric"] == search.metric)]
     last = drawn.sort_values("epoch").groupby("cell", observed=True)["value"].last()
@@ -138,21 +138,21 @@ def _searched_arm(
     """Return the search of an arm.
 
     Args:
-        search: that of the plan.
-        cells: the cells of the arm, with their draws.
+        search: the record of the search in the plan.
+        cells: cell -> draw, for the cells of the arm.
         chosen: the number of the draw that was chosen.
-        values: the metric that chose, of all cells of the search.
+        values: cell -> the metric that chose, for all cells of the search.
         variant: the name of the arm in the comparison.
-        fresh: the same metric in the comparison, by seed.
+        fresh: seed -> the same metric in the comparison.
     """
     draws = {draw.number: draw for draw in cells.values()}
     rows = [(draw.number, values.get(cell, math.nan)) for cell, draw in cells.items()]
     frame = pd.DataFrame(rows, columns=["draw", "value"])
     by_draw = frame.groupby("draw")["value"]
     seeds = by_draw.size()
-    # A draw of which a seed failed has no mean: it counted as the worst.
+    # A draw has no mean if one of its seeds failed: it counted as the worst draw.
     means = by_draw.mean().where(by_draw.count() == seeds)
-    # A draw with one seed has no variance, so that only those with several count.
+    # A draw with one seed has the variance NaN, which the mean leaves out.
     deviation = math.sqrt(by_draw.var().mean())
     if math.isnan(deviation):
         deviation = float(fresh.std())
@@ -177,28 +177,27 @@ def _metric_name(search: SearchRecord) -> str:
 
 
 def _count_points(draws: Iterable[Draw]) -> int | None:
-    """Return how many points draws are of, None where their plan does not say."""
+    """Return how many points of the ranges draws have; None if the plan does not say."""
     points = {draw.point for draw in draws}
     return None if None in points else len(points)
 
 
 def _variant_of(arm: Arm, compared: Container[str]) -> str:
-    """Return how an arm is named among the variants that are compared; its own name where it is not among them."""
+    """Return the name of an arm among the compared variants, or else its own name."""
     with_network = Label(*arm).variant
     without_network = Label(arm.task, arm.loss).variant
-    # The only network of a comparison goes unnamed, though the search may have been asked for it by
-    # name.
+    # A comparison does not name its network if there is only one, but the arm of a search may.
     if with_network not in compared and without_network in compared:
         return without_network
     return with_network
 
 
 def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[float]]:
-    """Return the metric of the search by seed in the comparison, for each loss."""
+    """Return loss -> seed -> the metric of the search in the comparison."""
     rows = study.selected(task) if task in study.tasks else study.history(task)
-    # Without validation bags in the comparison, those to test on stand for them.
+    # If the comparison has no validation bags, values of test bags are taken.
     metrics = [metric, f"test/{metric.partition('/')[2]}"]
-    # Where a seed has both, validation is kept: "test" comes before "validation".
+    # For a seed with both values that of validation bags is kept, which comes last in this order.
     rows = rows[rows["metric"].isin(metrics)].sort_values("metric")
     one_a_seed = rows.drop_duplicates(["variant", "seed"], keep="last")
     by_variant = one_a_seed.groupby("variant", observed=True)
@@ -206,25 +205,30 @@ def _fresh_values(study: Study, metric: str, task: str) -> dict[str, pd.Series[f
 
 
 def search_lines(arms: list[SearchedArm]) -> list[str]:
-    """Return what makes choices doubtful: the edge of a range, noise, and fresh seeds that do much worse."""
+    """Return what makes choices doubtful.
+
+    That is a choice at the edge of a range, draws that noise does not tell apart, and fresh seeds
+    that do much worse.
+    """
     lines = _edge_lines(arms)
     lucky = [_name(arm) for arm in arms if arm.is_luck]
     if lucky:
         lines.append(
-            f"Draws differ by less than their noise for {first_few(lucky)}: half of the others or more are not told "
-            "from the best one, and which was chosen is luck."
+            f"Draws differ by less than their noise for {first_few(lucky)}: half of the others or "
+            "more are not told from the best one, and which was chosen is luck."
         )
     worse = [arm for arm in arms if arm.is_worse_afresh]
     if worse:
         names = [_name_and_values(arm) for arm in worse]
         lines.append(
-            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: {first_few(names)}."
+            f"Much worse with fresh seeds than in the search, by {worse[0].metric.label}: "
+            f"{first_few(names)}."
         )
     return lines
 
 
 def _edge_lines(arms: list[SearchedArm]) -> list[str]:
-    """Return a line for every setting of which an edge was chosen somewhere."""
+    """Return a line for every setting whose least or largest value was chosen for some loss."""
     settings = dict.fromkeys(str(name) for arm in arms for name in arm.settings)
     lines = []
     for setting in settings:
@@ -232,8 +236,8 @@ def _edge_lines(arms: list[SearchedArm]) -> list[str]:
         names = [f"{_name(arm)} ({arm.settings[setting][arm.chosen]:g})" for arm in at_edge]
         if names:
             lines.append(
-                f"The best {setting.partition('.')[2]} is the least or the largest that was drawn for "
-                f"{first_few(names)}: a better one may lie beyond."
+                f"The best {setting.partition('.')[2]} is the least or the largest that was drawn "
+                f"for {first_few(names)}: a better one may lie beyond."
             )
     return lines
 
@@ -244,14 +248,14 @@ def search_table(arms: list[SearchedArm]) -> Table | None:
         return None
     rows = [_row(arm) for arm in arms]
     note = (
-        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws that differ from the "
-        "chosen one by less than their noise."
+        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws "
+        "that differ from the chosen one by less than their noise."
     )
     return Table("Chosen settings", pd.DataFrame(rows).set_index("loss"), note)
 
 
 def _row(arm: SearchedArm) -> dict[str, str]:
-    """Return the row of an arm in the table of chosen settings, by column."""
+    """Return column -> text, the row of an arm in the table of chosen settings."""
     chosen = arm.settings.loc[arm.chosen]
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items())
     as_good = NOTHING
@@ -269,14 +273,14 @@ def _row(arm: SearchedArm) -> dict[str, str]:
 
 
 def _budget(arms: list[SearchedArm]) -> str:
-    """Say how many draws each loss had, what they were drawn from, and with how many seeds."""
+    """Say how many draws each loss had, from where their settings are, and how many seeds."""
     draws = _span(len(arm.means) for arm in arms)
     noun = "draw" if draws == "1" else "draws"
     return f"{draws} {noun} for each loss on each task{_origin(arms)}. {_seeds(arms)}"
 
 
 def _origin(arms: list[SearchedArm]) -> str:
-    """Say of how many points and combinations draws are; "" where plans do not tell."""
+    """Say how many points and combinations the draws have; "" if that is not known."""
     points_of_arms = []
     combinations_of_arms = []
     for arm in arms:
@@ -314,7 +318,7 @@ def _seed_words(count: int) -> str:
 
 
 def _span(counts: Iterable[int]) -> str:
-    """Return the least and the largest of counts, such as 16 to 32, or the one that all are."""
+    """Return the least and the largest count, such as 16 to 32, or a single count."""
     distinct = sorted(set(counts))
     if len(distinct) == 1:
         return f"{distinct[0]}"
@@ -322,7 +326,7 @@ def _span(counts: Iterable[int]) -> str:
 
 
 def _name_and_values(arm: SearchedArm) -> str:
-    """Name an arm with its values in the search and afresh."""
+    """Return the name of an arm with its values in the search and with fresh seeds."""
     fresh = with_unit(arm.fresh.mean(), arm.metric)
     return f"{_name(arm)} ({fresh} after {with_unit(arm.best, arm.metric)})"
 

@@ -1,4 +1,4 @@
-"""What a report says of one task: its pictures and its tables."""
+"""The section of a report about one task: its pictures and its tables."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ class Section:
 
     task: str
     pictures: list[Picture] = field(default_factory=list)
-    """Large ones, the most telling first."""
+    """The large pictures, the most telling first."""
     small_pictures: list[Picture] = field(default_factory=list)
-    """Two of them stand side by side."""
+    """The pictures that the page shows in pairs, side by side."""
     tables: list[Table] = field(default_factory=list)
+    """The tables that are always shown."""
     folded: list[Table] = field(default_factory=list)
-    """Tables that are looked up; the last one has every cell."""
+    """The tables that are folded away until a reader opens them; the last one has every cell."""
 
     @property
     def anchor(self) -> str:
-        """The name by which a page refers to the section."""
+        """The id of the section in the page, for links."""
         return f"task-{slug(self.task)}"
 
 
 def section_of(
     all_lengths: Study, longest: Study, task: str, folder: Path | None, is_brief: bool
 ) -> Section:
-    """Return what a page says of a task.
+    """Return the section of a page about a task.
 
     Args:
         all_lengths: the comparison with all lengths of training.
         longest: the comparison with the longest training of each loss alone.
         task: one of its tasks.
-        folder: where pictures of an earlier page lie, None where no galleries are wanted.
-        is_brief: whether the section has no pictures but galleries.
+        folder: the folder with the pictures of an earlier page; None: no galleries are wanted.
+        is_brief: whether the section has galleries as its only pictures.
     """
     section = Section(task)
     if folder is not None and longest.info(task).is_tested:
@@ -67,7 +68,7 @@ def section_of(
         beside_ours, why = published
         section.tables.append(beside_ours)
         section.folded.append(why)
-    # Every trained cell counts where variance comes from, whatever its length.
+    # Cells of all lengths of training show where variance comes from.
     variance = variance_table(all_lengths, task)
     if variance is not None:
         section.folded.append(variance)
@@ -119,7 +120,10 @@ def _small_pictures(study: Study, task: str) -> list[Picture]:
 
 
 def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
-    """Return the reliability diagrams, or the earlier ones where a published report cannot draw them."""
+    """Return the reliability diagrams.
+
+    A published report cannot plot them, and shows those of an earlier page.
+    """
     name = f"reliability-{slug(task)}"
     title = "How often classes are present that were forecast to be"
     figure = reliability_diagrams.reliability_figure(study, task)
@@ -130,14 +134,18 @@ def _reliability(study: Study, task: str, folder: Path | None) -> list[Picture]:
 
 
 def _galleries(study: Study, task: str, folder: Path) -> list[Picture]:
-    """Return what each loss finds where, or the earlier pictures where a published report cannot draw them."""
+    """Return the pictures of what each loss finds where in test bags.
+
+    A published report cannot plot them, and shows those of an earlier page.
+    """
     name = f"gallery-{slug(task)}"
     title = "What each loss finds where"
     seen = galleries.galleries(study, task)
     if seen:
         figure = galleries.gallery_figure(seen)
         return pictures_of(name, title, galleries.CAPTION, figure, photographs=True)
-    # The galleries of the only task may be several, each with a network in its name.
+    # A published report with one task may have several galleries, each with the name of a network
+    # in the name of its file.
     pattern = f"{name}*.png" if len(study.tasks) == 1 else f"{name}.png"
     found = []
     for path in sorted(folder.glob(pattern)):

@@ -1,6 +1,6 @@
-"""Verdicts in words: a sentence a task, or one for many tasks.
+"""Verdicts in words: a sentence for each task, or one for many tasks.
 
-Nothing is decided here: `milbench.report.judge` decides, and each kind of finding has one template.
+`milbench.report.judge` decides on the verdicts. This module has a template for each finding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from milbench.report.verdict import (
 )
 
 MOST_SENTENCES = 3
-"""Of more tasks one sentence counts on how many of them each loss may be the best."""
+"""With more tasks, a single sentence counts on how many of them each loss may be the best."""
 
 CONFIDENCE = "95 % confidence"
 FEW_SEEDS = "So few common seeds"
@@ -46,7 +46,11 @@ NO_SKILL_ANSWER = "the best constant answer (no skill)"
 
 
 def sentences(study: Study) -> list[str]:
-    """Return what is excluded, a sentence a task or one for many, or verdicts by a margin."""
+    """Return the sentences that say what a comparison found.
+
+    They are about pass marks or margins if the comparison has any, and else about which losses are
+    worse than the best.
+    """
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     if not tasks:
         return study.plan.for_use or ["No cell of this comparison has a result yet."]
@@ -63,7 +67,7 @@ def sentences(study: Study) -> list[str]:
 
 
 def _passed_tests(study: Study) -> str:
-    """Return which losses pass most tests; "" where the comparison has none, or none is passed."""
+    """Return which losses pass most tests; "" if there are no tests, or if none is passed."""
     marks = marks_frame(study)
     if marks.empty:
         return ""
@@ -76,7 +80,7 @@ def _passed_tests(study: Study) -> str:
 
 
 def sentence_of(judgement: Judgement) -> str:
-    """Return the sentence of a task; at its end where cells lack, since a loss without them may be the best too."""
+    """Return the sentences on a task: the verdict, cells that are not done, a better baseline."""
     said = _in_words(judgement)
     if judgement.done < judgement.planned:
         rest = f"{judgement.done} of {judgement.planned} cells are done"
@@ -122,7 +126,7 @@ def _too_few_seeds(judgement: Judgement, leader: Leader) -> str:
 
 
 def _not_told_apart(judgement: Judgement, finding: NotToldApart) -> str:
-    """Say that a task tells losses not apart, how large a difference it would show, and who is worse all the same."""
+    """Say that most losses are not told apart, what would show, and which losses are worse."""
     metric = describe(judgement.metric)
     losses = "losses" if not finding.worse else "most losses"
     shown = ""
@@ -149,7 +153,7 @@ def _best(judgement: Judgement, finding: Best) -> str:
 
 
 def _nothing_learnt(judgement: Judgement, finding: NothingLearnt) -> str:
-    """Say that no loss is shown to beat no skill, by which metric, and by which other uses something was learnt."""
+    """Say that no loss is shown to beat no skill, and by which other metrics losses have learnt."""
     metric = describe(finding.metric)
     leader = finding.leader
     subject = "no loss is" if finding.losses > 1 else f"{readable(leader.loss)} is not"
@@ -157,7 +161,7 @@ def _nothing_learnt(judgement: Judgement, finding: NothingLearnt) -> str:
     line = with_unit(finding.no_skill, metric)
     is_smaller = leader.mean < finding.no_skill
     is_ahead = is_smaller == metric.lower_is_better
-    # A value that is written like the line is not seen to be ahead of it.
+    # If both values are written with the same digits, a reader sees no lead to be explained.
     chance = ", which may be chance" if is_ahead and value != line else ""
     said = (
         f"On {readable(judgement.task)} {subject} shown to beat {NO_SKILL_ANSWER} by {metric.label}"
@@ -183,7 +187,7 @@ def _learnt(learnt: Learnt) -> str:
 
 
 def _on_many_tasks(study: Study, judgements: Sequence[Judgement]) -> list[str]:
-    """Return the answer over many tasks, and after it what has to be said of single ones."""
+    """Return the answer over many tasks, followed by sentences on single tasks."""
     return [
         *_answer_over_tasks(study, judgements),
         *_tasks_without_learning(judgements),
@@ -193,9 +197,9 @@ def _on_many_tasks(study: Study, judgements: Sequence[Judgement]) -> list[str]:
 
 
 def _answer_over_tasks(study: Study, judgements: Sequence[Judgement]) -> list[str]:
-    """Return on how many tasks each loss may be the best, or that seeds are too few to say so.
+    """Return on how many tasks each loss may be the best, or that there are too few seeds.
 
-    Nothing where no task has two losses to compare.
+    [] if the losses of no task are judged.
     """
     told_apart = [one for one in judgements if isinstance(one.finding, Best)]
     if len(told_apart) == 1:
@@ -210,7 +214,7 @@ def _answer_over_tasks(study: Study, judgements: Sequence[Judgement]) -> list[st
 
 
 def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
-    """Say where a loss has no other one beside it; nothing where there is no such task."""
+    """Say on how many tasks there is only one loss; [] if there are no such tasks."""
     alone = []
     losses: dict[str, None] = {}
     for judgement in judgements:
@@ -225,13 +229,13 @@ def _single_losses(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def _counts(study: Study, judgements: Sequence[Judgement]) -> str:
-    """Return on how many of the tasks that tell losses apart each may be the best."""
+    """Return the sentence on how many of the given tasks each loss may be the best."""
     counts: Counter[str] = Counter()
     for judgement in judgements:
         if isinstance(judgement.finding, Best):
             counts.update(judgement.finding.contenders)
     ranking = [loss for loss in study.ranking() if study.supervision[loss] == study.kinds[0]]
-    # Losses with a smaller count than the second largest are left out.
+    # Only losses with one of the two largest counts are named.
     most, *others = sorted(set(counts.values()), reverse=True)[:2]
 
     def names_with(count: int) -> str:
@@ -261,7 +265,7 @@ def _tasks_without_learning(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
-    """Say which tasks do not count, since they do not tell losses apart, and what each would show."""
+    """Say which tasks are left out as they do not tell losses apart, and what each would show."""
     named = []
     for judgement in judgements:
         match judgement.finding:
@@ -274,14 +278,14 @@ def _tasks_not_told_apart(judgements: Sequence[Judgement]) -> list[str]:
         return []
     where = "This task is" if len(named) == 1 else "These tasks are"
     line = (
-        f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; in "
-        "brackets: smaller differences would not show."
+        f"Most losses cannot be told apart on {first_few(named)}. {where} left out of the count; "
+        "in brackets: smaller differences would not show."
     )
     return [line]
 
 
 def _tasks_with_better_baseline(judgements: Sequence[Judgement]) -> list[str]:
-    """Say on which tasks a simple baseline has a better mean than the best loss, a line each."""
+    """Return a line for each task on which a simple baseline is better than the best mean."""
     lines = []
     for judgement in judgements:
         baseline = _baseline(judgement)
@@ -291,7 +295,7 @@ def _tasks_with_better_baseline(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def _baseline(judgement: Judgement) -> str:
-    """Say that a simple baseline has a better mean than the best loss, "" where it has not, or that is not known."""
+    """Say that a simple baseline has a better mean than the best loss; "" if it has not."""
     if judgement.baseline is None:
         return ""
     metric = describe(judgement.metric)
@@ -301,17 +305,17 @@ def _baseline(judgement: Judgement) -> str:
 
 
 def _kind(judgement: Judgement) -> str:
-    """Return which losses are meant, to be put behind a noun, such as " with set supervision"; "" for all."""
+    """Return " with set supervision", to be put behind a noun; "" if all losses are meant."""
     return f" with {judgement.supervision} supervision" if judgement.supervision else ""
 
 
 def _where(judgement: Judgement) -> str:
-    """Return which losses are meant, and on which task, such as " on birds"."""
+    """Return " with set supervision on birds", or only " on birds" if all losses are meant."""
     return f"{_kind(judgement)} on {readable(judgement.task)}"
 
 
 def _leads(leader: Leader, metric: Metric) -> str:
-    """Return which loss has the best mean, as a clause."""
+    """Return a clause that says which loss has the best mean."""
     extreme = "smallest" if metric.lower_is_better else "largest"
     value = with_unit(leader.mean, metric)
     return f"{readable(leader.loss)} has the {extreme} {metric.label}, {value}"

@@ -1,4 +1,4 @@
-"""What the values of losses say: their intervals, and which losses may be the best."""
+"""The statistics of a comparison: intervals of losses, and which losses may be the best."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from milbench.report.values import STEP, Values, cached
 
 
 class Study(Values):
-    """The values of results, and what follows from them.
+    """The values of results, and the statistics that are computed from them.
 
-    Whether anything was learnt follows as well: see `milbench.report.learning`.
+    `milbench.report.learning` says whether anything was learnt.
     """
 
     @cached_property
     def may_be_best(self) -> set[str]:
-        """The losses that may be the best on some task; none where nothing is excluded anywhere."""
+        """The losses that may be the best on some task; none if no task has a verdict."""
         found = set()
         for task in self.tasks:
             contender = self.summary(task)["contender"]
@@ -46,19 +46,25 @@ class Study(Values):
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """How each loss is drawn: see `milbench.report.looks`."""
+        """The colour and the marker of each loss: see `milbench.report.looks`."""
         first = self.cells.drop_duplicates("variant")
         cells = zip(first["variant"], first["cell"], strict=True)
         return looks({str(variant): self.planned[cell] for variant, cell in cells})
 
     @cached
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:
-        """Return what is known of each variant by a metric, the best mean first, indexed by variant.
+        """Return a row for each variant with what is known by a metric, the best mean first.
 
-        contender (bool), worse_by (see `Contenders`; NaN where the loss is excluded), mean, sd (n -
-        1), low and high (the 95 % interval of the mean: Student's from three seeds on, over test
-        items for one seed), seeds, planned, step (the least seconds of a training step, which other
-        work disturbs least) and supervision.
+        The index is the variant. The columns are:
+
+        - contender (bool): whether it may be the best;
+        - worse_by: see `Contenders`; NaN if the variant is excluded;
+        - mean, and sd, the sample standard deviation, over seeds;
+        - low and high: the 95 % interval of the mean, by Student's distribution from three seeds
+          on, and over test items for a single seed;
+        - seeds and planned: how many seeds have a value, and how many were planned;
+        - step: the seconds of the quickest training step;
+        - supervision: its kind.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -83,14 +89,17 @@ class Study(Values):
         return summary.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
 
     def _ticks(self, task: str, metric: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Return of each row of `table` whether it may be the best, and by how much it may be worse, else NaN."""
+        """Return, for each row of `table`, whether it may be the best, and its bound.
+
+        The bound is by how much it may be worse than the best; NaN if it is excluded.
+        """
         losses = len(self.table(task, metric))
         is_contender = np.zeros(losses, bool)
         worse_by = np.full(losses, np.nan)
         # Only losses with the same kind of supervision are compared.
         for found in self.contenders(task, metric).values():
             is_contender |= found.contender
-            # A bound says what a tick is worth. Beside an excluded loss it would mislead.
+            # The bound says how good a loss is that may be the best. Excluded losses get none.
             worse_by = np.where(found.contender, found.worse_by, worse_by)
         return is_contender, worse_by
 
@@ -103,7 +112,8 @@ class Study(Values):
         bounds = pd.DataFrame.from_dict(rows, orient="index", columns=["low", "high"])
         is_any_negative = bool((table < 0).any(axis=None))
         is_any_above_one = bool((table > 1).any(axis=None))
-        # Student's interval knows neither the bounds of a share nor that a likelihood ends at zero.
+        # Student's interval may reach beyond the values that a metric can have: 0 to 1 for a share,
+        # and from 0 on for other metrics without negative values.
         if is_any_negative:
             return bounds
         is_share = scale_of(describe(metric)) == "logit"
@@ -116,8 +126,7 @@ class Study(Values):
     ) -> tuple[float, float]:
         """Return the 95 % interval of the mean of a loss over seeds.
 
-        With one seed it is that of a share over test items, where the values are the shares of
-        wrong items.
+        With one seed it is an interval over test items, if the value is the share of wrong items.
         """
         if len(values) == 1:
             only = outcomes_behind(self, task, variant, values.index[0], metric, values.iloc[0])
@@ -135,23 +144,23 @@ class Study(Values):
         )
 
     def noise(self, task: str, metric: str = "") -> SamplingNoise | None:
-        """Return what the draw of the test items adds to `table`; None where that is not known."""
+        """Return how far the values of `table` vary over samples of test items; None: not known."""
         return item_noise(self, task, metric or self.primary(task))
 
     @cached
     def contenders(
         self, task: str, metric: str = "", *, settings_are_given: bool = False
     ) -> dict[str, Contenders]:
-        """Return by kind of supervision which rows of `table` may be the best.
+        """Return kind of supervision -> which rows of `table` may be the best.
 
-        Nothing where no loss has learnt anything, and where common seeds do not show how much
-        losses vary.
+        The result is empty if no loss has learnt anything. It lacks kinds of supervision whose
+        losses have too few common seeds to show how much they vary.
 
         Args:
             task: one of the tasks.
-            metric: without its split; "": the primary one.
+            metric: the metric without its split; "": the primary one.
             settings_are_given: take the settings that a search has chosen as given, as if another
-                search would choose the same ones.
+                search would choose the same settings.
         """
         name = metric or self.primary(task)
         table = self.table(task, name)
@@ -164,7 +173,7 @@ class Study(Values):
             searches: dict[str, Search | None] = {}
             if not settings_are_given:
                 searches = {loss: self.search(task, loss, name) for loss in judged}
-            # The other losses keep their rows, but have no values there.
+            # Rows have to stay those of `table`, so that losses that are not judged get NaN.
             is_judged = table.index.isin(judged)
             found = contenders(
                 np.where(is_judged[:, None], table, np.nan),
@@ -174,13 +183,14 @@ class Study(Values):
                 searches=[searches.get(str(loss)) for loss in table.index],
                 scale=scale_of(describe(name)),
             )
-            # One common seed shows no variances: then nothing is known of the losses of a kind.
+            # With one common seed variances and bounds are not known, and there is no verdict on
+            # the losses of this kind. A single loss needs no bounds.
             if len(found.rows) < 2 or np.isfinite(found.worse_by).any():
                 by_kind[kind] = found
         return by_kind
 
     def _judged_losses(self, task: str, metric: str, kind: str) -> list[str]:
-        """Return the losses with a kind of supervision that are judged by a metric."""
+        """Return the losses with a kind of supervision that lack no value of a metric."""
         incomplete = self.incomplete(task, metric)
         return [
             str(loss)
@@ -192,18 +202,23 @@ class Study(Values):
     def incomplete(self, task: str, metric: str) -> list[str]:
         """Return the losses that lack a finite value of a metric with a seed whose cell is done.
 
-        An infinite likelihood, say, is the worst of all. Without it the other seeds would make the
-        loss look better than it is, so that it is not judged by this metric.
+        Such a value may be the worst of all, such as an infinite negative log-likelihood. The
+        values of the other seeds alone would make the loss look better than it is, so that the loss
+        is not judged by this metric.
         """
         table = self.table(task, metric)
         cells = self.cells_of(task)
         done = cells[cells["status"] == "done"].groupby("variant")["seed"].nunique()
         values = table.notna().sum(axis=1)
-        # A loss without any value does not have the metric at all.
+        # A loss without any value does not have the metric, and so lacks none.
         return [str(loss) for loss in table.index if 0 < values[loss] < done.get(loss, 0)]
 
     def metric_of_use(self, task: str, use: Use) -> str | None:
-        """Return the metric by which a use is judged on a task: the first in its row that most losses have."""
+        """Return the metric by which a use is judged on a task; None if no loss has one.
+
+        Of the metrics of the use, it is the one that most losses have, and of several such metrics
+        the first one.
+        """
         losses_with_value = {}
         for metric in use.metrics:
             if metric in self.metrics(task):
@@ -215,20 +230,20 @@ class Study(Values):
         return next(metric for metric, losses in losses_with_value.items() if losses == most)
 
     def resolution(self, task: str, metric: str = "") -> float:
-        """Return the smallest difference of losses with the least supervision that would show; nan: not known.
+        """Return the smallest difference that would show; nan: not known.
 
-        See `Contenders.resolution`.
+        It is for losses with the least supervision, see `Contenders.resolution`.
         """
         found = self.contenders(task, metric).get(self.kinds[0])
         return math.nan if found is None else found.resolution()
 
     def resolution_of_given_settings(self, task: str, metric: str = "") -> float:
-        """Return the same with the chosen settings taken as given."""
+        """Return the resolution if the settings that a search has chosen are taken as given."""
         found = self.contenders(task, metric, settings_are_given=True).get(self.kinds[0])
         return math.nan if found is None else found.resolution()
 
     def worse_with_given_settings(self, task: str, metric: str = "") -> list[str]:
-        """Return the losses that are contenders, but would be worse with the chosen settings taken as given."""
+        """Return the contenders that would be excluded if chosen settings are taken as given."""
         kind = self.kinds[0]
         with_search = self.contenders(task, metric).get(kind)
         given = self.contenders(task, metric, settings_are_given=True).get(kind)
@@ -240,7 +255,7 @@ class Study(Values):
 
     @cached_property
     def values_of_draws(self) -> pd.DataFrame:
-        """What every draw of a search reached: see `milbench.report.draws.values_of_draws`."""
+        """The values of every draw of a search: see `milbench.report.draws.values_of_draws`."""
         return values_of_draws(self.results)
 
     @cached_property
@@ -253,19 +268,28 @@ class Study(Values):
 
     @cached
     def _arm(self, task: str, variant: str) -> str | None:
-        """Return the key of the arm whose search gave a loss its settings; None where none or several did."""
+        """Return the key of the arm whose search gave a loss its settings.
+
+        None if no search did, or if several did.
+        """
         cells_of_task = self.cells_of(task)
         cells = cells_of_task.loc[cells_of_task["variant"] == variant, "cell"]
         arms = {self._arms[cell] for cell in cells if cell in self._arms}
         return arms.pop() if len(arms) == 1 else None
 
     def search(self, task: str, variant: str, metric: str) -> Search | None:
-        """Return the search that gave a loss its settings, with test values of a metric; None without one."""
+        """Return the search that gave a loss its settings, with test values of a metric.
+
+        None if there was no search, or if it was too small.
+        """
         arm = self._arm(task, variant)
         return None if arm is None else self._searches.of(arm, metric)
 
     def small_searches(self, task: str) -> list[int]:
-        """Return the numbers of draws of the searches on a task that are too small to say what another would choose."""
+        """Return the numbers of draws of the searches on a task that were too small.
+
+        Too small means that nothing is known of what another search would choose.
+        """
         found = set()
         for variant in self.table(task).index:
             arm = self._arm(task, str(variant))
@@ -276,6 +300,6 @@ class Study(Values):
 
 
 def _counts_items(outcomes: Outcomes) -> bool:
-    """Return whether outcomes are zeros and ones of items that count alike."""
+    """Return whether outcomes are zeros and ones of items with equal weights."""
     count_alike = bool((outcomes.weights == 1).all())
     return count_alike and bool(np.isin(outcomes.sums, (0, 1)).all())

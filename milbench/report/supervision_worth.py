@@ -1,4 +1,7 @@
-"""Tasks that differ in their number of training bags alone, and what more supervision is worth in such bags."""
+"""What more supervision is worth, measured in training bags.
+
+This needs tasks that differ in nothing but their number of training bags.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from milbench.report.table import Table
 Floats = NDArray[np.float64]
 
 FEWEST_AMOUNTS = 3
-"""With fewer numbers of training bags there is no curve."""
+"""With fewer numbers of training bags there is no learning curve."""
 
 _GRID = 2001
-"""The number of amounts at which two curves are compared, evenly spaced in the logarithm."""
+"""The number of amounts at which curve and target are compared, evenly spaced in the logarithm."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Tasks that are the same but for their number of training bags."""
+    """Tasks that differ in nothing but their number of training bags."""
 
     name: str
     tasks: dict[float, str]
@@ -38,7 +41,7 @@ class Series:
 
 
 def series_of(study: Study) -> list[Series]:
-    """Return every series of tasks with at least FEWEST_AMOUNTS numbers of training bags."""
+    """Return every series of tasks that has at least FEWEST_AMOUNTS numbers of training bags."""
     tasks_by_key: dict[str, dict[float, str]] = {}
     shared: dict[str, Cell] = {}
     for task in study.tasks:
@@ -47,7 +50,7 @@ def series_of(study: Study) -> list[Series]:
         bags = study.plan.task_params(cell).get(amount)
         without_amount = _without_parameter(cell, amount)
         key = without_amount.task.key
-        # The first task of a series stands for all of them in its name.
+        # The series is named after the first task, without the number of bags.
         shared.setdefault(key, without_amount)
         if isinstance(bags, int | float):
             tasks_by_key.setdefault(key, {})[bags] = task
@@ -62,7 +65,7 @@ def series_of(study: Study) -> list[Series]:
 
 
 def _without_parameter(cell: Cell, name: str) -> Cell:
-    """Return a cell whose task lacks a parameter, and has no name of its own."""
+    """Return a cell whose task lacks a parameter, and has no short name."""
     params = {key: value for key, value in cell.task.params.items() if key != name}
     return replace(cell, task=replace(cell.task, params=params, short_name=""))
 
@@ -74,25 +77,28 @@ def equivalent_amount(
     lower_is_better: bool = True,
     overlap: float = 0.0,
 ) -> tuple[float, float, float]:
-    """Return the amount at which a learning curve reaches a target, and bounds of the amounts that are not excluded.
+    """Return the amount of bags at which a learning curve reaches a target, and its interval.
 
-    Every seed has a curve, linear between measured amounts in their logarithm, and a target from
-    the same data. An amount belongs to the interval if Student's interval of the mean difference
-    between curve and target there holds zero: a test inverted at every amount, as in Fieller's
-    interval. Its coverage is for this pair alone.
-
-    The amount is that at which the means are first equal, inf where the curve stays on the worse
-    side of the target, 0 where it starts on the better one. The bounds are 0 and inf beyond what
-    was measured, the amount itself where the two are told apart everywhere, nan for fewer than
-    three seeds.
+    Every seed has a curve and a target from the same data. Curves are linear in the logarithm of
+    the amount, between measured amounts. An amount belongs to the interval if Student's interval of
+    the mean difference between curve and target at this amount holds zero: a test inverted at every
+    amount, as in Fieller's interval. The confidence is for this pair of losses alone.
 
     Args:
         amounts: (k,), ascending and positive.
         curve: (n, k), the values of n seeds at each amount.
         target: (n,), the values to be reached, of the same seeds.
         lower_is_better: whether the values are errors.
-        overlap: how many bags are tested on for each that is trained on, where seeds split the same
-            bags.
+        overlap: if seeds split the same bags, the number of test bags for each training bag.
+
+    Returns:
+        The amount, and the lower and the upper bound of its interval.
+
+        The amount is the first one at which the means of curve and target are equal. It is inf if
+        the curve stays on the worse side of the target, and 0 if it starts on the better side.
+
+        A bound beyond the measured amounts is 0 or inf. If curve and target are told apart at every
+        amount, both bounds are the amount itself. For fewer than three seeds they are nan.
     """
     log_amounts = np.log(np.asarray(amounts, dtype=float))
     grid = np.linspace(log_amounts[0], log_amounts[-1], _GRID)
@@ -112,7 +118,7 @@ def equivalent_amount(
     half_widths = quantile * excess.std(axis=0, ddof=1) * math.sqrt(1 / seeds + overlap)
     is_zero_inside = np.abs(mean_excess) <= half_widths
     if not is_zero_inside.any():
-        # The two are told apart everywhere that they were compared.
+        # Curve and target are told apart at every amount.
         return amount, amount, amount
     low, high = _bounds_of_amounts(grid, is_zero_inside)
     return amount, low, high
@@ -121,11 +127,11 @@ def equivalent_amount(
 def _first_amount_reached(grid: Floats, mean_excess: Floats) -> float:
     """Return the first amount at which the mean curve has reached the target.
 
-    That is inf where it never does, and 0 where it is beyond the target from the start.
+    It is inf if the curve never reaches the target, and 0 if it starts on the better side.
 
     Args:
         grid: the logarithms of the amounts.
-        mean_excess: how far the mean curve is on the worse side of the mean target there.
+        mean_excess: how far the mean curve is on the worse side of the mean target at each amount.
     """
     if mean_excess[0] < 0:
         return 0.0
@@ -137,18 +143,24 @@ def _first_amount_reached(grid: Floats, mean_excess: Floats) -> float:
 
 
 def _bounds_of_amounts(grid: Floats, is_zero_inside: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return the least and the largest amount of a grid of logarithms at which the interval holds zero."""
+    """Return the least and the largest amount at which the interval holds zero.
+
+    `grid` has the logarithms of the amounts.
+    """
     not_excluded = np.flatnonzero(is_zero_inside)
     first = not_excluded[0]
     last = not_excluded[-1]
-    # Amounts that are not excluded at an end of the grid may go on beyond it.
+    # If an end of the grid is not excluded, amounts beyond this end may not be excluded either.
     low = 0.0 if first == 0 else float(np.exp(grid[first]))
     high = math.inf if last == len(grid) - 1 else float(np.exp(grid[last]))
     return low, high
 
 
 def worth_table(study: Study, series: Series) -> Table | None:
-    """Return how many bags of the weakest supervision replace one of stronger; None for one kind of supervision."""
+    """Return the table of how many bags of the least supervision replace one of more supervision.
+
+    None if there is only one kind of supervision.
+    """
     tasks = list(series.tasks.values())
     metric = study.primary(tasks[0])
     losses = _losses_on_all(study, tasks)
@@ -172,9 +184,10 @@ def worth_table(study: Study, series: Series) -> Table | None:
                 row[head] = _worth(study, series, other, loss, amount)
             rows.append(row)
     note = (
-        "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
-        "which Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. "
-        "< and >: outside the numbers that were measured."
+        "Where the mean curves meet, linear between measured numbers in their logarithm; in "
+        "brackets all numbers at which Student's 95 % interval of the difference, seed by seed, "
+        "holds zero. ×: how many such bags replace one. < and >: outside the numbers that were "
+        "measured."
     )
     title = f"What supervision is worth in bags: {readable(series.name)}"
     return Table(title, pd.DataFrame(rows).set_index("supervised more"), note)
@@ -191,7 +204,15 @@ def _losses_on_all(study: Study, tasks: Sequence[str]) -> list[str]:
 
 
 def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) -> str:
-    """Return how many bags of one loss are worth as much as an amount of bags of another that is supervised more."""
+    """Return how many bags of a loss with less supervision are worth an amount of bags of another.
+
+    Args:
+        study: the comparison.
+        series: the tasks with different numbers of bags.
+        weak: the loss with less supervision.
+        strong: the loss with more supervision.
+        amount: the number of bags of the loss with more supervision.
+    """
     task = series.tasks[amount]
     metric = study.primary(task)
     columns = [study.table(other, metric).loc[weak] for other in series.tasks.values()]
@@ -216,7 +237,7 @@ def _worth(study: Study, series: Series, weak: str, strong: str, amount: float) 
 
 
 def _bags_in_words(bags: float) -> str:
-    """Return a number of bags, or that it lies outside the numbers that were measured."""
+    """Return a number of bags; "<" or ">" if it lies outside the numbers that were measured."""
     if bags == 0:
         return "<"
     if math.isinf(bags):

@@ -17,27 +17,35 @@ LONG_TEXT = 44
 _HTML = Environment(autoescape=True).from_string("""\
 <table class="sortable"><caption>{{ table.title }}</caption>
 <thead><tr><th scope="col">{{ table.frame.index.name or "" }}</th>
-{%- for head in table.frame.columns %}<th scope="col">{{ head }}</th>{% endfor %}</tr></thead><tbody>
+{%- for head in table.frame.columns -%}
+<th scope="col">{{ head }}</th>
+{%- endfor %}</tr></thead><tbody>
 {%- for row in table.frame.itertuples(name=None) %}
 <tr{% if loop.index0 in table.marked %} class="marked"{% endif %}><th scope="row">{{ row[0] }}</th>
-{%- for text in row[1:] %}<td{% if text | length > long %} class="long"{% endif %}>{{ text }}</td>{% endfor %}</tr>
+{%- for text in row[1:] -%}
+<td{% if text | length > long %} class="long"{% endif %}>{{ text }}</td>
+{%- endfor %}</tr>
 {%- endfor %}</tbody></table>""")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text. The index holds the heads of the rows, and the name of the index heads the first column."""
+    """A table of text.
+
+    The index of the frame has the heads of the rows. Its name is the head of the first column.
+    """
 
     title: str
     frame: pd.DataFrame
     note: str = ""
-    """What a reader has to know. The page writes it below the table; the methods here do not."""
+    """What a reader has to know. The page writes it below the table; these methods leave it out."""
     marked: frozenset[int] = field(default_factory=frozenset)
-    """The numbers of the rows to be emphasised."""
+    """The numbers of the rows to be emphasised, from 0."""
 
     def html(self) -> Markup:
         """Return the table as HTML, with heads that a screen reader knows."""
-        return Markup(_HTML.render(table=self, long=LONG_TEXT))  # noqa: S704 the template escapes every text
+        page = _HTML.render(table=self, long=LONG_TEXT)
+        return Markup(page)  # noqa: S704 the template escapes every text
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
@@ -53,11 +61,14 @@ class Table:
 
 
 def escaped_markdown(text: object) -> str:
-    """Return text escaped for Markdown, also inside a table."""
+    """Return text escaped for Markdown, so that it may stand in a table, too."""
     line = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", line)
 
 
 def named_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose row heads are readable: "noisy-or head=softmax" becomes "noisy-or (softmax)"."""
+    """Return a table with readable heads of rows.
+
+    "noisy-or head=softmax" becomes "noisy-or (softmax)".
+    """
     return frame.rename(index=lambda label: readable(str(label)))

@@ -25,7 +25,9 @@ from milbench.report.values import STEP, rows_of
 YES = "✓"
 NO = "–"
 BEST = "may be the best"
+"""The head of the column with YES and NO."""
 NO_SKILL = "no skill"
+"""The head of the row with the values of the best constant answer."""
 
 COSTS = {
     STEP: ("step (ms)", 1e3),
@@ -33,20 +35,30 @@ COSTS = {
     "cost/peak_bytes": ("peak memory (GB)", 1e-9),
     "cost/train_seconds": ("training (min)", 1 / 60),
 }
-"""What is measured beside errors: the head of its column, and by what seconds and bytes are multiplied."""
+"""Cost -> the head of its column, and the factor from seconds or bytes to the unit of the head."""
 
 MEANS_NOTE = "Mean ± standard deviation over seeds."
 BOUND_NOTE = (
-    " Worse by at most: than the best loss, of those that may be the best; for all at once with 95 % "
-    "confidence."
+    " Worse by at most: than the best loss, of those that may be the best; for all at once with "
+    "95 % confidence."
 )
-BOUNDS_NOTE = " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the metric."
-STEPS_NOTE = " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
+BOUNDS_NOTE = (
+    " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the "
+    "metric."
+)
+STEPS_NOTE = (
+    " Step: the time of a training step over that of the quickest loss, in the geometric mean over "
+    "tasks."
+)
 SAME_SUPERVISION_NOTE = " Losses are compared with those of the same supervision."
 
 
 def main_table(study: Study) -> Table:
-    """Return the mean of each loss, whether it may be the best, by how much it may be worse, its cost and its seeds."""
+    """Return the table of losses that a report begins with.
+
+    It has the mean of each loss, whether the loss may be the best, by how much it may be worse, its
+    cost and its seeds.
+    """
     if len(study.tasks) == 1:
         return _table_of_task(study, study.tasks[0])
     return _table_of_tasks(study)
@@ -57,7 +69,7 @@ def _table_of_task(study: Study, task: str) -> Table:
     index = pd.Index(study.ranking(), name="loss")
     rows = rows_of(study.summary(task).reindex(index))
     bound = "worse by at most (points)" if metric.percent else "worse by at most"
-    # The verdict comes first: it has to be on the screen of a telephone.
+    # The verdict comes first, so that it is seen on the narrow screen of a telephone.
     columns = {
         BEST: [YES if row.contender else NO for row in rows],
         metric.heading: [measured(row.mean, row.sd, metric) for row in rows],
@@ -103,7 +115,10 @@ def _table_of_tasks(study: Study) -> Table:
 
 
 def _relative_steps(study: Study, index: pd.Index[str]) -> pd.Series[float]:
-    """Return the time of a step of each loss over that of the quickest, in the geometric mean over tasks."""
+    """Return the time of a step of each loss, as a multiple of that of the quickest loss.
+
+    It is a geometric mean over tasks.
+    """
     by_task = {}
     for task in study.tasks:
         steps = study.summary(task)["step"]
@@ -122,14 +137,17 @@ def _seeds(row: Any) -> str:
 
 
 def missing_seeds(row: Any) -> str:
-    """Return how many seeds a loss has, in brackets, where it lacks some; "" where it lacks none."""
+    """Return how many seeds a loss has, in brackets, if it lacks some; else ""."""
     if row.seeds < row.planned:
         return f" ({row.seeds:.0f} of {row.planned:.0f} seeds)"
     return ""
 
 
 def ticked(row: Any, metric: Metric) -> str:
-    """Return the mean of a row of `Study.summary`, and of a contender by how much it may be worse than the best."""
+    """Return the mean of a row of `Study.summary` as text.
+
+    If the loss may be the best, a tick follows, and then by how much it may be worse than the best.
+    """
     text = measured(row.mean, row.sd, metric)
     was_planned = not pd.isna(row.contender)
     if not was_planned or not row.contender:
@@ -142,7 +160,7 @@ def ticked(row: Any, metric: Metric) -> str:
 def with_lines(
     frame: pd.DataFrame, study: Study, columns: dict[str, tuple[str, str]]
 ) -> pd.DataFrame:
-    """Return a table with last rows of the simple baseline and of no skill, each where it is known.
+    """Return a table with further rows for the simple baseline and for no skill, if known.
 
     `columns`: head -> (task, metric).
     """
@@ -157,14 +175,17 @@ def with_lines(
 
 
 def _mean_text(by_seed: pd.Series[float], metric: Metric) -> str:
-    """Return the mean of values by seed with its spread; "" where none is known."""
+    """Return the mean of values by seed with its spread; "" if no value is known."""
     if by_seed.isna().all():
         return ""
     return measured(float(by_seed.mean()), float(by_seed.std()), metric)
 
 
 def _with_last_row(frame: pd.DataFrame, label: str, texts: dict[str, str]) -> pd.DataFrame:
-    """Return a table with one more row, given by column; the same table where no column has a text."""
+    """Return a table with one more row at its end, or the same table if all its texts are "".
+
+    `texts`: head -> text of the row.
+    """
     known = {head: text for head, text in texts.items() if text}
     if not known:
         return frame
@@ -173,7 +194,7 @@ def _with_last_row(frame: pd.DataFrame, label: str, texts: dict[str, str]) -> pd
 
 
 def metrics_table(study: Study, task: str) -> Table:
-    """Return the mean and the standard deviation of every test metric of a task, and the mean costs."""
+    """Return the mean and standard deviation of every test metric of a task, and the mean costs."""
     order = study.summary(task).index
     asked_for = study.plan.spec.compare_by
     columns = {}

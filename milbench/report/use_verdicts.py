@@ -1,4 +1,4 @@
-"""A task by each of the five uses: who may be the best, and whether anything can be told."""
+"""Verdicts on a task for each of the five uses: which losses may be the best, if that is known."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from milbench.report.verdict import (
 )
 
 NOTE = (
-    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be the "
-    "best for this use; ≤: then worse than the best by at most so much, in the unit of the metric. "
-    "Each use is judged for itself. A loss that lacks the value of a seed whose training is done is not judged."
+    "Mean ± standard deviation over seeds, by the metric that each use is judged by. ✓: may be "
+    "the best for this use; ≤: then worse than the best by at most so much, in the unit of the "
+    "metric. Each use is judged for itself. A loss that lacks the value of a seed whose training "
+    "is done is not judged."
 )
 
 
@@ -40,7 +41,7 @@ class UseVerdict:
     use: Use
     judgement: Judgement
     summary: pd.DataFrame
-    """What `Study.summary` returns for the metric by which the use is judged."""
+    """The result of `Study.summary` for the metric by which the use is judged."""
 
     @property
     def metric(self) -> Metric:
@@ -49,14 +50,14 @@ class UseVerdict:
 
     @property
     def ticked_summary(self) -> pd.DataFrame:
-        """The summary, without ticks where there is a remark: nearly all losses would have one."""
+        """The summary, without ticks if there is a remark: nearly all losses would have a tick."""
         if self.remark:
             return self.summary.assign(contender=None, worse_by=math.nan)
         return self.summary
 
     @property
     def remark(self) -> str:
-        """What a reader has to know before the ticks, in a few words; "" where losses are told apart."""
+        """Why losses are not told apart by this use, in a few words; "" if they are."""
         match self.judgement.finding:
             case NothingLearnt():
                 return "not shown to be learnt"
@@ -73,7 +74,7 @@ class UseVerdict:
 
 
 def _worse(verdict: UseVerdict) -> str:
-    """Return who is worse than the best where most losses are not told apart, to be put behind the remark."""
+    """Return the end of the remark that most losses are not told apart: which losses are worse."""
     finding = verdict.judgement.finding
     if not isinstance(finding, NotToldApart) or not finding.worse:
         return ""
@@ -82,29 +83,29 @@ def _worse(verdict: UseVerdict) -> str:
 
 
 def _text(row: Any, metric: Metric) -> str:
-    """Return the mean of a loss, and how many seeds it has where it lacks some."""
+    """Return the mean of a loss, and how many seeds it has if it lacks some."""
     text = ticked(row, metric)
     if row.seeds == 0:
-        # Some losses have no such value at all, as max-pooling has no probabilities. The dash says
-        # so.
+        # Some losses have no such value at all, as max-pooling has no probabilities. Then the text
+        # is a dash.
         return text
     return text + missing_seeds(row)
 
 
 def use_verdicts(study: Study, task: str) -> list[UseVerdict]:
-    """Return what is said of a task for each use that has a metric there; nothing for fewer than two."""
+    """Return the verdict on a task for each use that has a metric; [] for fewer than two uses."""
     found = []
     for use in USES:
         metric = study.metric_of_use(task, use)
         if metric is None:
             continue
         found.append(UseVerdict(use, judge(study, task, metric), study.summary(task, metric)))
-    # One use says what the comparison says anyway.
+    # The verdict on a single use is that of the whole comparison.
     return found if len(found) > 1 else []
 
 
 def uses_table(study: Study, task: str) -> Table | None:
-    """Return the mean of every loss by the metric of each use; None where fewer than two uses have one."""
+    """Return the mean of every loss by the metric of each use; None for fewer than two uses."""
     verdicts = use_verdicts(study, task)
     if not verdicts:
         return None

@@ -1,8 +1,7 @@
 """The five uses of a trained network, and the metrics by which losses are judged for each.
 
 A loss that gets whole label sets right need not rank bags well, nor know where a class is. Each use
-has a verdict of its own, by the first of its metrics that most losses have; the others are shown
-beside it.
+has a verdict of its own, by one of its metrics: the first one that most losses have.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What somebody wants of a trained network."""
+    """What somebody wants a trained network for."""
 
     name: str
-    """As in the head of a column."""
+    """The name of the use in the head of a column."""
     wish: str
-    """What one wants, as the end of "You want ..."."""
+    """The end of a sentence that begins with "You want"."""
     metrics: tuple[str, ...]
-    """Losses are judged by the first one that most of them have, see `Study.metric_of_use`."""
+    """The metrics of the use. Losses are judged by one of them, see `Study.metric_of_use`."""
 
 
 USES = (

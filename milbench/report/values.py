@@ -1,4 +1,4 @@
-"""What was measured: the values of each loss on each task, at the epoch that counts."""
+"""The measured values of a comparison, by task and loss, at the epoch that counts."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from milbench.report.formatting import readable
 from milbench.store.results import Results
 
 STEP = "cost/step_seconds_min"
-"""The least seconds of a training step, which other work on a machine disturbs least."""
+"""The metric with the time of the quickest training step, in seconds.
+
+Other work on the machine disturbs the quickest step least.
+"""
 
 NO_SKILL = "no_skill_"
-"""What stands before the name of a metric: its value for the best constant answer."""
+"""The prefix of a metric that says what the best constant answer reaches."""
 
 CELL_COLUMNS = [
-    "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine",
-    "code",
+    "task", "variant", "loss", "network", "recipe", "supervision", "seed", "status", "reason",
+    "cell", "run", "machine", "code",
 ]  # fmt: skip
-
+"""The columns of `Values.cells`."""
 
 _Owner = TypeVar("_Owner", bound="Values")
 _Answer = TypeVar("_Answer")
@@ -40,10 +43,10 @@ _P = ParamSpec("_P")
 def cached(
     method: Callable[Concatenate[_Owner, _P], _Answer],
 ) -> Callable[Concatenate[_Owner, _P], _Answer]:
-    """Return a method, or a function of an object, that computes its answer to the same arguments once.
+    """Make a method, or a function of an object, compute its answer to the same arguments once.
 
-    The answers lie with the object, in `Values.answers`, and end with it. A page asks for the same
-    ones many times.
+    A page asks for the same answers many times. They are kept in `Values.answers` of the object,
+    and are freed together with the object.
     """
 
     @wraps(method)
@@ -58,12 +61,16 @@ def cached(
 
 
 class Values:
-    """The values of results by task and variant: a loss and a network with their parameters, under one recipe."""
+    """The values of results by task and variant.
+
+    A variant is a loss and a network with their parameters, trained by one recipe. Reports call a
+    variant a loss for short.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.plan = results.plan
-        # What functions with `cached` have answered, by the function and its arguments.
+        # Function and arguments -> the answer of a function with `cached`.
         self.answers: dict[Any, Any] = {}
         compared = _with_variants(results.frame)
         self.cells = compared[CELL_COLUMNS].drop_duplicates("cell").reset_index(drop=True)
@@ -86,11 +93,11 @@ class Values:
 
     @cached
     def cells_of(self, task: str) -> pd.DataFrame:
-        """Return the rows of `cells` of a task."""
+        """Return the rows of `cells` that belong to a task."""
         return self.cells[self.cells["task"] == task]
 
     def cell_of(self, task: str) -> Cell:
-        """Return the first cell of a task, whose data and parameters are those of all."""
+        """Return the first cell of a task; all its cells have the same task parameters and data."""
         return self.planned[self.cells_of(task)["cell"].iloc[0]]
 
     def done_cells(self, task: str, variant: str) -> list[str]:
@@ -104,7 +111,7 @@ class Values:
         return self.plan.info(self.cell_of(task))
 
     def history(self, task: str) -> pd.DataFrame:
-        """Return every value of a task: the rows of `Results.frame` with a metric, and variant."""
+        """Return every value of a task: rows of `Results.frame` with a further column, variant."""
         nothing = self.results.frame.iloc[:0].assign(variant="")
         return self._histories.get(task, nothing)
 
@@ -118,12 +125,15 @@ class Values:
         return describe(self.primary(task))
 
     def margin(self, task: str) -> float:
-        """Return the largest difference that counts as none by the metric that losses are ranked by; 0: none is set."""
+        """Return the largest difference in the primary metric that counts as none; 0: not set."""
         return float(self.plan.spec.margin.get(self.primary(task), 0))
 
     @cached
     def rule(self, task: str) -> Rule:
-        """Return the rule that chooses the epoch: that of the plan, but "last" without validation values of all."""
+        """Return the rule that chooses the epoch of the cells of a task.
+
+        It is the rule of the plan, but "last" if some done cells have no validation values.
+        """
         if self.plan.spec.selection != "validation":
             return "last"
         cells = self.cells_of(task)
@@ -135,7 +145,10 @@ class Values:
 
     @cached
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
-        """Return the values of a task's done cells at the epoch that counts for a metric, "" being the primary one."""
+        """Return the values of a task's done cells at the epoch that counts for a metric.
+
+        "" is the primary metric. Costs have no epoch of their own and are all returned.
+        """
         name = metric or self.primary(task)
         history = self.history(task)
         done = history[history["status"] == "done"]
@@ -145,14 +158,23 @@ class Values:
         return done[is_of_epoch | is_cost]
 
     def is_final(self) -> pd.Series[bool]:
-        """Return of each row of `Results.frame` whether its epoch is the one that counts; False in a search."""
+        """Return, for each row of `Results.frame`, whether its epoch is the one that counts.
+
+        It is False for draws of a search.
+        """
         frame = self.results.frame
         rows = [index for task in self.tasks for index in self.selected(task).index]
         return frame["draw"].isna() & frame.index.isin(rows)
 
     @cached
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
-        """Return a metric, without its split, or a "cost/..." by variant and seed, NaN where no value is finite."""
+        """Return the test values of a metric, or a cost, by variant and seed; NaN: no finite value.
+
+        Args:
+            task: one of the tasks.
+            metric: the metric without its split, or "cost/..."; "": the primary metric.
+            rule: the rule that chooses the epoch; None: that of `rule`.
+        """
         name = metric or self.primary(task)
         rows = self._at_epoch(task, name, rule or self.rule(task))
         rows = rows[np.isfinite(rows["value"])]
@@ -161,7 +183,7 @@ class Values:
         variants = pd.Index(cells["variant"].unique(), name="variant")
         seeds = pd.Index(sorted(map(int, cells["seed"].unique())), name="seed")
         if rows.empty:
-            # Most tasks lack some metrics, such as those of a baseline.
+            # A task without any value of the metric gets a table of NaN.
             return pd.DataFrame(np.nan, index=variants, columns=seeds)
         wide = rows.pivot(index="variant", columns="seed", values="value")
         return pd.DataFrame(wide.reindex(index=variants, columns=seeds), dtype=float)
@@ -176,7 +198,7 @@ class Values:
         if tested.empty:
             return tested
         validated = by_metric.get(f"validation/{SELECTED_BY}", nothing)
-        # Only these rows are needed to choose an epoch, and they are few beside all.
+        # Only these rows are needed to choose an epoch. They are few beside those of all metrics.
         choosing = pd.concat([tested, validated]) if rule == "validation" else tested
         epochs = select_epochs(choosing, rule, metric, describe(metric).lower_is_better)
         return tested[tested["epoch"] == tested["cell"].map(epochs)]
@@ -190,7 +212,11 @@ class Values:
 
     @cached
     def metrics(self, task: str) -> list[str]:
-        """Return the test metrics of a task, the primary one first, then known ones in their order."""
+        """Return the test metrics of a task.
+
+        The order is: the primary metric, those that losses are compared by, the metrics of milbench
+        in the order of `METRICS`, and then further metrics.
+        """
         tested = set()
         for measured in self.selected(task)["metric"].unique():
             split, _, name = measured.partition("/")
@@ -200,7 +226,7 @@ class Values:
         return [name for name in dict.fromkeys(ordered) if name in tested]
 
     def ranking(self) -> list[str]:
-        """Return all variants, the best first: by their mean rank over tasks, those with less supervision first."""
+        """Return all variants: those with less supervision first, then by mean rank over tasks."""
         by_task = {}
         for task in self.tasks:
             means = self.table(task).mean(axis=1)
@@ -216,26 +242,30 @@ class Values:
         return sorted(ranks.index, key=supervision_and_rank)
 
     def constant_answer(self, task: str, metric: str = "") -> pd.Series[float]:
-        """Return what the best constant answer reaches with each seed, else `Task.chance`; NaN: neither is known."""
+        """Return what the best constant answer reaches with each seed.
+
+        If that is not known, it is `Task.chance` for the primary metric, or else NaN.
+        """
         name = metric or self.primary(task)
         info = self.info(task)
-        # It is the same for every loss.
+        # The value is the same for every loss, so that the mean over losses is this value.
         line = self.table(task, NO_SKILL + name).mean()
         if info.chance is not None and name == info.primary:
             return line.fillna(info.chance)
         return line
 
     def baseline(self, task: str, metric: str = "") -> pd.Series[float]:
-        """Return what pooled features with extra trees reach with each seed; NaN where that was not computed.
+        """Return what the simple baseline reaches with each seed; NaN: not computed.
 
-        It is no loss: it is not ranked, and is never among those that may be the best.
+        The baseline is pooled features with extra trees. It is no loss: it is not ranked, and is
+        never among the losses that may be the best.
         """
         name = metric or self.primary(task)
-        # It is the same for every loss.
+        # The value is the same for every loss, so that the mean over losses is this value.
         return self.table(task, BASELINE + name).mean()
 
     def evidence(self, cell: str) -> Evidence:
-        """Return what is known of a cell beside its metrics, nothing where it is not done."""
+        """Return the evidence of a cell, see `evidence`; `NoEvidence` if the cell is not done."""
         folder = self.results.folders.get(cell)
         return NoEvidence() if folder is None else self._evidence_in(folder)
 
@@ -245,7 +275,7 @@ class Values:
 
 
 def _with_variants(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a frame that are compared, with the name of what is compared, see `Label.variant`."""
+    """Return the rows of a frame that are no draws, with a column variant, see `Label.variant`."""
     compared = frame[frame["draw"].isna()].drop(columns="draw")
     categories = compared.select_dtypes("category")
     compared = compared.astype(dict.fromkeys(categories, object))
@@ -255,12 +285,12 @@ def _with_variants(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:
-    """Return the rows of a frame with its columns as attributes, and Index."""
+    """Return the rows of a frame as tuples, whose attributes are its columns, and Index."""
     return list(frame.itertuples())
 
 
 def failures(values: Values) -> Iterator[str]:
-    """Yield a line for every group of cells of one variant that are not done, with the reason."""
+    """Yield a line for the cells of a variant on a task that are not done, for each reason."""
     unfinished = values.cells[values.cells["status"] != "done"]
     by = ["task", "variant", "status", "reason"]
     for (task, variant, status, reason), group in unfinished.groupby(by, sort=False):

@@ -1,9 +1,8 @@
-"""Where variance comes from: how much of it is due to loss, network, settings and seeds, over all trained cells.
+"""Where variance comes from: how much of it is due to loss, network, settings and seeds.
 
 Every trained cell of a task counts: the draws of the search at their last epoch, and the cells of
-the comparison at the epoch that counts. The shares are computed by
-`milbench.report.statistics.factor_shares`. docs/statistics.md says what they can show and what they
-cannot.
+the comparison at the epoch that a report shows. `milbench.report.statistics.factor_shares` computes
+the shares, and docs/statistics.md says what they can show and what they cannot.
 """
 
 from __future__ import annotations
@@ -41,30 +40,38 @@ MOST_RATES = 8
 """With more learning rates than these, those within a factor of about two count as one."""
 
 NOTE = (
-    "In % of the variance of all trained cells, draws of the search included. Shares vary as logits here, other "
-    "metrics as logarithms. In brackets: 95 % intervals over other draws and seeds. A factor has what no "
-    "other one explains. With other losses or wider ranges of settings shares would be others."
+    "In % of the variance of all trained cells, draws of the search included. Shares vary as "
+    "logits here, other metrics as logarithms. In brackets: 95 % intervals over other draws and "
+    "seeds. A factor has what no other one explains. With other losses or wider ranges of "
+    "settings shares would be others."
 )
-"""What a reader has to know, below the table."""
+"""The note below the table."""
 
 NEGLIGIBLE = 0.005
-"""A share that is shown as none."""
+"""A smaller share is rounded to 0 %."""
 
 
 def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataFrame:
-    """Return how much of the variance of metrics is due to what, over all trained cells of a task.
+    """Return how much of the variance of metrics each source has, over all trained cells of a task.
 
     Args:
-        study: the results, with a search or without, which may still be running.
+        study: the results, with a search or without. The search may still be running.
         task: the task, as reports name it.
         metrics: metrics of test bags, without their split.
 
     Returns:
-        Rows for each metric: metric; source, a factor that varies, several that cannot be told
-        apart, `TOGETHER`, or `REST`; share; low and high, its 95 % interval; not_told_from, the
-        factors that a factor cannot be told apart from, "" for none (its share is then NaN, and one
-        row more has the share of them all); cells, how many there are. No rows for a metric that
-        does not vary, or that has no more cells than the model has parameters.
+        Several rows for each metric, with the columns
+
+        - metric;
+        - source: a factor, several factors that cannot be told apart, `TOGETHER`, or `REST`;
+        - share;
+        - low and high: the 95 % interval of the share;
+        - not_told_from: the factors that this factor cannot be told apart from, "" for none. The
+          share of a factor with an entry is NaN: a further row has the share of all these factors;
+        - cells: the number of cells.
+
+        There are no rows for a metric that does not vary, or that has no more cells than the model
+        has parameters.
     """
     cells = _cells_of(study, task)
     if not cells:
@@ -81,7 +88,10 @@ def variance_shares(study: Study, task: str, metrics: Sequence[str]) -> pd.DataF
 
 
 def variance_table(study: Study, task: str) -> Table | None:
-    """Return how much of the variance of each use's metric is due to what, in percent; None where nothing varies."""
+    """Return the table of the shares of variance in percent, a column for the metric of each use.
+
+    None if no metric varies.
+    """
     metrics = _measured(study, task)
     frame = variance_shares(study, task, metrics)
     if frame.empty:
@@ -99,7 +109,7 @@ def variance_table(study: Study, task: str) -> Table | None:
 
 
 def _measured(study: Study, task: str) -> list[str]:
-    """Return of each use the first metric that was measured on a task."""
+    """Return, for each use, the first of its metrics that was measured on a task."""
     found = []
     for use in USES:
         for metric in use.metrics:
@@ -124,7 +134,10 @@ def _draws(study: Study) -> dict[str, Draw]:
 
 
 def _values(study: Study, task: str, metric: str) -> pd.Series[float]:
-    """Return the test values of a metric by cell: at the epoch that counts, and of draws at the last one."""
+    """Return cell -> its test value of a metric, at the epoch that counts.
+
+    For a draw of the search the last epoch counts.
+    """
     name = f"test/{metric}"
     parts = []
     if task in study.tasks:
@@ -142,7 +155,7 @@ def _values(study: Study, task: str, metric: str) -> pd.Series[float]:
 
 
 def _levels(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
-    """Return the level of every factor of each cell: a row a cell, a column a factor."""
+    """Return the level of every factor: a row for each cell, a column for each factor."""
     rows = []
     for cell in cells:
         recipe = cell.recipe
@@ -160,31 +173,35 @@ def _levels(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
             }
         )
     levels = pd.DataFrame(rows, index=[cell.id for cell in cells])
-    # These two depend on all cells. They keep their places among the columns.
+    # These two levels depend on all cells. Their columns were made above, to keep the order.
     levels[RATE] = _rate_classes([cell.recipe.lr for cell in cells])
     levels[STAGE] = _stages(study, cells)
     return levels
 
 
 def _network(study: Study, cell: Cell) -> str:
-    """Return the network of a cell with its parameters, whether or not a report names it."""
+    """Return the network of a cell with all its parameters."""
     params = study.plan.params(cell)
     settings = [f"{key}={params[key]}" for key in sorted(params) if key.startswith("network.")]
     return " ".join([cell.network.name, *settings])
 
 
 def _rate_classes(rates: Sequence[float]) -> list[str]:
-    """Return the learning rates as levels; many of them in classes of a factor of two."""
+    """Return the learning rates as levels; if they are many, in classes of a factor of two."""
     if len(set(rates)) <= MOST_RATES:
         return [f"{rate:g}" for rate in rates]
     return [f"about 2^{round(math.log2(rate))}" for rate in rates]
 
 
 def _stages(study: Study, cells: Sequence[Cell]) -> list[str]:
-    """Return of each cell whether it is a draw, a finalist with a further seed, or a cell of the comparison."""
+    """Return the stage of each cell.
+
+    A draw with the first seed has the stage "draws", and a draw with a further seed "finalists".
+    All other cells have "comparison".
+    """
     draws = _draws(study)
     draws_of_seed = Counter(cell.seed for cell in cells if cell.id in draws)
-    # All draws have the first seed, finalists alone have others.
+    # All draws are trained with the first seed, and only the finalists with further seeds.
     most = max(draws_of_seed.values(), default=0)
     stages = []
     for cell in cells:
@@ -198,10 +215,10 @@ def _stages(study: Study, cells: Sequence[Cell]) -> list[str]:
 
 
 def _groups(study: Study, cells: Sequence[Cell]) -> list[str]:
-    """Return what each cell is left out with for an interval.
+    """Return the group of each cell: for intervals, one group at a time is left out.
 
-    That is a seed of the comparison, or for a draw the point of the ranges, which draws share, or
-    the draw itself.
+    Cells of the comparison with the same seed are a group. So are draws at the same point of the
+    ranges, or all cells of one draw if its point is not known.
     """
     draws = _draws(study)
     groups = []
@@ -230,7 +247,7 @@ def source_name(source: tuple[str, ...]) -> str:
 
 
 def _rows(metric: str, shares: Sequence[Share], cells: int) -> list[tuple[str | float, ...]]:
-    """Return the rows of a metric; factors that cannot be told apart have rows without a share of their own."""
+    """Return the rows of a metric, see `variance_shares`."""
     rows: list[tuple[str | float, ...]] = []
     for share in shares:
         name = source_name(share.source)
@@ -244,9 +261,9 @@ def _rows(metric: str, shares: Sequence[Share], cells: int) -> list[tuple[str | 
 
 
 def _sources_in_order(frame: pd.DataFrame) -> list[str]:
-    """Return the sources of a table that have a share, those that are no factors last.
+    """Return the sources of a table that have a share: factors first.
 
-    What several factors explain together is left out where that is next to nothing by every metric.
+    `TOGETHER` is left out if its share is negligible for every metric.
     """
     known = frame[frame["share"].notna()]
     sources = list(dict.fromkeys(known["source"]))
@@ -260,7 +277,7 @@ def _sources_in_order(frame: pd.DataFrame) -> list[str]:
 def _text(row: pd.Series[float]) -> str:
     """Return a share in percent with its interval, such as 34 (20 to 51)."""
     share = float(row["share"])
-    # By chance a share may be a little below 0, or the rest above 1.
+    # By chance the estimate of a share may be a little below 0, or that of the rest above 1.
     if str(row["source"]) != TOGETHER:
         share = min(max(share, 0.0), 1.0)
     text = _percent(share)

@@ -1,7 +1,7 @@
-"""What a comparison says of one task by one metric, as data. Pages, terminal, Python and site say it in words.
+"""What a comparison says of one task by one metric, as data.
 
-A `Judgement` is the whole answer. Its `finding` is the part that differs: one of the classes of
-`Finding`.
+`milbench.report.judge` makes a `Judgement`. Pages, terminal, Python and site put it into words. Its
+`finding` is one of the classes of `Finding`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Leader:
     loss: str
     mean: float
     seeds: int
-    """The most seeds that a loss has."""
+    """The largest number of seeds that any of the judged losses has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Learnt:
 
     metric: str
     losses: int
-    """How many of the losses are shown to be better, each for itself."""
+    """The number of losses that are shown to be better."""
     of: int
-    """How many losses were judged."""
+    """The number of losses that were judged."""
     leader: Leader
     no_skill: float
-    """What the best constant answer or chance has."""
+    """The value of the best constant answer, or of chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,17 @@ class NothingLearnt:
     """No loss is shown to be better than the best constant answer."""
 
     metric: str
-    """The metric of this comparison with the constant answer, which some metrics do not have."""
+    """The metric by which losses were compared with the best constant answer.
+
+    It differs from `Judgement.metric` if a constant answer has no value by that metric.
+    """
     leader: Leader
     losses: int
+    """The number of losses that were judged."""
     no_skill: float
+    """The value of the best constant answer."""
     by_others: tuple[Learnt, ...]
-    """The other uses by whose metrics something was learnt."""
+    """The metrics of other uses by which something was learnt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,11 @@ class Compared:
     worse: tuple[str, ...]
     """The losses that are worse than the best."""
     resolution: float
-    """A smaller difference would not show, in the unit of the metric; nan where that is not known."""
+    """The smallest difference that would show, in the unit of the metric; nan: not known."""
 
 
 class NotToldApart(Compared):
-    """More than half of the losses may be the best: the task, with these seeds, does not tell them apart."""
+    """More than half of the losses may be the best: the task does not tell them apart."""
 
 
 class Best(Compared):
@@ -87,7 +92,7 @@ class Best(Compared):
 
 
 Finding = NoResult | NothingLearnt | OneLoss | TooFewSeeds | NotToldApart | Best
-"""What the losses of a task are found to be. Exactly one of these holds."""
+"""The possible findings about the losses of a task, of which exactly one holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +104,16 @@ class BetterBaseline:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A finding, what it is about, and what has to be said beside it."""
+    """A finding about a task by a metric, with what a reader has to know beside it."""
 
     task: str
     metric: str
     supervision: str
-    """The kind whose losses are judged; "" where all losses have the same kind."""
+    """The kind of supervision of the judged losses; "" if all losses have the same kind."""
     finding: Finding
     done: int
-    """Cells of the task that are done."""
+    """The number of cells of the task that are done."""
     planned: int
+    """The number of cells of the task."""
     baseline: BetterBaseline | None = None
+    """The simple baseline, if its mean is better than that of the best loss."""

@@ -1,1 +1,1 @@
-"""The figures of a report, drawn by matplotlib."""
+"""The figures of a report, made with matplotlib."""

@@ -1,4 +1,4 @@
-"""The error that is to be expected when so many settings are tried for a loss."""
+"""The figure of the test error to expect of each loss against the number of settings tried."""
 
 from collections.abc import Mapping
 
@@ -13,18 +13,22 @@ from milbench.report.figures.style import label_ends, new_figure, styles_without
 from milbench.report.looks import Look
 
 CAPTION = (
-    "Of so many draws of settings validation chooses one; the line is the error on test bags that this one is to be "
-    "expected to have, with its 95 % interval. Whoever searches less should look further to the left."
+    "Validation bags choose one of the draws of settings that were tried. The line is the error on "
+    "test bags to expect of the chosen draw, with its 95 % interval. Whoever searches less should "
+    "look further to the left."
 )
 
 
 def budget_figure(curves: pd.DataFrame, metric: Metric, looks: Mapping[str, Look]) -> Figure | None:
-    """Plot the expected test error of one task against the number of draws; None without two numbers.
+    """Plot the expected test error on a task against the number of draws.
+
+    None if there are values for fewer than two numbers of draws.
 
     Args:
-        curves: a row for each loss and number: loss (its label), draws, expected, low and high.
-        metric: what the error is.
-        looks: how losses are drawn, by label.
+        curves: a row for each loss and number of draws, with the columns loss (its label), draws,
+            expected, low and high.
+        metric: the metric of the error.
+        looks: label of a loss -> its look.
     """
     known = curves.dropna(subset="expected").sort_values("draws")
     numbers = sorted(set(known["draws"].astype(int)))

@@ -1,4 +1,4 @@
-"""A table as a picture: cells with a colour and a text, which say the same."""
+"""A table as a picture, whose cells have a colour and a text that say the same."""
 
 from collections.abc import Sequence
 
@@ -15,21 +15,21 @@ from milbench._utils.pictures import literal
 from milbench.report.figures.style import new_figure, wrapped
 from milbench.report.formatting import readable
 
-# The codes of cells. They are floats, as a table of cells has NaN where there is no cell.
+# The codes of cells. They are floats, as a table of codes has NaN for a missing cell.
 PLAIN = 0.0
 GOOD = 1.0
 OPEN = 2.0
 BAD = 3.0
 SILENT = 4.0
-"""A cell without a verdict, though others of its kind may have one."""
+"""The code of a cell without a verdict, in a figure where other cells may have one."""
 TINTS = ("none", GOOD_SOFT, WARN_SOFT, BAD_SOFT, LINE)
 """The colour of each code, from `PLAIN` on."""
 _MANY_COLUMNS = 12
-"""Above so many columns, letters are small."""
+"""With more columns, letters are small."""
 
 
 def cells_figure(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
-    """Draw a table of codes as colours, with text on them; the names of columns stand upright."""
+    """Plot a table of codes as colours, with text on them and upright names of columns."""
     has_two_lines = text.map(lambda cell: "\n" in cell).any(axis=None)
     row_height = 0.36 if has_two_lines else 0.27
     longest_head = max(len(str(column)) for column in codes.columns)
@@ -47,7 +47,7 @@ def cells_figure(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figur
 
 
 def frame_good(axes: Axes, codes: pd.DataFrame) -> None:
-    """Draw a frame around every good cell, which can be seen where its tint cannot."""
+    """Draw a frame around every good cell, for readers who cannot see its tint."""
     frames = []
     for row, column in np.argwhere(codes.to_numpy() == GOOD):
         frames.append(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92))
@@ -69,16 +69,16 @@ def fill_cells(
     """Fill every cell with the colour of its code, and write its text and the names of rows.
 
     Args:
-        axes: where they are drawn.
-        codes: of each cell the number of its colour, NaN where there is no cell.
-        text: of each cell.
-        colours: of codes from 0 on.
-        size: of letters, in points.
+        axes: the axes to draw on.
+        codes: the code of each cell, NaN for a missing cell.
+        text: the text of each cell.
+        colours: the colour of each code, from code 0 on.
+        size: the size of letters in points.
         edge: the width in points and the colour of the lines between cells.
     """
     rows, columns = codes.shape
     width, colour = edge
-    # The limits put every code into the middle of its colour.
+    # With these limits every code lies in the middle of the range of its colour.
     axes.pcolormesh(
         np.ma.masked_invalid(codes.to_numpy(float)),
         cmap=ListedColormap(list(colours)),
@@ -87,7 +87,7 @@ def fill_cells(
         linewidths=width,
         edgecolor=colour,
     )
-    # The first row is at the top.
+    # y goes downwards, so that the first row is at the top.
     axes.set(xlim=(0, columns), ylim=(rows, 0))
     for (row, column), shown in np.ndenumerate(text.to_numpy()):
         if shown:

@@ -1,4 +1,7 @@
-"""Pictures of what each loss detects where in test bags that differ: a row a bag, or a column a sequence."""
+"""Galleries: pictures of what each loss finds where in test bags.
+
+A row of a gallery is a bag of instances or an image. Sequences have a column each.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,41 +34,49 @@ from milbench.report.study import Study
 from milbench.store.gallery import Gallery, load
 
 CAPTION = (
-    "Test bags that differ, with what each loss finds where. Above each: the label set that the loss names, ✓ if it is "
-    "right. Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
+    "Test bags that differ, with what each loss finds where. Above each: the label set that the "
+    "loss names, ✓ if it is right. Colour: the most probable class of a position, the stronger "
+    "the more probable; frames: the true instances."
 )
 GALLERY_FILE = "gallery.npz"
+"""The file of a cell with its gallery."""
 MOST_BAGS = 4
+"""The largest number of images or sets in a figure."""
 MOST_SEQUENCES = 3
+"""The largest number of sequences in a figure."""
 MOST_LOSSES = 7
+"""The largest number of losses in a figure."""
 MOST_STRIPS = 12
-"""At most so many classes of a sequence have a strip."""
+"""The largest number of classes that have a strip below a sequence."""
 MOST_NAMED = 60
-"""The instances of a class in a set are named where they are no more."""
+"""The largest number of instances of a class in a set that are all written with their class."""
 MOST_IN_TITLE = 5
-"""The classes of a bag are named above it where they are no more."""
+"""The largest number of classes of a bag that are all named above the bag."""
 MOST_LETTERS = 9
-"""A longer name is shortened inside a picture."""
+"""A longer name of a class is shortened inside a picture."""
 _STRIP = 0.13
 """The height in inches of the strip of a class."""
 _FRAMES = 1.25
-"""The height in inches of the frames of a sequence."""
+"""The height in inches of the frames of a sequence, such as a spectrogram."""
 _TITLE = 0.28
-"""The height in inches of the line above either."""
+"""The height in inches of the title above the frames, or above the strips of a loss."""
 _MARGIN = 0.03
 """The free space in inches around the picture of a bag."""
 _HIGHEST = 1.2
-"""The picture of a bag is at most so high for a width of 1: a higher image is narrower."""
+"""The largest height of the picture of a bag for a width of 1. A higher image is made narrower."""
 _LINE = 0.17
-"""The height in inches of a line above a bag."""
+"""The height in inches of a line of a title above a bag."""
 _HEAD_LINE = 0.19
-"""The height in inches of a line above a column."""
+"""The height in inches of a line of the head of a column."""
 _GAP = 0.22
-"""The free space in inches between a bag and the line above the next one."""
+"""The free space in inches between a bag and the title of the bag below."""
 
 
 def galleries(study: Study, task: str) -> dict[str, Gallery]:
-    """Return the galleries of the first losses that have one, the best mean first, of one seed: the same bags."""
+    """Return loss -> gallery, for at most MOST_LOSSES losses, the best mean first.
+
+    All galleries are of one seed, so that they have the same bags.
+    """
     paths = _gallery_paths(study, task)
     if not paths:
         return {}
@@ -75,14 +86,14 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
         path = paths.get((variant, seed))
         if path is None or len(found) == MOST_LOSSES:
             continue
-        # Without the picture the numbers can still be shown.
+        # A loss whose gallery cannot be read is left out, so that the rest of the report is shown.
         with suppress(UsageError):
             found[variant] = load(path)
     return found
 
 
 def _gallery_paths(study: Study, task: str) -> dict[tuple[str, int], Path]:
-    """Return the files of the galleries of a task, by loss and seed."""
+    """Return (loss, seed) -> the file of its gallery, for the galleries of a task."""
     cells = study.cells_of(task)
     paths = {}
     for variant, seed, cell in zip(cells["variant"], cells["seed"], cells["cell"], strict=True):
@@ -93,13 +104,17 @@ def _gallery_paths(study: Study, task: str) -> dict[tuple[str, int], Path]:
 
 
 def _most_common_seed(paths: Mapping[tuple[str, int], Path]) -> int:
-    """Return the seed of most galleries, the least of equally common ones."""
+    """Return the seed with most galleries, of several such seeds the smallest."""
     counts = Counter(seed for _, seed in paths)
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
 def differing(galleries: Sequence[Gallery], count: int) -> list[int]:
-    """Return the numbers of bags to show: always the one with most classes not yet shown, of these where most err."""
+    """Return the numbers of `count` bags to show, which should have many different classes.
+
+    The bag with most classes that no chosen bag has is chosen next. Of several such bags it is the
+    one for which most losses are wrong.
+    """
     first = galleries[0]
     left = list(range(min(len(gallery) for gallery in galleries)))
     mistakes = {bag: _mistakes(galleries, bag) for bag in left}
@@ -118,12 +133,15 @@ def differing(galleries: Sequence[Gallery], count: int) -> list[int]:
 
 
 def _mistakes(galleries: Sequence[Gallery], bag: int) -> int:
-    """Return how many losses name a wrong label set for a bag."""
+    """Return how many losses predict a wrong label set for a bag."""
     return sum(gallery.detected(bag) != gallery.true(bag) for gallery in galleries)
 
 
 def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
-    """Draw what each loss detects where in test bags that differ."""
+    """Plot what each loss finds where in some test bags.
+
+    `seen`: loss -> its gallery.
+    """
     first = next(iter(seen.values()))
     if first.kind == "sequence":
         return sequence_figure(seen)
@@ -131,16 +149,17 @@ def gallery_figure(seen: Mapping[str, Gallery]) -> Figure:
 
 
 def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
-    """Draw a row for each bag, the truth first and then a column for each loss."""
+    """Plot a row for each bag: a column with the truth, then a column for each loss."""
     first = next(iter(seen.values()))
     bags = differing(list(seen.values()), MOST_BAGS)
     columns = 1 + len(seen)
     side = max(1.25, WIDTH / max(columns, 5))
-    # Above a bag 13 letters fit into an inch.
+    # The letters of a title are about 1/13 inch wide.
     letters = int(13 * side)
     figure = Figure(figsize=(max(WIDTH, side * columns), side * len(bags)))
     grid = []
     for bag in bags:
+        # `_lay_out` sets the positions of axes, when the titles are known.
         row = [figure.add_axes((0, 0, 1, 1)) for _ in range(columns)]
         grid.append(row)
         _draw_truth(row[0], first, bag)
@@ -148,7 +167,7 @@ def _bags_figure(seen: Mapping[str, Gallery]) -> Figure:
         for axes, gallery in zip(row[1:], seen.values(), strict=True):
             _draw_found(axes, gallery, bag)
             _write_found_set(axes, gallery, bag, letters)
-    # Without instance truth the label set is all that is known of a bag.
+    # If nothing is known of instances, the first column can only say the label sets.
     is_truth_known = first.boxes is not None or first.position_classes is not None
     heads = ["truth" if is_truth_known else "label set", *seen]
     _lay_out(figure, grid, heads, _height_of_width(first))
@@ -166,10 +185,16 @@ def _height_of_width(gallery: Gallery) -> float:
 def _lay_out(
     figure: Figure, grid: Sequence[Sequence[Axes]], heads: Sequence[str], height_of_width: float
 ) -> None:
-    """Place the axes of a gallery in rows, each row below its titles, and write the heads of columns above.
+    """Set the positions of the axes of a gallery, and write the heads of columns above them.
 
-    All sizes are known, so that no layout has to be searched for, which takes long for so many
-    axes.
+    Each row of axes is below its titles. All sizes are known, so that the layout need not be
+    computed by matplotlib, which takes long for many axes.
+
+    Args:
+        figure: the figure of the gallery; its height is set.
+        grid: the axes, by row and column.
+        heads: the head of each column.
+        height_of_width: the height of the picture of a bag for a width of 1.
     """
     width = figure.get_figwidth()
     column_width = width / len(heads)
@@ -198,7 +223,7 @@ def _lay_out(
 
 
 def _write_head(axes: Axes, name: str, title_height: float) -> None:
-    """Write the head of a column above the axes of its first row and their title, so many inches high."""
+    """Write the head of a column above its first axes, whose title has a height in inches."""
     axes.annotate(
         literal(name),
         (0.5, 1),
@@ -217,25 +242,26 @@ def _count_lines(text: str) -> int:
 
 
 def _bare(axes: Axes) -> None:
-    """Leave a thin frame of axes alone. Ticks that are not made take no time."""
+    """Draw axes as nothing but a thin frame."""
+    # Invisible axes have no ticks, which would take time to make.
     axes.xaxis.set_visible(False)
     axes.yaxis.set_visible(False)
     axes.spines[:].set(visible=True, edgecolor=LINE)
 
 
 def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Draw a bag with its true instances."""
+    """Draw a bag with its true instances, where they are known."""
     _bare(axes)
     classes = None if gallery.position_classes is None else gallery.position_classes[bag]
     if gallery.kind == "image":
         show_image(axes, gallery.instances[bag])
-        _frame_instances(axes, gallery, bag)
+        _draw_boxes(axes, gallery, bag)
     else:
         _scatter(axes, gallery, bag, classes, None)
 
 
 def _draw_found(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Draw a bag with the most probable class of every position."""
+    """Draw a bag with the most probable class at every position."""
     _bare(axes)
     classes = gallery.class_map(bag)
     strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
@@ -243,15 +269,15 @@ def _draw_found(axes: Axes, gallery: Gallery, bag: int) -> None:
         _scatter(axes, gallery, bag, classes, strengths)
         return
     show_image(axes, gallery.instances[bag])
-    _frame_instances(axes, gallery, bag)
+    _draw_boxes(axes, gallery, bag)
     ys, xs = centres(gallery)
     draw_classes(axes, classes, strengths, len(gallery.class_names), extent_of(ys, xs))
     for (row, column), name in _named_positions(gallery, bag).items():
         name_at(axes, xs[column], ys[row], shorten(name))
 
 
-def _frame_instances(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Draw a frame around every true instance of an image, where they are known."""
+def _draw_boxes(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Draw the box of every true instance of an image, if boxes are known."""
     if gallery.boxes is None or gallery.classes is None:
         return
     is_instance = gallery.classes[bag] >= 0
@@ -261,12 +287,15 @@ def _frame_instances(axes: Axes, gallery: Gallery, bag: int) -> None:
 
 
 def _named_positions(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
-    """Return the most probable position of each detected class, as for the hit rate: (row, column) -> its name."""
+    """Return position (row, column) -> the names of the classes for which it is most probable.
+
+    Only classes that are predicted to be present count. The hit rate looks at the same positions.
+    """
     names: dict[tuple[int, int], list[str]] = {}
     for index in sorted(gallery.detected(bag)):
         strengths = gallery.probs[bag, index].astype(np.float32)
         if gallery.mask is not None:
-            # Less than any probability: padding is never the most probable position.
+            # -1 is less than any probability, so that padding is never the most probable position.
             strengths = np.where(gallery.mask[bag], strengths, -1)
         row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
         names.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
@@ -280,14 +309,15 @@ def _scatter(
     classes: NDArray[np.int64] | None,
     strengths: NDArray[np.float32] | None,
 ) -> None:
-    """Draw the instances of a set as points, each with its class where that is known.
+    """Draw the K instances of a set as points, with their classes if these are known.
 
     Args:
-        axes: where they are drawn.
-        gallery: what is known of all bags.
-        bag: the number of the set.
-        classes: (K,), of the instances, background C; None: not known.
-        strengths: (K,), how probable these classes are; None: they are the true ones.
+        axes: the axes to draw on.
+        gallery: the gallery that has the set.
+        bag: the number of the set in the gallery.
+        classes: (K,), the class of each instance, where the number of classes stands for
+            background; None: not known.
+        strengths: (K,), the probability of the class of each instance; None: the classes are true.
     """
     background = len(gallery.class_names)
     coordinates = _coordinates(gallery)
@@ -303,12 +333,12 @@ def _scatter(
     for index in np.unique(class_map[is_instance]):
         which = np.flatnonzero(class_map == index)
         if len(which) > MOST_NAMED:
-            # A map of many places, such as a slide.
+            # There are too many instances to write their class, as on a slide.
             axes.plot(x[which], y[which], ".", color=colours[index], ms=2, mew=0)
             continue
         name = literal(shorten(gallery.class_names[index]))
         for k in which:
-            # What is improbable is still seen.
+            # Even a point of a small probability has to be seen.
             alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
             axes.annotate(
@@ -320,12 +350,15 @@ def _scatter(
                 color=INK,
                 annotation_clip=True,
             )
-    # The limits of all sets are the same, so that sets can be compared.
+    # All sets of a gallery have the same limits, so that they can be compared.
     _show_all(axes, coordinates[is_valid])
 
 
 def _coordinates(gallery: Gallery) -> NDArray[np.float32]:
-    """Return two coordinates of every instance of a set; the second is 0 where there is one alone."""
+    """Return two coordinates of every instance of each set: coordinates, or else features.
+
+    If instances have only one, the second coordinate is 0.
+    """
     known = gallery.instances if gallery.coords is None else gallery.coords
     with_zeros = np.pad(known, [(0, 0), (0, 0), (0, 1)])
     return np.asarray(with_zeros[..., :2])
@@ -342,7 +375,10 @@ def _show_all(axes: Axes, points: NDArray[np.float32]) -> None:
 
 
 def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
-    """Draw the frames of test sequences that differ and, below them, the probability of each class over time."""
+    """Plot the frames of test sequences and, below them, the probability of each class over time.
+
+    `seen`: loss -> its gallery.
+    """
     first = next(iter(seen.values()))
     bags = differing(list(seen.values()), MOST_SEQUENCES)
     classes = _shown_classes(list(seen.values()), bags)
@@ -369,7 +405,11 @@ def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
 
 
 def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[int]:
-    """Return all classes where they are few, else those that occur or are detected in a sequence that is shown."""
+    """Return the classes that have a strip: all classes, or those of the shown sequences.
+
+    If there are more than MOST_STRIPS classes, only classes that occur or are predicted in one of
+    the shown sequences have a strip.
+    """
     count = len(galleries[0].class_names)
     if count <= MOST_STRIPS:
         return list(range(count))
@@ -381,7 +421,7 @@ def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[in
 
 
 def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Draw the frames of a sequence with a frame around every true event."""
+    """Draw the frames of a sequence as an image, with a box around every true event."""
     plain(axes)
     frames = gallery.instances[bag][:, : _length(gallery, bag)]
     colours = class_colours(len(gallery.class_names))
@@ -389,13 +429,13 @@ def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
     extent = (0, frames.shape[1] * _step(gallery), 0, height)
     axes.imshow(frames, cmap="gray", aspect="auto", origin="lower", extent=extent)
     for cls, start, end in _events(gallery, bag):
-        frame = Rectangle((start, 0), end - start, height, fill=False, ec=colours[cls], lw=1.6)
-        axes.add_patch(frame)
+        box = Rectangle((start, 0), end - start, height, fill=False, ec=colours[cls], lw=1.6)
+        axes.add_patch(box)
     _write_true_set(axes, gallery, bag, 40)
 
 
 def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> None:
-    """Draw a strip for each class, the stronger the more probable the class is at that time."""
+    """Draw a strip for each class, whose opacity is the probability of the class over time."""
     plain(axes)
     probs = gallery.probs[bag, classes].astype(np.float32)
     if gallery.mask is not None:
@@ -411,7 +451,7 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
     axes.imshow(rgba, interpolation="none", aspect="auto", extent=extent)
     for cls, start, end in _events(gallery, bag):
         if cls in classes:
-            # Less than a strip's height, so that the frame of the first one is not cut off.
+            # The box is less high than the strip: in the first strip it would be cut off.
             low = classes.index(cls) - 0.45
             axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
     axes.set_xlim(0, _length(gallery, bag) * _step(gallery))
@@ -419,7 +459,10 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
 
 
 def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
-    """Return class, begin and end of the true events of a sequence; none where they are not known."""
+    """Return (class, start, end) of the true events of a sequence; [] if they are not known.
+
+    Start and end are in the unit of the axis of time, see `_step`.
+    """
     if gallery.boxes is None or gallery.classes is None:
         return []
     step = _step(gallery)
@@ -432,20 +475,20 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
 
 
 def _length(gallery: Gallery, bag: int) -> int:
-    """Return how many frames a sequence has; the frames after them are NaN."""
+    """Return how many frames a sequence has, without the padding after them, which is NaN."""
     is_frame = ~np.isnan(gallery.instances[bag, 0])
     return int(is_frame.sum())
 
 
 def _step(gallery: Gallery) -> float:
-    """Return the length of a frame on the axis of time: in seconds, or 1 where these are not known."""
+    """Return the length of a frame on the axis of time: in seconds, or 1 if that is not known."""
     return 1 / (gallery.frames_per_second or 1)
 
 
 def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return y of every row and x of every column of positions, in pixels.
 
-    Of a sequence only x matters, in frames.
+    For a sequence only x matters. It is in frames.
     """
     if gallery.ys is not None and gallery.xs is not None:
         return gallery.ys, gallery.xs
@@ -455,17 +498,20 @@ def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def _spread(count: int, length: int) -> NDArray[np.float32]:
-    """Return the centres of so many equal parts of a length."""
+    """Return the centres of `count` equal parts of a length."""
     return (np.arange(count, dtype=np.float32) + 0.5) * (length / count)
 
 
 def _write_true_set(axes: Axes, gallery: Gallery, bag: int, width: int) -> None:
-    """Write the label set of a bag above it, `width` letters a line."""
+    """Write the true label set of a bag above it, with at most `width` letters in a line."""
     _write_title(axes, wrapped(set_name(gallery.true(bag), gallery.class_names), width), INK)
 
 
 def _write_found_set(axes: Axes, gallery: Gallery, bag: int, width: int) -> None:
-    """Write the label set that a loss names above a bag, `width` letters a line, and whether it is right."""
+    """Write the label set that a loss predicts above a bag, and whether it is right.
+
+    A line has at most `width` letters.
+    """
     found = gallery.detected(bag)
     name = set_name(found, gallery.class_names)
     if found == gallery.true(bag):
@@ -479,14 +525,14 @@ def _write_title(axes: Axes, text: str, colour: str) -> None:
 
 
 def shorten(name: str) -> str:
-    """Return a name that fits into a picture, above which it is whole."""
+    """Return a name with at most MOST_LETTERS letters, for the inside of a picture."""
     if len(name) <= MOST_LETTERS:
         return name
     return f"{name[: MOST_LETTERS - 1]}…"
 
 
 def set_name(classes: set[int], names: tuple[str, ...]) -> str:
-    """Return a label set as text, or the number of its classes where they are more than MOST_IN_TITLE."""
+    """Return a label set as text, or only its size if it has more than MOST_IN_TITLE classes."""
     if not classes:
         return "∅"
     if len(classes) > MOST_IN_TITLE:

@@ -1,4 +1,7 @@
-"""Heat maps: losses by tests with the distance from their marks, losses by tasks, differences, and equivalence."""
+"""Heat maps of losses by tests, losses by tasks, and differences between losses.
+
+A test is a pass mark: a bound stated in advance.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -30,36 +33,41 @@ from milbench.report.tables import NO_SKILL, YES
 from milbench.report.values import rows_of
 
 MARKS_CAPTION = (
-    "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: on the passing side. "
-    "✓ passes: the interval is on the passing side and no seed is missing. ✗ fails: it is on the other side. The rest "
-    "is open."
+    "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: "
+    "on the passing side. ✓ passes: the interval is on the passing side and no seed is missing. ✗ "
+    "fails: it is on the other side. The rest is open."
 )
 PAIRS_CAPTION = (
-    "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % interval of this pair. "
-    "Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within the margin of the spec. Each pair is judged "
-    "alone, and contenders by all at once: one of them may be worse in a pair."
+    "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % "
+    "interval of this pair. Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within "
+    "the margin of the spec. Each pair is judged alone, and contenders by all at once: one of "
+    "them may be worse in a pair."
 )
 EQUIVALENCE_CAPTION = (
-    "The first loss less the other one, means over common seeds, ± half of the 95 % interval. Yellow ≈: equivalent, "
-    "the 90 % interval is within the margin of the spec. Else blue ✓: the first is better, or orange ✗: worse, as the "
-    "95 % interval leaves out 0. Grey: not settled. Each cell is judged alone, without adjustment for their number."
+    "The first loss less the other one, means over common seeds, ± half of the 95 % interval. "
+    "Yellow ≈: equivalent, the 90 % interval is within the margin of the spec. Else blue ✓: the "
+    "first is better, or orange ✗: worse, as the 95 % interval leaves out 0. Grey: not settled. "
+    "Each cell is judged alone, without adjustment for their number."
 )
-TASKS_CAPTION = "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the best there."
+TASKS_CAPTION = (
+    "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the "
+    "best there."
+)
 MOST_PAIRS = 20
-"""Above so many losses, no differences between every two are drawn."""
+"""With more losses there is no figure of the differences between every two."""
 _SIGNS_OF_VERDICTS = {
     "better": (BETTER, "✓"),
     "equivalent": (SAME, "≈"),
     "worse": (WORSE, "✗"),
     "open": (LINE, ""),
 }
-"""The colour and the sign of a verdict about two losses."""
+"""Verdict on two losses -> its colour and its sign."""
 _SIGNS_OF_MARKS = {"pass": (GOOD, "✓"), "open": (OPEN, ""), "fail": (BAD, "✗")}
-"""The code and the sign of a verdict about a mark."""
+"""Verdict by a pass mark -> its code, see `coloured_cells`, and its sign."""
 
 
 def marks_figures(study: Study) -> list[tuple[str, Figure]]:
-    """Plot losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
+    """Plot tests in rows and losses in columns, a figure for each metric of the pass marks."""
     frame = marks_frame(study)
     if frame.empty:
         return []
@@ -71,7 +79,7 @@ def marks_figures(study: Study) -> list[tuple[str, Figure]]:
 
 
 def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
-    """Plot the marks of a metric, the losses that pass most first."""
+    """Plot the pass marks of a metric. The losses that pass most tests come first."""
     cells = []
     for row in rows_of(marks):
         code, sign = _SIGNS_OF_MARKS[row.verdict]
@@ -84,14 +92,14 @@ def _marks_figure(marks: pd.DataFrame, metric: Metric) -> Figure:
 
 
 def _test_name(mark: Any, metric: Metric) -> str:
-    """Return the name of a test with its bound."""
+    """Return the name of a pass mark with its bound, such as "easy (at most 5 %)"."""
     side = "most" if mark.at_most else "least"
     unit = " %" if metric.percent else ""
     return f"{mark.test} (at {side} {scaled(mark.bound, metric):g}{unit})"
 
 
 def tasks_figure(study: Study) -> Figure:
-    """Plot the mean of every loss on many tasks."""
+    """Plot the mean of every loss on every task."""
     order = study.ranking()
     constants = _values_beside_losses(study)
     codes = {}
@@ -101,8 +109,8 @@ def tasks_figure(study: Study) -> Figure:
         codes_of_task = []
         texts_of_task = []
         for row in rows_of(study.summary(task).reindex(order)):
-            # A loss that is absent on this task has no verdict: its value is NaN, which counts as
-            # true.
+            # A loss that is absent on this task has NaN as its verdict. NaN counts as true, so that
+            # the verdict is compared with True.
             is_best = row.contender is True
             half = (row.high - row.low) / 2
             codes_of_task.append(GOOD if is_best else PLAIN)
@@ -118,7 +126,7 @@ def tasks_figure(study: Study) -> Figure:
 
 
 def _values_beside_losses(study: Study) -> dict[str, dict[str, float]]:
-    """Return the value on each task of what losses are compared with: the baseline, where it is known, and no skill."""
+    """Return name -> task -> value, for the simple baseline, if known, and for no skill."""
     found = {}
     baselines = {task: float(study.baseline(task).mean()) for task in study.tasks}
     has_baseline = any(not math.isnan(value) for value in baselines.values())
@@ -129,7 +137,7 @@ def _values_beside_losses(study: Study) -> dict[str, dict[str, float]]:
 
 
 def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
-    """Return a mean, with a tick where the loss may be the best, and its half width in a second line."""
+    """Return a mean, with a tick if the loss may be the best, and `half` in a second line."""
     shown, _, spread = measured(mean, half, metric).partition(" ±")
     if is_best:
         shown += f" {YES}"
@@ -139,7 +147,7 @@ def mean_text(mean: float, half: float, metric: Metric, is_best: bool) -> str:
 
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
-    """Plot the difference of every two losses; None without intervals, and for many losses."""
+    """Plot the difference of every two losses; None without intervals or for many losses."""
     pairs = pairs_frame(study, task)
     table = study.table(task)
     order = [name for name in study.summary(task).index if table.loc[name].notna().any()]
@@ -161,7 +169,7 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
 
 
 class _Difference(NamedTuple):
-    """The row less the column, with the ends of the interval."""
+    """The value of the loss of a row less that of a column, with the ends of its interval."""
 
     value: float
     low: float
@@ -182,7 +190,7 @@ def _pair_cell(difference: _Difference, margin: float, metric: Metric) -> tuple[
     elif is_worse:
         code = BAD
         sign = " ✗"
-    # A difference may be shown, and yet be too small to matter.
+    # A difference within the margin is too small to matter, even if one loss is shown to be better.
     if is_within((difference.low, difference.high), margin):
         sign = " ≈"
     half = (difference.high - difference.low) / 2
@@ -190,7 +198,7 @@ def _pair_cell(difference: _Difference, margin: float, metric: Metric) -> tuple[
 
 
 def equivalence_figure(study: Study) -> Figure | None:
-    """Plot the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
+    """Plot the first loss against each other loss, a panel for each; None without verdicts."""
     frame = equivalence_frame(study)
     if frame.empty:
         return None
@@ -208,7 +216,7 @@ def equivalence_figure(study: Study) -> Figure | None:
 
 
 def _add_legend(figure: Figure) -> None:
-    """Write below a figure what the colours of verdicts mean."""
+    """Write a legend of the colours of verdicts below a figure."""
     patches = []
     words = []
     for name, (colour, sign) in _SIGNS_OF_VERDICTS.items():
@@ -218,8 +226,8 @@ def _add_legend(figure: Figure) -> None:
 
 
 def _plot_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
-    """Plot the first loss against another one: verdicts by row and column."""
-    # A cell is filled by the number of its verdict in this order.
+    """Plot the verdicts on the first loss against another one, by row and column."""
+    # The code of a cell is the index of its verdict in this list.
     verdicts = list(VERDICTS)
     cells = []
     for row in rows_of(frame):
@@ -236,9 +244,10 @@ def _plot_equivalence(axes: Axes, frame: pd.DataFrame, metric: Metric) -> None:
 def _by_rows_and_columns(
     cells: list[tuple[str, str, float, str]],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the codes and the texts of cells (row, column, code, text), in the order in which they come.
+    """Return a table of the codes and a table of the texts of cells.
 
-    Of several cells in one place the first one is taken.
+    A cell is (row, column, code, text). Rows and columns are in the order of the cells. Of several
+    cells with the same row and column the first one is taken.
     """
     frame = pd.DataFrame(cells, columns=["row", "column", "code", "text"])
     frame = frame.drop_duplicates(["row", "column"]).set_index(["row", "column"])
@@ -248,9 +257,9 @@ def _by_rows_and_columns(
 def _difference_text(
     difference: float, metric: Metric, half: float = math.nan, sign: str = ""
 ) -> str:
-    """Return a difference with a sign behind it and, below, the half width of its interval, where that is known."""
+    """Return a difference and a sign, with the half width of its interval below, if known."""
     digits = 1 if metric.percent else 3
-    # Of large differences no decimals fit into a cell.
+    # A large difference with decimals would not fit into a cell.
     if abs(scaled(difference, metric)) >= 10:
         digits = 0
     shown = f"{number(difference, digits, metric, signed=True)}{sign}"

@@ -1,4 +1,4 @@
-"""Lines: curves over epochs and lengths, error against cost with the Pareto front, and against the number of bags."""
+"""Figures of the metric against epochs, lengths of training, the time of a step, and bags."""
 
 from __future__ import annotations
 
@@ -35,26 +35,28 @@ from milbench.report.values import rows_of
 
 _FILLED_OR_HOLLOW = "✓: may be the best; hollow and dashed: worse than the best."
 PARETO_CAPTION = (
-    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in one of the two without "
-    "losing in the other. The least time of a training step, which other work on the machine disturbs least."
+    f"Means over seeds. {_FILLED_OR_HOLLOW} On the grey line: losses that no other one beats in "
+    "one of the two without losing in the other. The least time of a training step, which other "
+    "work on the machine disturbs least."
 )
 TRAINING_CAPTION = (
-    f"Means over seeds, in units of each loss's first epoch: losses do not compare with one another, but show whether "
-    f"training still made progress at its end. {_FILLED_OR_HOLLOW}"
+    "Means over seeds, in units of each loss's first epoch: losses do not compare with one "
+    f"another, but show whether training still made progress at its end. {_FILLED_OR_HOLLOW}"
 )
 AMOUNTS_CAPTION = "Means over seeds, the band from the smallest to the largest seed; test bags."
 LENGTHS_CAPTION = (
-    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; hollow and dashed: "
-    "worse than the best there. Grey, dashed: no skill."
+    f"{AMOUNTS_CAPTION} Every length is a whole training. ✓: may be the best after the longest; "
+    "hollow and dashed: worse than the best there. Grey, dashed: no skill."
 )
 CURVES_CAPTION = f"{AMOUNTS_CAPTION} {_FILLED_OR_HOLLOW} Grey, dashed: no skill."
 _HALF = 5.4
-"""The width in inches of a picture beside another one."""
+"""The width in inches of a figure that the page shows beside another one."""
 _LEAST_HEIGHT = 3.4
+"""The smallest height in inches of such a figure."""
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
-    """Plot the primary metric over epochs; None where no loss was evaluated twice."""
+    """Plot the primary metric over epochs; None if no loss was evaluated twice."""
     values = _over_epochs(study, task, f"test/{study.primary(task)}")
     if not _has_two_epochs(values):
         return None
@@ -68,9 +70,12 @@ def curves_figure(study: Study, task: str) -> Figure | None:
 
 
 def training_figure(study: Study, task: str) -> Figure | None:
-    """Plot the training loss over epochs, of each loss in units of its first epoch; None for one epoch."""
+    """Plot the training loss over epochs, divided by its value at the first epoch.
+
+    None if there is only one epoch.
+    """
     values = _over_epochs(study, task, "train/loss")
-    # The axis is logarithmic.
+    # The axis is logarithmic and cannot show values of 0 or below.
     values = values[values["value"] > 0]
     is_first = values["x"] == values["x"].min()
     first = values[is_first].groupby("variant")["value"].mean()
@@ -90,11 +95,11 @@ def training_figure(study: Study, task: str) -> Figure | None:
 
 
 def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | None:
-    """Plot the primary metric against the length of training, a panel a task; None without any.
+    """Plot the primary metric against the length of training; None without lengths.
 
     Args:
-        lengths: the tasks.
-        columns: how many panels stand side by side, at most.
+        lengths: the tasks with several lengths of training, of which each has a panel.
+        columns: the largest number of panels side by side.
     """
     if not lengths:
         return None
@@ -103,7 +108,7 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
         _plot_named_lengths(grid[0], lengths[0])
         return figure
     looks = _looks_by_rank(lengths)
-    # Rows with as many panels each as may be, so that the last one is not much shorter.
+    # Panels are spread evenly over the rows, so that the last row is not much shorter.
     rows = math.ceil(len(lengths) / columns)
     panels_a_row = math.ceil(len(lengths) / rows)
     width = min(WIDTH, 4.2 * panels_a_row)
@@ -112,6 +117,7 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
     figure, grid = panels(len(lengths), panels_a_row, width, 2.8 + legend_height / rows)
     for axes, one in zip(grid, lengths, strict=True):
         _plot_ticked_lengths(axes, one)
+    # Lines without points give the legend an entry for each loss.
     for name, look in looks.items():
         style = LossStyle(look)
         grid[0].plot(
@@ -122,7 +128,10 @@ def lengths_figure(lengths: Sequence[Lengths], columns: int = 4) -> Figure | Non
 
 
 def _looks_by_rank(lengths: Sequence[Lengths]) -> dict[str, Look]:
-    """Return how each loss is drawn, in the order in which tasks rank them after the longest training."""
+    """Return the look of each loss, the best loss after the longest training first.
+
+    The first task decides on the order. Losses that it lacks follow in the order of later tasks.
+    """
     looks: dict[str, Look] = {}
     names: dict[str, None] = {}
     for one in lengths:
@@ -132,13 +141,16 @@ def _looks_by_rank(lengths: Sequence[Lengths]) -> dict[str, Look]:
 
 
 def _plot_named_lengths(axes: Axes, one: Lengths) -> None:
-    """Plot a task with the names of losses at the ends of their lines."""
+    """Plot the losses of a task, with their names at the ends of the lines."""
     ends = _plot_lengths(axes, one)
     label_ends(axes, ends, loss_styles(one.longest, one.task))
 
 
 def _plot_ticked_lengths(axes: Axes, one: Lengths) -> None:
-    """Plot a task with a tick at the end of every line whose loss may be the best; a legend has the names."""
+    """Plot the losses of a task, with a tick at the line of each loss that may be the best.
+
+    A legend has the names of losses.
+    """
     styles = loss_styles(one.longest, one.task)
     ends = _plot_lengths(axes, one)
     ticked = {name: end for name, end in ends.items() if styles[name].is_best}
@@ -146,7 +158,11 @@ def _plot_ticked_lengths(axes: Axes, one: Lengths) -> None:
 
 
 def _plot_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
-    """Plot the losses of a task against the length of training; return the ends of lines at the longest one."""
+    """Plot the losses of a task against the length of training.
+
+    Returns:
+        Loss -> the end (x, y) of its line, for losses with a value at the longest training.
+    """
     styles = loss_styles(one.longest, one.task)
     by_length = {length: (study, one.task) for length, study in one.studies.items()}
     means = _plot_against(axes, by_length, styles)
@@ -161,7 +177,10 @@ def _plot_lengths(axes: Axes, one: Lengths) -> dict[str, tuple[float, float]]:
 
 
 def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
-    """Plot the primary metric against the number of training bags, by which `amounts` has tasks; None without any."""
+    """Plot the primary metric against the number of training bags; None without values.
+
+    `amounts`: number of training bags -> task.
+    """
     if all(study.table(task).isna().all(axis=None) for task in amounts.values()):
         return None
     figure = new_figure(WIDTH, 4)
@@ -179,7 +198,10 @@ def amounts_figure(study: Study, amounts: dict[float, str]) -> Figure | None:
 
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
-    """Plot the primary metric against the time of a step; None where fewer than two losses have both."""
+    """Plot the primary metric against the time of a step; None if fewer than two losses have both.
+
+    A line shows the Pareto front.
+    """
     summary = study.summary(task).dropna(subset=["mean", "step"])
     if len(summary) < 2:
         return None
@@ -214,7 +236,10 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
 
 
 def _pareto_front(summary: pd.DataFrame, lower_is_better: bool) -> pd.DataFrame:
-    """Return the losses that no other one beats in error or time without losing in the other, the quickest first."""
+    """Return the losses on the Pareto front of error and time of a step, the quickest first.
+
+    A loss is on the front unless another loss is at least as good in both, and better in one.
+    """
     steps = summary["step"]
     errors = summary["mean"] if lower_is_better else -summary["mean"]
     kept = []
@@ -226,7 +251,10 @@ def _pareto_front(summary: pd.DataFrame, lower_is_better: bool) -> pd.DataFrame:
 
 
 def _over_epochs(study: Study, task: str, name: str) -> pd.DataFrame:
-    """Return the values of a metric in the done cells of the losses that have it at two epochs: variant, x, value."""
+    """Return the values of a metric in done cells, for losses with values at two epochs or more.
+
+    The columns are variant, x (the epoch) and value.
+    """
     history = study.history(task)
     is_done = history["status"] == "done"
     is_shown = (history["metric"] == name) & np.isfinite(history["value"])
@@ -243,7 +271,7 @@ def _has_two_epochs(values: pd.DataFrame) -> bool:
 
 
 def _one_panel(width: float, losses: int) -> tuple[Figure, Axes]:
-    """Return a figure with one panel, high enough for the names of so many losses."""
+    """Return a figure with one panel, high enough for the names of `losses` losses."""
     figure = new_figure(width, max(_LEAST_HEIGHT, 0.9 + 0.14 * losses))
     return figure, figure.subplots()
 
@@ -251,17 +279,17 @@ def _one_panel(width: float, losses: int) -> tuple[Figure, Axes]:
 def _plot_against(
     axes: Axes, tasks: dict[float, tuple[Study, str]], styles: Mapping[str, LossStyle]
 ) -> pd.Series[float]:
-    """Plot the primary metric on tasks against a logarithmic axis; return the means.
+    """Plot the primary metric on tasks against a logarithmic axis; return the means over seeds.
 
-    `tasks`: x -> the task and the study that has its values.
+    `tasks`: x -> the study and its task with the values at x.
     """
     tables = {}
     for x, (study, task) in tasks.items():
         tables[x] = study.table(task).reset_index().melt("variant")
     values = pd.concat(tables, names=["x"]).reset_index("x").dropna()
     means = _plot_lines(axes, values, styles)
-    # The axis is that of the longest training or the most bags, and shows its no-skill line in any
-    # case.
+    # The axis suits the task with the longest training or the most bags. It reaches up to the
+    # no-skill value of this task, so that the no-skill line is always shown.
     study, task = tasks[max(tasks)]
     highest = float(np.fmax(values["value"].max(), study.constant_answer(task).mean()))
     error_axis(axes, study, task, "y", means, highest)
@@ -274,13 +302,16 @@ def _plot_against(
 def _plot_lines(
     axes: Axes, values: pd.DataFrame, styles: Mapping[str, LossStyle], **further: Any
 ) -> pd.Series[float]:
-    """Plot means over seeds of (variant, x, value) with bands from the least to the largest; return the means."""
+    """Plot means over seeds, with bands from the smallest to the largest value; return the means.
+
+    `values` has the columns variant, x and value, with a row for each seed.
+    """
     over_seeds = values.groupby(["variant", "x"])["value"]
     means = over_seeds.mean()
     least = over_seeds.min()
     most = over_seeds.max()
     shown = [name for name in styles if name in means.index.get_level_values("variant")]
-    # The best ones are drawn last, above the others.
+    # The best losses are plotted last, above the others.
     for name in reversed(shown):
         line = means[name]
         plot_line(axes, line, (least[name], most[name]), styles[name], **further)
@@ -294,7 +325,7 @@ def plot_line(
     style: LossStyle,
     **further: Any,
 ) -> None:
-    """Plot the values of a loss against their index, over a band from low to high ones."""
+    """Plot the values of a loss against their index, over a band between low and high values."""
     low, high = band
     axes.fill_between(line.index, low, high, color=style.colour, alpha=0.12, lw=0)
     axes.plot(line.index, line, ms=4.5, **style.line_style, **style.marker_style, **further)
@@ -306,6 +337,6 @@ def _name_epochs(axes: Axes) -> None:
 
 
 def _ends(means: pd.Series[float]) -> dict[str, tuple[float, float]]:
-    """Return the last point of each line."""
+    """Return loss -> the last point (x, y) of its line."""
     last = means.reset_index().groupby("variant").last()
     return {str(row.Index): (row.x, row.value) for row in rows_of(last)}

@@ -1,4 +1,7 @@
-"""The picture that a report opens with: a row a loss, every seed a dot, the mean and its interval; a column a task."""
+"""The figure that a report opens with: every seed, the mean and its interval.
+
+A row is a loss, a panel is a task, and a dot is a seed.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,28 @@ from milbench.report.study import Study
 from milbench.report.values import rows_of
 
 MOST_TASKS = 6
-"""Of more tasks a heat map is drawn."""
+"""The largest number of tasks in this figure. For more tasks, a report has a heat map instead."""
 CAPTION = (
-    "Every dot is a seed, the diamond their mean with its 95 % interval. ✓ and a filled diamond: the loss may be the "
-    "best; hollow: it is worse than the best. Dashed, where it is near: no skill, the best answer that is the same for "
-    "every bag. Rings: published means, where there are any; a table below says what differs."
+    "Every dot is a seed, the diamond their mean with its 95 % interval. ✓ and a filled diamond: "
+    "the loss may be the best; hollow: it is worse than the best. Dashed, where it is near: no "
+    "skill, the best answer that is the same for every bag. Rings: published means, where there "
+    "are any; a table below says what differs."
 )
+"""The caption if some losses may be the best."""
 NO_VERDICT = (
-    "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No loss has a ✓, as "
-    "losses share one seed at most, or nothing was learnt. Dashed: no skill; rings: published means."
+    "Every dot is a seed, the diamond their mean with its 95 % interval where that is known. No "
+    "loss has a ✓, as losses share one seed at most, or nothing was learnt. Dashed: no skill; "
+    "rings: published means."
 )
+"""The caption if there are no verdicts on losses."""
 BASELINE = " Dotted: pooled features with extra trees, a simple baseline that is no loss."
+"""The end of a caption if the figure shows the simple baseline."""
 WORSE = " On the right: by how much a loss that may be the best may be worse than it."
+"""The end of a caption if the figure says by how much losses may be worse."""
 
 
 def overview_figure(study: Study) -> Figure | None:
-    """Plot every seed of every loss on every task; None without values."""
+    """Plot every seed of every loss on the first MOST_TASKS tasks; None without values."""
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     tasks = tasks[:MOST_TASKS]
     if not tasks:
@@ -73,7 +82,7 @@ def overview_figure(study: Study) -> Figure | None:
 
 
 def _ticked_names(order: list[str], styles: dict[str, LossStyle]) -> list[str]:
-    """Return names with ticks, in short lines, so that a telephone shows more than the names."""
+    """Return names with ticks, in lines short enough for the screen of a telephone."""
     names = []
     for variant in order:
         name = styles[variant].named(variant) if variant in styles else variant
@@ -89,7 +98,7 @@ def _write_ticks(axes: Axes, study: Study, task: str, order: list[str]) -> None:
 
 
 def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None:
-    """Write right of every loss that may be the best by how much it may be worse."""
+    """Write, right of every loss that may be the best, by how much it may be worse."""
     axes.text(1.02, 1.01, "worse by at most", transform=axes.transAxes, va="bottom", color=MUTED)
     worse_by = study.summary(task)["worse_by"]
     metric = study.metric(task)
@@ -102,8 +111,9 @@ def _write_bounds(axes: Axes, study: Study, task: str, order: list[str]) -> None
 
 def _write_beside(axes: Axes, row: int, text: str, colour: str) -> None:
     """Write a text right of a row."""
-    place = axes.get_yaxis_transform()
-    axes.text(1.02, row, text, transform=place, va="center", color=colour)
+    # x is a share of the width of the axes, y is the number of a row.
+    transform = axes.get_yaxis_transform()
+    axes.text(1.02, row, text, transform=transform, va="center", color=colour)
 
 
 def _plot_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
@@ -122,7 +132,8 @@ def _plot_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
             published.append(mean)
             axes.plot(mean, order.index(variant), "o", mfc="none", mec=INK, ms=10, zorder=5)
     highest = [table.max(axis=None), summary["high"].max(), *published]
-    # The scale is chosen by the smallest mean. An interval below 0 has to be seen whole.
+    # The smallest mean decides on the scale. If an interval reaches below 0, the smallest end of an
+    # interval does, so that the interval is shown whole.
     lowest = summary["low"] if summary["low"].min() < 0 else summary["mean"]
     baseline = float(study.baseline(task).mean())
     if not math.isnan(baseline):
@@ -130,13 +141,13 @@ def _plot_task(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         highest.append(baseline)
         lowest = lowest.clip(upper=baseline)
     error_axis(axes, study, task, "x", lowest, float(np.nanmax(highest)))
-    # The first row is at the top.
+    # y goes downwards, so that the first row is at the top.
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
 
 
 def _published_means(study: Study, task: str) -> list[tuple[str, float]]:
-    """Return the published means of the primary metric of a task, with the losses that they are of."""
+    """Return (loss, published mean) for the published means of the primary metric of a task."""
     means = []
     for one in replications(study, task):
         published = one.published
@@ -147,10 +158,10 @@ def _published_means(study: Study, task: str) -> list[tuple[str, float]]:
 
 def _plot_row(axes: Axes, row: int, seeds: NDArray[Any], summary: Any, style: LossStyle) -> None:
     """Plot the seeds of a loss, the interval of their mean, and the mean."""
-    # Up and down, so that equal seeds do not hide each other.
+    # Seeds are moved up and down a little, so that equal values do not hide each other.
     heights = row + 0.11 * (np.arange(len(seeds)) % 3 - 1)
     axes.scatter(seeds, heights, color=style.colour, s=22, alpha=0.55, linewidth=0, zorder=2)
     ends = [summary.low, summary.high]
     axes.plot(ends, [row, row], color=style.colour, lw=2.2, zorder=3, solid_capstyle="butt")
-    marks = style.marker_style | {"marker": "D"}
-    axes.plot(summary.mean, row, ms=6.5, mew=1.2, zorder=4, **marks)
+    diamond = style.marker_style | {"marker": "D"}
+    axes.plot(summary.mean, row, ms=6.5, mew=1.2, zorder=4, **diamond)

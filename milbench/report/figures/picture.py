@@ -1,4 +1,7 @@
-"""A figure of a report: a PNG in a file, and SVG or PNG inside a page that takes the page's colours."""
+"""A figure of a report: as a PNG in a file, and as SVG or PNG inside a page.
+
+An SVG takes the colours of the page.
+"""
 
 import base64
 import html
@@ -30,34 +33,40 @@ from milbench._utils.palette import (
 )
 
 _VARIABLES = {
-    PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
-    BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)", BETTER: "var(--better)", SAME: "var(--same)",
-    WORSE: "var(--worse)", GOOD_EDGE: "var(--good)",
-}  # fmt: skip
+    PAPER: "var(--card)",
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    GOOD_SOFT: "var(--good-soft)",
+    BAD_SOFT: "var(--bad-soft)",
+    WARN_SOFT: "var(--warn-soft)",
+    BETTER: "var(--better)",
+    SAME: "var(--same)",
+    WORSE: "var(--worse)",
+    GOOD_EDGE: "var(--good)",
+}
 _VARIABLES |= {tone.light: f"var(--{name})" for name, tone in TONES.items()}
-"""The variable of the page that replaces each colour of a figure, so that figures follow a dark theme."""
+"""Colour of a figure -> the CSS variable that replaces it, so that figures follow a dark theme."""
 _PIXELS_PER_INCH = 112
-"""The largest size of a figure on a page."""
+"""The largest size of a figure on a page, in pixels for an inch of the figure."""
 _LEAST_PIXELS_PER_INCH = 62
-"""The smallest size of a figure, on the screen of a telephone, which scrolls it sideways."""
+"""The smallest size of a figure. The screen of a telephone scrolls it sideways."""
 _DPI = 150
-"""The resolution of a PNG."""
+"""The resolution of a PNG in dots per inch."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its caption.
-
-    A published report that cannot plot a figure again has the PNG of an earlier report in its
-    place.
-    """
+    """A figure with its title and caption."""
 
     name: str
+    """The name of its file, without a suffix."""
     title: str
     caption: str
     figure: Figure | bytes
+    """The figure, or the PNG of an earlier report if a published report cannot plot it again."""
     photographs: bool = False
-    """Whether the figure has photographs: the page then shows it as a PNG, not as an SVG."""
+    """Whether the figure has photographs: the page then shows a PNG, not an SVG."""
 
     def png(self) -> bytes:
         """Return the figure as a PNG."""
@@ -65,13 +74,16 @@ class Picture:
 
     @cached_property
     def _png(self) -> bytes:
-        """The PNG, plotted once: a figure with photographs is asked for twice, for the page and for a file."""
+        """The PNG, made once: page and file both need that of a figure with photographs."""
         if isinstance(self.figure, bytes):
             return self.figure
         return _as_png(self.figure)
 
     def html(self) -> Markup:
-        """Return the figure for a page, with its title and caption as the text that a screen reader says."""
+        """Return the figure as an element of a page.
+
+        A screen reader says its title and caption.
+        """
         text = html.escape(f"{self.title}. {self.caption}")
         if self.photographs or isinstance(self.figure, bytes):
             return _image(self.png(), text)
@@ -103,7 +115,7 @@ def _as_png(figure: Figure) -> bytes:
 def _as_svg(figure: Figure, name: str) -> str:
     """Return a figure as the text of an SVG, from its root element on."""
     buffer = io.StringIO()
-    # Ids are made from the name, so that figures of one page share none.
+    # matplotlib makes ids from the salt. Different names give the figures of a page different ids.
     with rc_context({"svg.hashsalt": name}):
         canvas: Any = FigureCanvasSVG(figure)
         canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
@@ -112,7 +124,7 @@ def _as_svg(figure: Figure, name: str) -> str:
 
 
 def _shortened(svg: str) -> str:
-    """Return an SVG without what a page does not need: unused ids, comments, fonts, further decimals."""
+    """Return an SVG without what a page does not need, such as unused ids and comments."""
     used = set(re.findall(r"#([\w.-]+)", svg))
 
     def kept_id(found: re.Match[str]) -> str:
@@ -120,19 +132,20 @@ def _shortened(svg: str) -> str:
 
     svg = re.sub(r' id="([^"]*)"', kept_id, svg)
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
-    # Coordinates to a hundredth of a point; numbers that are shown as text stay whole.
+    # Coordinates are cut to a hundredth of a point, but not the numbers that are shown as text.
     svg = re.sub(r"(\d+\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
-    # The page has a font of its own.
+    # Text takes the font of the page.
     svg = re.sub(r'font-family: [^;"]*;? ?', "", svg)
-    # Empty groups do nothing, nor do rotations by 0, which matplotlib writes as -0.
+    # Empty groups do nothing. Neither do rotations by 0, which matplotlib writes as -0.
     svg = re.sub(r'<g/>| transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r">\s+<", "><", svg)
-    # The page sets the size. The root element comes first, and has the two sizes to remove.
+    # The page sets the size of a figure. The first two sizes in the text are width and height of
+    # the root element.
     return re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
 
 
 def _themed(svg: str) -> str:
-    """Return an SVG with the variables of the page in place of colours."""
+    """Return an SVG with CSS variables of the page in place of colours."""
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, variable)
     return svg
@@ -141,11 +154,14 @@ def _themed(svg: str) -> str:
 def pictures_of(
     name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False
 ) -> list[Picture]:
-    """Return a picture with its layout computed once for all formats; [] where there is no figure."""
+    """Return a list with the picture of a figure; [] if there is no figure.
+
+    The layout of the figure is computed once, for all formats.
+    """
     if figure is None:
         return []
-    # Letters have another width at another resolution. PNG and SVG share one layout, at the
-    # resolution of the PNG.
+    # The width of letters depends a little on the resolution, so that one resolution is set for the
+    # layout of PNG and SVG.
     figure.set_dpi(_DPI)
     layout = figure.get_layout_engine()
     if layout is not None:

@@ -1,4 +1,7 @@
-"""Reliability diagrams: how often classes are present that a loss holds to be so probable; a panel a loss."""
+"""Reliability diagrams: how often a class is present against how probable a loss says it is.
+
+There is a panel for each loss.
+"""
 
 from typing import Any
 
@@ -16,17 +19,21 @@ from milbench.report.study import Study
 from milbench.report.values import rows_of
 
 CAPTION = (
-    "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
-    "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
-    "ECE: the expected calibration error. ✓: may be the best."
+    "The presence of every class in every test bag: the share that happened against the mean "
+    "probability, in bins with as many forecasts each, over all seeds, with Wilson's 95 % "
+    "intervals. On the diagonal probabilities come true. ECE: the expected calibration error. ✓: "
+    "may be the best."
 )
 _NAME = "presence_ece"
+"""The metric whose bins of forecasts are plotted."""
 _COLUMNS = 4
+"""The number of panels side by side."""
 _MOST_LOSSES = 8
+"""The largest number of losses in a figure."""
 
 
 def reliability_figure(study: Study, task: str) -> Figure | None:
-    """Plot how often classes are present that were forecast to be, of the first losses; None without forecasts."""
+    """Plot the reliability diagrams of the best losses; None if no bins of forecasts were kept."""
     bins_of: dict[str, pd.DataFrame] = {}
     for variant in map(str, study.summary(task).index):
         if len(bins_of) == _MOST_LOSSES:
@@ -59,7 +66,7 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
 
 
 def _plot_bins(axes: Axes, bins: pd.DataFrame, style: LossStyle) -> None:
-    """Plot the share that happened in every bin, with its interval."""
+    """Plot, for every bin of forecasts, the share that happened with its interval."""
     axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
     lows = []
     highs = []
@@ -75,12 +82,16 @@ def _plot_bins(axes: Axes, bins: pd.DataFrame, style: LossStyle) -> None:
 
 
 def pooled_bins(study: Study, task: str, variant: str) -> pd.DataFrame:
-    """Return the bins of a loss over all seeds that kept them: count, probability and frequency, by index."""
+    """Return the bins of a loss, pooled over all seeds that kept them.
+
+    A row is a bin. The columns are the count of forecasts, their mean probability, and the
+    frequency: the share that happened.
+    """
     bins: list[Any] = []
     for cell in study.done_cells(task, variant):
         bins += study.evidence(cell).reliability.get(_NAME, [])
     table = pd.DataFrame(bins, columns=["index", "count", "probability", "frequency"])
-    # Seeds with more forecasts in a bin count more.
+    # The means over seeds are weighted by the numbers of forecasts.
     for name in ("probability", "frequency"):
         table[name] *= table["count"]
     sums = table.groupby("index").sum()

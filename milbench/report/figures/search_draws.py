@@ -1,4 +1,7 @@
-"""The searched metric of every draw against each setting, with the draw that was chosen."""
+"""The figure of a search: the metric of every draw against each setting.
+
+A draw is one try of settings in a search.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,17 +27,19 @@ from milbench.report.study import Study
 from milbench.report.values import rows_of
 
 CAPTION = (
-    "Every small mark is a draw, the large one with an edge the draw that was chosen for that loss. "
-    "A mark is a mean over the seeds that the draw was trained with."
+    "Every small symbol is a draw, the large one with an edge the draw that was chosen for that "
+    "loss. A symbol is a mean over the seeds that the draw was trained with."
 )
 _COLUMNS = 3
+"""The number of panels side by side."""
 _CHOSEN = {"ms": 7, "mec": INK, "zorder": 4}
+"""The style of the symbol of the chosen draw: large, with an edge, above the others."""
 _TRIED = {"ms": 4, "mew": 0, "alpha": 0.5}
-"""How the marker of a draw that was chosen differs from those of the others."""
+"""The style of the symbols of all other draws."""
 
 
 def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
-    """Plot the search of each loss on one task, a panel a setting; None where nothing was varied."""
+    """Plot the search of each loss on one task, a panel for each setting; None without any."""
     draws = _draws(arms)
     names = _varied_settings(arms, draws)
     if not names or draws.empty:
@@ -59,7 +64,10 @@ def search_figure(study: Study, arms: Sequence[SearchedArm]) -> Figure | None:
 
 
 def _draws(arms: Sequence[SearchedArm]) -> pd.DataFrame:
-    """Return every draw that has a value: its settings, its mean, its loss and whether it was chosen."""
+    """Return a row for every draw that has a value.
+
+    The columns are its settings, its mean, its loss (variant) and whether it was chosen.
+    """
     frames = []
     for arm in arms:
         is_chosen = arm.means.index == arm.chosen
@@ -68,7 +76,7 @@ def _draws(arms: Sequence[SearchedArm]) -> pd.DataFrame:
 
 
 def _varied_settings(arms: Sequence[SearchedArm], draws: pd.DataFrame) -> list[str]:
-    """Return the settings of which draws have several values."""
+    """Return the settings that do not have the same value in all draws."""
     settings: dict[str, None] = {}
     for arm in arms:
         settings |= dict.fromkeys(map(str, arm.settings))
@@ -85,7 +93,7 @@ def _plot_setting(
         style = styles[str(variant)].marker_style | (_CHOSEN if is_chosen else _TRIED)
         axes.plot(x[rows.index], rows["mean"], ls="", **style)
     if not is_number:
-        # The first and the last value have room for their names.
+        # Room at both sides, for the names of the first and the last value.
         axes.margins(x=0.1)
         axes.tick_params(axis="x", labelsize=7.5, pad=7)
     elif x.min() > 0 and x.max() > 5 * x.min():

@@ -1,4 +1,4 @@
-"""The style of figures: letters, lines, colours, and axes of shares that begin at zero."""
+"""The style of figures: letters, lines, colours, labels of lines, and scales of axes."""
 
 from __future__ import annotations
 
@@ -35,50 +35,52 @@ WIDTH = 9.6
 """The width of a page in inches."""
 STYLE: Any = {
     "font.family": ["DejaVu Sans"], "font.size": 9.5, "text.color": INK, "svg.fonttype": "none",
-    "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK,
-    "axes.labelcolor": MUTED, "axes.edgecolor": LINE, "axes.facecolor": "none", "axes.spines.top": False,
-    "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.7,
+    "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.titlecolor": INK, "axes.labelcolor": MUTED, "axes.edgecolor": LINE,
+    "axes.facecolor": "none", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.7,
     "xtick.color": MUTED, "ytick.color": MUTED, "xtick.major.size": 0, "ytick.major.size": 0,
     "legend.frameon": False, "figure.facecolor": PAPER, "savefig.facecolor": "auto",
 }  # fmt: skip
+"""Parameters of matplotlib (rcParams)."""
 CHECK_MARK = "✓"
-"""Marks a loss that may be the best."""
+"""The sign of a loss that may be the best."""
 POINTS_PER_INCH = 72
 
 _ROOT_TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-"""Where an axis by square roots may have ticks."""
+"""The values at which an axis with a scale of square roots may have ticks."""
 _WIDE_RANGE = 8
-"""A metric spans a wide range where its largest value is more than so many times its smallest."""
+"""A metric spans a wide range if its largest value is more than this multiple of its smallest."""
 _NEAR_NO_SKILL = 0.4
-"""Errors come near the no-skill line where the largest is more than this share of it."""
+"""The no-skill line is shown if the largest error is more than this share of its value."""
 _MOST_ROOT_TICKS = 9
-"""How many ticks an axis by square roots has room for."""
+"""The number of ticks that an axis with a scale of square roots has room for."""
 _NEW_OBJECTS = 50_000
-"""While figures are plotted, Python looks for garbage after so many new objects."""
+"""While figures are plotted, Python collects garbage after this number of new objects."""
 _LINE_HEIGHT = 9.5
 """The height of a label at the end of a line, in points."""
 _LABEL_INDENT = 12
-"""Between the axes and the letters of a label, in points."""
+"""The distance between the axes and the letters of a label, in points."""
 _LABEL_GAP = 3
-"""Between a leader and the letters of its label, in points."""
+"""The distance between a leader and the letters of its label, in points."""
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Plot in the style of a report for the block."""
+    """Plot in the style of a report during a `with` block."""
     with rc_context(STYLE), warnings.catch_warnings(), _seldom_collected():
-        # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of
-        # its viewer.
+        # A label may have letters that the font of the PNG lacks. The SVG of a page has them all,
+        # as it is shown with the fonts of its viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for garbage seldom during the block.
+    """Let Python collect garbage seldom during a `with` block.
 
-    A figure has tens of thousands of objects, nearly all in use. To look through them after every
-    700 new objects, as Python does, takes a quarter of the time of a report.
+    A figure has tens of thousands of objects, nearly all in use. By default Python looks for
+    garbage after every 700 new objects, which takes a quarter of the time of a report.
     """
     usual = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *usual[1:])
@@ -89,18 +91,18 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class Layout(ConstrainedLayoutEngine):
-    """Places the axes of a figure, and then what depends on how large they have become."""
+    """A layout that sets the positions of axes, and then calls steps that depend on their size."""
 
     def __init__(self, *, h_pad: float | None = None, w_pad: float | None = None) -> None:
         super().__init__(h_pad=h_pad, w_pad=w_pad)
         self._last_steps: list[Callable[[], None]] = []
 
     def call_last(self, step: Callable[[], None]) -> None:
-        """Call a function whenever the axes have been placed."""
+        """Call a function each time after the positions of axes were set."""
         self._last_steps.append(step)
 
     def execute(self, fig: Figure) -> Any:
-        """Place the axes of a figure, then call the functions that wait for it."""
+        """Set the positions of the axes of a figure, then call the steps of `call_last`."""
         grids = super().execute(fig)
         for step in self._last_steps:
             step()
@@ -108,9 +110,9 @@ class Layout(ConstrainedLayoutEngine):
 
 
 def new_figure(width: float, height: float, **pads: float) -> Figure:
-    """Return an empty figure of a size in inches, whose axes are placed by `Layout`."""
+    """Return an empty figure of a size in inches, with `Layout` as its layout."""
     figure = Figure(figsize=(width, height), layout=Layout(**pads))
-    # This canvas keeps its renderer. Without it, a renderer is made for each text that is measured.
+    # This canvas keeps its renderer. The default canvas makes a new one for each text it measures.
     FigureCanvasAgg(figure)
     return figure
 
@@ -118,18 +120,27 @@ def new_figure(width: float, height: float, **pads: float) -> Figure:
 def panels(
     count: int, columns: int, width: float, height: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of a width with panels of a height each, so many a row."""
+    """Return a figure with panels in rows, and the axes of the panels.
+
+    Args:
+        count: the number of panels.
+        columns: the largest number of panels in a row.
+        width: the width of the figure in inches.
+        height: the height of a panel in inches.
+        **shared: further arguments of `Figure.subplots`, such as sharex.
+    """
     rows = math.ceil(count / columns)
     figure = new_figure(width, rows * height, h_pad=0.08)
     grid = figure.subplots(rows, min(count, columns), squeeze=False, **shared)
-    places = list(grid.flat)
-    for axes in places[count:]:
+    all_axes = list(grid.flat)
+    # The last row may have more axes than there are panels left.
+    for axes in all_axes[count:]:
         axes.set_axis_off()
-    return figure, places[:count]
+    return figure, all_axes[:count]
 
 
 def wrapped(label: str, width: int) -> str:
-    """Return a label in words, as sentences have it, broken into lines."""
+    """Return a readable label, as in sentences, broken into lines of `width` letters."""
     lines = textwrap.wrap(readable(label), width, break_long_words=True)
     return "\n".join(lines) or label
 
@@ -141,41 +152,44 @@ def with_unit_of(metric: Metric) -> str:
 
 @dataclass(frozen=True)
 class LossStyle:
-    """How a loss is plotted on a task: colour and marker show which loss it is, the filling shows the verdict."""
+    """How a loss is plotted on a task.
+
+    Colour and marker show which loss it is. The filling of the marker shows the verdict.
+    """
 
     look: Look
     is_best: bool = False
-    """Whether it may be the best."""
+    """Whether the loss may be the best."""
     is_excluded: bool = False
-    """Whether it is worse than the best; False where there is no verdict on any loss."""
+    """Whether the loss is worse than the best; False if there are no verdicts."""
 
     @property
     def colour(self) -> str:
-        """The colour of lines, marks and letters."""
+        """The colour of lines, symbols and letters."""
         return self.look.colour
 
     @property
     def marker_style(self) -> dict[str, Any]:
-        """The style of marks: filled, but hollow where the loss is excluded."""
+        """The style of symbols: hollow if the loss is excluded, else filled."""
         face = PAPER if self.is_excluded else self.colour
         return {"marker": self.look.marker, "mfc": face, "mec": self.colour}
 
     @property
     def line_style(self) -> dict[str, Any]:
-        """The style of a line: full, but dashed and thin where the loss is excluded."""
+        """The style of a line: dashed and thin if the loss is excluded, else solid."""
         if self.is_excluded:
             return {"color": self.colour, "ls": (0, (4, 2)), "lw": 1.0}
         return {"color": self.colour, "ls": "-", "lw": 1.8}
 
     def named(self, name: str) -> str:
-        """Return a name with a check mark before it where the loss may be the best."""
+        """Return a name, with a check mark before it if the loss may be the best."""
         return f"{CHECK_MARK} {name}" if self.is_best else name
 
 
 def loss_styles(study: Study, task: str) -> dict[str, LossStyle]:
     """Return how each loss is plotted on a task."""
     contender = study.summary(task)["contender"]
-    # Where no loss may be the best, none was judged.
+    # If no loss may be the best, there are no verdicts.
     has_verdicts = bool(contender.any())
     found = {}
     for name in map(str, contender.index):
@@ -186,7 +200,7 @@ def loss_styles(study: Study, task: str) -> dict[str, LossStyle]:
 
 
 def styles_without_verdict(looks: Mapping[str, Look]) -> dict[str, LossStyle]:
-    """Return how each loss is plotted where several tasks are in one panel."""
+    """Return how each loss is plotted in a panel with several tasks, which shows no verdicts."""
     return {name: LossStyle(look) for name, look in looks.items()}
 
 
@@ -198,13 +212,15 @@ def label_ends(
 ) -> None:
     """Write the name of every line right of its end, with a leader from the end to the name.
 
-    Names whose ends are close are moved apart, so that no two cover one another.
+    A leader is a thin line. If the ends of lines are close, their names are moved apart, so that no
+    two names cover one another.
 
     Args:
-        axes: of a figure by `new_figure`, as names are moved when the axes have their size.
-        ends: the last point (x, y) of each line, by the name of its loss.
-        styles: how each loss is plotted.
-        texts: what is written in place of names.
+        axes: axes of a figure by `new_figure`: its layout moves names apart when the axes have
+            their size.
+        ends: loss -> the last point (x, y) of its line.
+        styles: loss -> how it is plotted.
+        texts: loss -> the text to write in place of its name.
     """
     if not ends:
         return
@@ -215,7 +231,8 @@ def label_ends(
     names = sorted(ends, key=lambda name: ends[name][1])
     labels = []
     for name in names:
-        # At any height: only the width of a label counts until the axes have their height.
+        # The height of 0.5 is a stopgap until the layout is known. The layout needs only the widths
+        # of labels.
         label = axes.text(1, 0.5, literal(texts[name]), transform=beside)
         label.set(
             va="center",
@@ -227,10 +244,12 @@ def label_ends(
     leaders = LineCollection(
         [], colors=colours, linewidths=0.6, transform=axes.transAxes, clip_on=False, zorder=3
     )
+    # Leaders lie between axes and labels, so that the layout has to make room only for labels.
     leaders.set_in_layout(False)
     axes.add_collection(leaders, autolim=False)
 
     def move_apart() -> None:
+        # Ends of lines and heights of labels are shares of the size of the axes.
         points = axes.transData.transform([ends[name] for name in names])
         starts = axes.transAxes.inverted().transform(points)
         box = axes.get_window_extent()
@@ -247,21 +266,21 @@ def label_ends(
 
 
 def _apart(wanted: NDArray[np.float64], least: float) -> NDArray[np.float64]:
-    """Move ascending heights apart, so that two are at least `least` apart, and none is far from where it should be.
+    """Return heights of labels that are at least `least` apart, each near its wanted height.
 
-    The top is 1: where labels would reach above it, they are moved down again, with those below.
+    Wanted heights are ascending. Labels are pushed up by those below them, and down again if the
+    highest label would reach above the top, which is 1.
 
-    Example: 0.1, 0.2 and 0.9 that must be 0.3 apart are pushed up to 0.1, 0.4 and 0.9. The highest
-    label may be at 0.85, the one below it at 0.55 and the lowest at 0.25: the result is 0.1, 0.4
-    and 0.85.
+    Example: labels at 0.1, 0.2 and 0.9 have to be 0.3 apart. They are pushed up to 0.1, 0.4 and
+    0.9. Below the top, the highest label may be at 0.85 at most, the middle one at 0.55 and the
+    lowest one at 0.25. The result is 0.1, 0.4 and 0.85.
     """
-    # The least height that the labels below each label take up together. After it is subtracted,
-    # labels that touch have equal heights: it is then enough that no label is lower than the one
-    # before.
+    # The room that the labels below each label need. After it is subtracted, labels that touch have
+    # equal heights, and the heights must only ascend.
     below = least * np.arange(len(wanted))
     pushed_up = np.maximum.accumulate(wanted - below) + below
-    # The middle of the highest label is half a label below the top, and labels above need room as
-    # well.
+    # The middle of the highest label is half a label below the top. The labels above each label
+    # need room as well: the reverse of the room below.
     highest = 1 - least / 2
     above = below[::-1]
     heights: NDArray[np.float64] = np.minimum(pushed_up, highest - above)
@@ -276,17 +295,16 @@ def error_axis(
     means: pd.Series[float],
     highest: float,
 ) -> None:
-    """Scale an axis of the primary metric of a task, and plot the no-skill line if a value comes near it.
+    """Scale an axis of the primary metric of a task, and plot the no-skill line if it is near.
 
     Args:
-        axes: where the axis is.
+        axes: the axes that have the axis.
         study: the results of the comparison.
-        task: whose primary metric the axis shows.
-        axis: which of its two.
-        means: the values that have to be told from each other; the smallest of them decides on the
+        task: the task, whose primary metric the axis shows.
+        axis: which of the two axes shows the metric.
+        means: the values that a reader has to tell apart; the smallest of them decides on the
             scale.
-        highest: the largest value that is shown, which may be above all means: that of a seed, or
-            of an interval.
+        highest: the largest value that is shown, such as that of a seed or the end of an interval.
     """
     metric = study.metric(task)
     no_skill = float(study.constant_answer(task).mean())
@@ -299,11 +317,11 @@ def error_axis(
 def _plot_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
     """Plot the value of no skill as a dashed line across an axis."""
     if axis == "x":
-        # Without a name: the caption of the only figure with errors on x says what the line is.
+        # The line has no name: the caption of the only figure with errors on x explains it.
         axes.axvline(value, color=MUTED, ls="--", lw=1)
         return
     axes.axhline(value, color=MUTED, ls="--", lw=1)
-    # The name stands at the right, where errors are smaller.
+    # The name is written at the right end, where errors are smaller and leave room.
     axes.annotate(
         "no skill",
         (0.99, value),
@@ -319,17 +337,17 @@ def _plot_no_skill(axes: Axes, axis: Literal["x", "y"], value: float) -> None:
 def value_axis(
     axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float
 ) -> None:
-    """Scale and name an axis of values: shares of errors from 0 on, other values as they come.
+    """Scale and name an axis of the values of a metric.
 
-    The scale is linear, unless errors span a wide range. Over a wide range y has a logarithmic
-    scale if no error is 0. If one is, and for x in any case, a wide range has a scale of square
-    roots, which has a place for 0.
+    Errors that are shares begin at 0. Their scale is linear, unless they span a wide range. Then a
+    y axis is logarithmic if no error is 0. Otherwise, and always on an x axis, the scale is that of
+    square roots, which can show 0. All other metrics keep the scale that matplotlib chooses.
 
     Args:
-        axes: where the axis is.
-        axis: which of its two.
-        metric: what the values are of.
-        low: the smallest value that has to be told from others.
+        axes: the axes that have the axis.
+        axis: which of the two axes is scaled.
+        metric: the metric.
+        low: the smallest value that a reader has to tell from others.
         high: the largest value that is shown.
     """
     scaled = axes.xaxis if axis == "x" else axes.yaxis
@@ -342,12 +360,12 @@ def value_axis(
         if is_wide and axis == "y" and low > 0:
             axes.set_ylabel(f"{label}, log scale")
             axes.set_yscale("log")
-            # A little room below and above the values. No share is above 1, which has a little room
-            # too.
+            # A little room is left below and above the values. As no share is above 1, the axis
+            # ends at 1.04 at most.
             axes.set_ylim(0.6 * low, min(1.04, 1.3 * high))
             log_ticks(scaled, 100)
             return
-        # A little room above the values. Errors of 0 alone would leave an axis without a length.
+        # A little room is left above the values. If all errors are 0, the axis needs some length.
         top = min(1.04, 1.08 * high) or 1.0
         if is_wide:
             scaled.set_label_text(f"{label}, √ scale")
@@ -357,12 +375,12 @@ def value_axis(
             scaled.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
         _set_limits(axes, axis, 0, top)
     if metric.percent:
-        # A scale that was set above has brought its own formatter.
+        # Setting a scale also sets a formatter, so that this one has to be set afterwards.
         scaled.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}"))
 
 
 def _set_root_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
-    """Scale an axis by square roots."""
+    """Give an axis a scale of square roots."""
 
     def root(values: NDArray[Any]) -> NDArray[Any]:
         roots: NDArray[Any] = np.sqrt(np.maximum(values, 0))
@@ -378,7 +396,11 @@ def _set_limits(axes: Axes, axis: Literal["x", "y"], low: float, high: float) ->
 
 
 def _root_ticks(top: float) -> list[float]:
-    """Return ticks of an axis by square roots up to a value: the largest first, others where they have room."""
+    """Return the ticks of an axis with a scale of square roots, up to the value `top`.
+
+    From the largest tick downwards, each tick is kept that is not too near to the kept tick above,
+    or to 0.
+    """
     least_distance = math.sqrt(top) / _MOST_ROOT_TICKS
     kept: list[float] = []
     for tick in reversed(_ROOT_TICKS):
@@ -392,7 +414,10 @@ def _root_ticks(top: float) -> list[float]:
 
 
 def log_ticks(axis: Axis, unit: float = 1) -> None:
-    """Write plain numbers, times a unit, at 1, 2, 5, 10, ... of a logarithmic axis, at fewer of a long one."""
+    """Write plain numbers at the ticks 1, 2, 5, 10, ... of a logarithmic axis.
+
+    A long axis has fewer ticks. Numbers are multiplied by `unit`.
+    """
     low, high = axis.get_view_interval()
     if high < 20 * low:
         steps: tuple[float, ...] = (1, 2, 5)

@@ -1,4 +1,4 @@
-"""What each loss is good for: losses by uses, each use in its own metric."""
+"""The figure of what each loss is good for: losses by uses, each use in its own metric."""
 
 import math
 from collections.abc import Sequence
@@ -23,33 +23,36 @@ from milbench.report.figures.heatmap import mean_text
 from milbench.report.figures.style import WIDTH, new_figure, wrapped
 
 CAPTION = (
-    "Means over seeds with the half width of their 95 % interval, each use in its own metric. Green ✓: the loss may be "
-    "the best for that use. Grey: most losses cannot be told apart, or nothing is shown to be learnt, as the head of "
-    "the column says; there is no ✓."
+    "Means over seeds with the half width of their 95 % interval, each use in its own metric. "
+    "Green ✓: the loss may be the best for that use. Grey: most losses cannot be told apart, or "
+    "nothing is shown to be learnt, as the head of the column says; there is no ✓."
 )
 _HEAD_WIDTH = 20
-"""How many letters fit above a column."""
+"""The number of letters that fit into a line above a column."""
 
 
 @dataclass(frozen=True)
 class UseColumn:
-    """How good losses are for one use."""
+    """A column of the figure: how good losses are for one use."""
 
     title: str
-    """The use, such as whole label sets."""
+    """The use, such as "whole label sets"."""
     metric: Metric
-    """What the use is judged by."""
+    """The metric by which the use is judged."""
     remark: str
-    """Why losses are not judged by this use, such as: differences below 9 points do not show; "" where they are."""
+    """Why losses are not judged, such as "too few seeds"; "" if they are judged."""
     rows: pd.DataFrame
-    """By the label of a loss: mean, low and high (the 95 % interval) and contender (bool)."""
+    """A row for each loss: mean, low and high (the 95 % interval) and contender (bool)."""
 
 
 def uses_figure(uses: Sequence[UseColumn], losses: Sequence[str]) -> Figure | None:
-    """Plot the losses of one task in rows, in this order, and uses in columns; None where no use has a value."""
+    """Plot the losses of one task in rows, and uses in columns.
+
+    None if no use has a value. `losses` gives the order of rows.
+    """
     if not losses or not any(_has_values(use) for use in uses):
         return None
-    # A use without values stays where its remark says why.
+    # A use without values is shown if it has a remark, which says why.
     shown = [use for use in uses if use.remark or _has_values(use)]
     codes = pd.DataFrame(PLAIN, index=list(losses), columns=range(len(shown)))
     text = pd.DataFrame("", index=list(losses), columns=range(len(shown)))
@@ -74,7 +77,7 @@ def _has_values(use: UseColumn) -> bool:
 
 
 def _cell(use: UseColumn, loss: str) -> tuple[float, str]:
-    """Return the code and the text of a loss for a use."""
+    """Return the code and the text of the cell of a loss and a use."""
     is_silent = bool(use.remark)
     code = SILENT if is_silent else PLAIN
     row = use.rows.reindex([loss]).iloc[0]
@@ -82,8 +85,8 @@ def _cell(use: UseColumn, loss: str) -> tuple[float, str]:
     if math.isnan(mean):
         return code, ""
     half = (float(row["high"]) - float(row["low"])) / 2
-    # Where losses cannot be told apart, nearly all may be the best, and a tick would be read as
-    # praise.
+    # If losses cannot be told apart, nearly all may be the best, and a reader would take the ticks
+    # for praise.
     is_best = bool(row["contender"]) and not is_silent
     if is_best:
         code = GOOD
@@ -91,6 +94,6 @@ def _cell(use: UseColumn, loss: str) -> tuple[float, str]:
 
 
 def _head(use: UseColumn) -> str:
-    """Return what stands above a column: the use, its metric and the remark."""
+    """Return the head of a column: the use, its metric and the remark."""
     parts = [use.title, use.metric.heading, use.remark]
     return "\n".join(wrapped(part, _HEAD_WIDTH) for part in parts if part)

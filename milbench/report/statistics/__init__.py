@@ -1,1 +1,1 @@
-"""The statistics of a report. It imports `milbench.contracts` and numerical libraries alone."""
+"""The statistics of a report. They import only `milbench.contracts` and numerical libraries."""

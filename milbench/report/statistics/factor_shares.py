@@ -1,15 +1,22 @@
-"""How much of the variance of values is due to each of several factors, such as losses, rates and seeds.
+"""How much of the variance of values is due to each of several factors, such as losses and seeds.
 
-A sum of the factors, one number for each level of each, is fitted to the values by least squares. A
-factor is then left out. What is explained without it is less, and the difference is the factor's
-own. A factor with many levels explains something by chance, which is subtracted (omega squared, W.
-L. Hays, "Statistics for Psychologists", 1963):
+A level of a factor is one of its values, such as one of the learning rates. The model has a number
+for each level of each factor, and explains a value by the sum of the numbers of its levels. It is
+fitted by least squares. Then a factor is left out and the model is fitted again. It explains less,
+and the difference is what the factor alone explains. A factor with many levels explains something
+by chance, which is subtracted (omega squared, W. L. Hays, "Statistics for Psychologists", 1963):
 
-    share = (S_factor - f_factor M) / (S + M)        S: the sum of squares of all values around their mean; S_factor:
-                                                      what is lost without the factor; f_factor: the parameters that
-                                                      are lost with it; M: what is left per degree of freedom
+    share = (S_factor - f_factor M) / (S + M)
 
-docs/statistics.md, "Shares of variance": why, and how often the intervals hold the true share.
+where
+
+- S is the sum of squares of all values around their mean;
+- S_factor is the sum of squares that is no longer explained without the factor;
+- f_factor is the number of parameters that the model loses with the factor;
+- M is the sum of squares that the model with all factors does not explain, for each degree of
+  freedom.
+
+docs/statistics.md, "Shares of variance", says why, and how often the intervals hold the true share.
 """
 
 from __future__ import annotations
@@ -27,16 +34,16 @@ from milbench.report.statistics.pairs import Scale, put_on_scale
 from milbench.report.statistics.sampling import Floats
 
 STAGE = "stage of the search"
-"""A factor within which seeds count: no seed is in two stages."""
+"""The name of a factor that contains the seeds: no seed is in two stages."""
 SEED = "seed"
-"""A factor that is part of the stage, where there are stages."""
+"""The name of the factor of seeds. If there are stages, each seed is part of one stage."""
 TOGETHER = "several together"
-"""What the factors explain, but none of them alone: another one would explain it as well."""
+"""The source of what no factor explains alone, as several factors explain it equally well."""
 REST = "the rest: interactions and noise"
-"""What the sum of the factors does not explain."""
+"""The source of what the sum of the factors does not explain."""
 
 ROUNDING = 1e-8
-"""A difference of sums of zeros and ones that is none."""
+"""A smaller difference of sums of zeros and ones is a rounding error."""
 
 FEWEST_GROUPS = 3
 """With fewer groups to leave out there is no interval."""
@@ -49,25 +56,26 @@ class Share:
     source: tuple[str, ...]
     """One factor, several that cannot be told apart, `TOGETHER`, or `REST`."""
     value: float
-    """The share; around 0 by chance, where there is none."""
+    """The share. If the source has no effect, it is near 0, and may be below 0."""
     low: float
+    """The lower end of the 95 % interval; NaN if there are too few groups to leave out."""
     high: float
-    """The 95 % interval; NaN where nothing can be left out."""
+    """The upper end of the interval."""
 
 
 class _Model:
-    """Values, and what sums of factors explain of them.
+    """A linear model of values: a constant plus a number for each level of each factor.
 
-    Every factor has a column of zeros and ones for each of its levels but one. The first column is
-    a constant.
+    The design matrix has a first column of ones. Every factor has a column of zeros and ones for
+    each of its levels but one, which the constant stands for.
     """
 
     def __init__(self, values: Floats, levels: pd.DataFrame) -> None:
         self.values = values - values.mean()
         self.levels = {str(factor): levels[factor].nunique() for factor in levels}
         self._columns = {str(factor): _indicators(levels, str(factor)) for factor in levels}
-        # What `fit` has found, by the factors that were left out: the shares of many sources need
-        # the same fits.
+        # Factors that were left out -> the result of `fit`, since the shares of several sources
+        # need the same fits.
         self._fits: dict[frozenset[str], tuple[float, int]] = {}
         constant = np.ones((len(values), 1))
         design = np.hstack([constant, *self._columns.values()])
@@ -76,18 +84,22 @@ class _Model:
         for factor, columns in self._columns.items():
             owners += [factor] * columns.shape[1]
         self._owners = np.array(owners)
-        # All sums of factors are fitted by parts of these products, which are small: cells are
-        # many, levels few.
+        # Each fit needs only a part of these products, which are small: there are many values, but
+        # few levels.
         self._products = design.T @ design
         self._targets = design.T @ self.values
 
     @property
     def total(self) -> float:
-        """The sum of the squares of all values around their mean."""
+        """The sum of squares of all values around their mean."""
         return float(self.values @ self.values)
 
     def fit(self, without: Iterable[str] = ()) -> tuple[float, int]:
-        """Return the sum of squares that is left, and the number of parameters, without some of the factors."""
+        """Fit the model without some of the factors.
+
+        Returns:
+            The sum of squares that is left unexplained, and the number of parameters.
+        """
         left_out = frozenset(without)
         if left_out not in self._fits:
             stays = np.flatnonzero(~np.isin(self._owners, list(left_out)))
@@ -99,26 +111,29 @@ class _Model:
         return self._fits[left_out]
 
     def lost(self, factors: Iterable[str]) -> tuple[float, int]:
-        """Return the sum of squares that only these factors explain, and the number of their parameters.
+        """Return the sum of squares that only these factors explain, and how many parameters.
 
-        Seeds are parts of a stage. What the stage explains is therefore asked of the model without
-        seeds.
+        Seeds are parts of a stage and explain all that it explains. What the stage explains is
+        therefore computed in a model without seeds.
         """
         asked_for = set(factors)
-        left_out_anyway = {SEED} if STAGE in asked_for else set()
-        squares_with, parameters_with = self.fit(left_out_anyway - asked_for)
-        squares_without, parameters_without = self.fit(left_out_anyway | asked_for)
+        left_out_of_both = {SEED} if STAGE in asked_for else set()
+        squares_with, parameters_with = self.fit(left_out_of_both - asked_for)
+        squares_without, parameters_without = self.fit(left_out_of_both | asked_for)
         return squares_without - squares_with, parameters_with - parameters_without
 
     def entangled(self) -> list[set[str]]:
-        """Return sets of factors that are not told apart: a level of one is a sum of levels of the others."""
+        """Return sets of factors that cannot be told apart.
+
+        The column of a level of one of these factors is a weighted sum of columns of the others.
+        """
         found = []
-        # The columns so far that are no sums of others, and the factor of each; "" for the
-        # constant.
+        # The columns so far that are no sums of other columns, and the factor that owns each; ""
+        # owns the constant.
         independent = np.ones((len(self.values), 1))
         owners = [""]
         for factor, columns in self._columns.items():
-            # Only seeds can have no column: the first one of each stage has none.
+            # The first seed of each stage has no column. If each stage has one seed, no seed has.
             has_one_seed_a_stage = columns.shape[1] == 0
             if has_one_seed_a_stage:
                 found.append({SEED, STAGE})
@@ -130,13 +145,13 @@ class _Model:
                     owners.append(factor)
                     continue
                 used = np.flatnonzero(np.abs(weights) > ROUNDING)
-                others = {owners[place] for place in used}
+                others = {owners[index] for index in used}
                 others.discard("")
                 found.append({factor} | others)
         return found
 
     def noise(self) -> float:
-        """Return what is left per degree of freedom, NaN where nothing is left."""
+        """Return the unexplained sum of squares per degree of freedom, NaN if none is left."""
         squares, parameters = self.fit()
         freedom = len(self.values) - parameters
         return squares / freedom if freedom > 0 else math.nan
@@ -156,9 +171,10 @@ class _Model:
 
 
 def _indicators(levels: pd.DataFrame, factor: str) -> Floats:
-    """Return a column of zeros and ones for each level of a factor but the first, which the constant stands for.
+    """Return a column of zeros and ones for each level of a factor but the first.
 
-    Of the seeds of each stage the first one is left out, which the stage stands for.
+    The first level has no column, as the constant stands for it. If there are stages, the first
+    seed of each stage has none, as the column of the stage stands for it.
     """
     if factor == SEED and STAGE in levels:
         first = set(levels.drop_duplicates(STAGE)[SEED])
@@ -178,15 +194,16 @@ def shares_of(
     """Return the shares of all sources of the variance of values.
 
     Args:
-        values: of each cell, in the unit of the metric.
-        levels: a row a cell, a column a factor. A column `SEED` is part of a column `STAGE`, where
-            both are there.
-        groups: of each cell what it is left out with, for the intervals.
+        values: the value of each cell, in the unit of the metric.
+        levels: a row for each cell, a column for each factor. If there is a column `STAGE`, each
+            seed of the column `SEED` belongs to one stage.
+        groups: the group of each cell. For the intervals, one group at a time is left out.
         scale: the scale on which variances are compared, see `put_on_scale`.
 
     Returns:
-        Those of single factors, or of several that cannot be told apart; last those of `TOGETHER`
-        and `REST`. Nothing where nothing varies, or where there are no more values than parameters.
+        The shares of single factors, or of several factors that cannot be told apart, and then
+        those of `TOGETHER` and `REST`. [] if nothing varies, or if there are no more values than
+        parameters.
     """
     varying = [factor for factor in levels if len(levels[factor].unique()) > 1]
     levels = levels[varying]
@@ -205,7 +222,7 @@ def shares_of(
     for source, share, half_width in zip(all_sources, shares, half_widths, strict=True):
         low = share - half_width
         high = share + half_width
-        # Factors may hide each other's effect. What they explain together is then below 0.
+        # Only the share of TOGETHER may truly be below 0: factors may hide each other's effect.
         if source != (TOGETHER,):
             low = np.clip(low, 0, 1)
             high = np.clip(high, 0, 1)
@@ -214,10 +231,10 @@ def shares_of(
 
 
 def _sources(model: _Model) -> list[tuple[str, ...]]:
-    """Return the factors one by one, and those together that cannot be told apart."""
+    """Return the sources of variance: single factors, and sets of factors not told apart."""
     groups = [{factor} for factor in model.levels]
     for entangled in model.entangled():
-        # What goes together with a member of a group belongs to the group.
+        # A factor may be entangled with several groups, which then become one.
         touched = [group for group in groups if group & entangled]
         groups = [group for group in groups if not group & entangled]
         groups.append(set().union(*touched))
@@ -234,13 +251,13 @@ def _half_widths(
 ) -> Floats:
     """Return the half width of the 95 % interval of each share, by the jackknife over groups.
 
-    NaN where fewer than FEWEST_GROUPS groups can be left out.
+    It is NaN if fewer than FEWEST_GROUPS groups can be left out.
     """
     left_out = []
     for group in dict.fromkeys(groups):
         stays = np.array([other != group for other in groups])
         if stays.sum() < 2:
-            # One value does not vary.
+            # A single value does not vary.
             continue
         model = _Model(values[stays], levels[stays])
         if not math.isnan(model.noise()):

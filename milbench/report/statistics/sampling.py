@@ -1,4 +1,7 @@
-"""How far the values of trained networks would move with other test items, from outcomes by item."""
+"""How far the values of trained networks would move with other test items.
+
+This is learnt from outcomes: what each test item adds to a metric.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,36 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingNoise:
-    """The error of the values of m losses with n seeds that comes from the draw of the test items."""
+    """The random error of the values of m losses with n seeds, over samples of test items.
+
+    A cell is one loss with one seed.
+    """
 
     covariance: Floats
-    """(m, n, m, n), of the values; 0 between two cells that were tested on items without anything in common."""
+    """(m, n, m, n), the covariance of the values of all cells.
+
+    It is 0 between two cells whose test items have nothing in common.
+    """
     sets: Ints
-    """(m, n), equal for cells that were tested on the same items; -1 where nothing is known."""
+    """(m, n), a number that is equal for cells with the same test items; -1: not known."""
     items: Ints
-    """(m, n), the number of test items, 0 where nothing is known."""
+    """(m, n), the number of test items; 0: not known."""
     unit: Floats
-    """(m, n), what an item adds to the ratio where it adds anything (root mean square), else 1 / items."""
+    """(m, n), how much an item with an effect changes the value of its cell.
+
+    It is the root mean square over the items that add anything to the value, or 1 / items if there
+    are no such items.
+    """
 
     def of(self, rows: NDArray[np.int64]) -> SamplingNoise:
-        """Return the error of some of the losses."""
+        """Return the noise of some of the losses, given by their rows."""
         covariance = self.covariance[rows][:, :, rows]
         return SamplingNoise(covariance, self.sets[rows], self.items[rows], self.unit[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tested:
-    """One cell that was tested: the places of its loss and its seed, and its outcomes."""
+    """A cell that was tested: the row of its loss, the column of its seed, and its outcomes."""
 
     loss: int
     seed: int
@@ -49,16 +62,17 @@ def sampling_noise(
     outcomes: Sequence[Sequence[Outcomes | None]],
     clusters: Mapping[str, Clusters] | None = None,
 ) -> SamplingNoise:
-    """Return the covariance that ratios of sums over test items have under another draw of the items.
+    """Return how far metrics vary over samples of test items.
 
-    A ratio r = sum(s) / sum(w) varies as the mean of its linearised residuals (s - r w) / mean(w)
-    does. For weights of 1 these are the outcomes less their mean.
+    A metric is a ratio r = sum(s) / sum(w) of sums over test items, with outcomes s and weights w.
+    It varies like the mean of the linearised residuals (s - r w) / mean(w). For weights of 1 these
+    residuals are the outcomes less their mean.
 
     Args:
-        outcomes: of m losses with n seeds each, None where a cell has none.
-        clusters: which test items share something, by the digest `Outcomes.items`. Items of another
-            digest are independent. Two digests with clusters may share something as well: numbers
-            of items and groups mean the same in all of them.
+        outcomes: the outcomes of m losses with n seeds each, None for a cell that has none.
+        clusters: digest (`Outcomes.items`) -> which of these test items share something. Items
+            whose digest is missing are independent. Test items of two digests may share something
+            as well: a number means the same item or group in all of `clusters`.
     """
     of_items = clusters or {}
     losses = len(outcomes)
@@ -94,18 +108,19 @@ class _TestedSet:
     """The k cells that were tested on one set of n items."""
 
     losses: Ints
-    """(k,), their places in the table of cells."""
+    """(k,), the row of the loss of each cell."""
     seeds: Ints
-    """(k,)."""
+    """(k,), the column of the seed of each cell."""
     residuals: Floats
-    """(k, n)."""
+    """(k, n), what each item adds to the deviation of the value of each cell."""
     units: list[float]
-    """One a cell, see `SamplingNoise.unit`."""
+    """(k,), see `SamplingNoise.unit`."""
     clusters: Clusters | None
+    """Which of the items share something; None: they are independent."""
 
 
 def _tested_set(cells: list[_Tested], clusters: Mapping[str, Clusters]) -> _TestedSet:
-    """Return the cells that were tested on the same items, as arrays."""
+    """Return cells that were tested on the same items as one set, in arrays."""
     residuals = np.stack([_residuals(cell.outcomes) for cell in cells])
     of_items = clusters.get(cells[0].outcomes.items)
     count = residuals.shape[1]
@@ -121,18 +136,18 @@ def _tested_set(cells: list[_Tested], clusters: Mapping[str, Clusters]) -> _Test
 
 
 def _put(covariance: Floats, rows: _TestedSet, columns: _TestedSet, block: Floats) -> None:
-    """Write the covariance of the cells of two sets into that of all cells."""
+    """Write a block, the covariance of the cells of two sets, into the covariance of all cells."""
     row_losses = rows.losses[:, None]
     row_seeds = rows.seeds[:, None]
     covariance[row_losses, row_seeds, columns.losses, columns.seeds] = block
 
 
 def _by_items(outcomes: Sequence[Sequence[Outcomes | None]]) -> list[list[_Tested]]:
-    """Return the cells that were tested on two items or more, a list for each set of items."""
+    """Return the cells that were tested on at least two items, a list for each set of items."""
     tested: dict[tuple[str, int], list[_Tested]] = {}
     for loss, row in enumerate(outcomes):
         for seed, of_cell in enumerate(row):
-            # One item shows no variance.
+            # A single item shows no variance.
             if of_cell is not None and len(of_cell) > 1:
                 same_items = tested.setdefault((of_cell.items, len(of_cell)), [])
                 same_items.append(_Tested(loss, seed, of_cell))
@@ -140,7 +155,7 @@ def _by_items(outcomes: Sequence[Sequence[Outcomes | None]]) -> list[list[_Teste
 
 
 def _unit(outcomes: Outcomes) -> float:
-    """Return what an item adds to the ratio where it adds anything, or 1 / items where none does."""
+    """Return how much an item with an effect changes the ratio, see `SamplingNoise.unit`."""
     added = outcomes.sums[outcomes.sums != 0].astype(float)
     if not added.size:
         return 1 / len(outcomes)
@@ -149,7 +164,7 @@ def _unit(outcomes: Outcomes) -> float:
 
 
 def _residuals(outcomes: Outcomes) -> Floats:
-    """Return what each item adds to the deviation of the ratio from its mean, (items,)."""
+    """Return what each item adds to the deviation of the ratio, (items,); the sum is zero."""
     sums = outcomes.sums.astype(float)
     weights = outcomes.weights.astype(float)
     total = weights.sum()
@@ -161,8 +176,7 @@ def _covariance(residuals: Floats, clusters: Clusters | None) -> Floats:
     """Return the covariance of ratios from their residuals (cells, items)."""
     if clusters is not None:
         return clusters.covariance(residuals)
-    # Residuals are taken from the mean of the same items, which makes them too small by this
-    # factor.
+    # Residuals are taken from the mean of the same items, so that their products are too small.
     count = residuals.shape[1]
     correction = count / (count - 1)
     return np.asarray(residuals @ residuals.T * correction)

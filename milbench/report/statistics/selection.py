@@ -1,33 +1,35 @@
-"""What the choice of settings adds to the variance of a mean: how much another search would change.
+"""What the choice of settings adds to the variance of a mean.
 
-A search tries draws (sets of settings) with one seed, and the best of them with more; the best mean
-of validation bags chooses. Fresh seeds of the chosen draw do not show that another search would
-have chosen another one. Two searches show it: half the square of what their choices differ by in
-test bags is, on average, the variance of one. One search is made into two by halves of its draws.
-Both halves choose as the whole did, each by its own networks, so that draws and seeds of the search
-are other ones in the two. The mean over all ways of dividing the draws has a closed form.
+A search tries draws, which are sets of settings, with one seed, and the best of them with further
+seeds. The draw with the best mean on validation bags is chosen. Another search might have chosen
+another draw, and so another test value. Training the chosen draw with fresh seeds does not show
+this. Two searches do: half the squared difference of the test values that they choose is, on
+average, the variance of one choice.
 
-What is drawn anew: the settings that are tried, and the seeds of the search. What stays: the number
-of seeds, the rule, and validation and test bags. Half as many draws vary at least as much as all,
-so that the variance is on the large side. (A bootstrap of the draws has the best one again in most
-of its samples, and finds about half of the variance.)
+One search is made into two by dividing its draws into halves. Both halves choose as the whole did,
+each by its own networks, so that they differ in draws and in the seeds of the search. The mean over
+all ways of dividing the draws has a closed form. The variance covers other settings that might be
+tried, and other seeds of the search. It does not cover other numbers of seeds, another rule of
+choice, or other validation and test bags. The choice from half of the draws varies at least as much
+as that from all, so that the variance is rather too large. (In a bootstrap most samples of draws
+would have the best draw again. It finds about half of the variance.)
 
-From this variance is subtracted what test values of few seeds vary by that is no difference of
-settings: that part of it which validation values do not explain, since a choice by these makes the
-other part smaller.
+Test values of draws also differ because each is a mean of few seeds. This variance is subtracted,
+as it says nothing of settings. Only the part of it that validation values do not explain is
+subtracted: the other part is already smaller, since validation values choose.
 
-Halves show the variance of one loss with about one degree of freedom. Worse, after an unlucky
-search they show little of it: the best draws that it found are no better than the next ones, and
-lie close to them. So parts are used twice.
+Halves show the variance of a single loss badly, with about one degree of freedom. After an unlucky
+search they even show too little: if the best draws that it found are no better than the next ones,
+all choices are close to each other. So draws are divided in two ways.
 
-- *How large variances are* the halves show, by their mean over all losses: the typical variance.
-- *Which loss has more than others* quarters show. They choose among fewer draws and vary more, but
-  four choices have three degrees of freedom. Their variances are scaled to those of halves by the
-  ratio of the two means over all losses.
+- Halves show how large variances are. Their mean over all losses is the typical variance.
+- Quarters show which losses have a larger variance than others. They choose among fewer draws and
+  vary more, but four choices have three degrees of freedom. Their variances are scaled to those of
+  halves by the ratio of the two means over all losses.
 
-A loss has the typical variance, or its own one where this is larger. The further it is above the
-typical one, the less the searches of the other losses say of it, and the fewer degrees of freedom
-it gets from them.
+A loss has the typical variance, or its own one if that is larger. The further its own variance is
+above the typical one, the less the searches of other losses say of this loss, and the fewer degrees
+of freedom it gets from them.
 """
 
 from __future__ import annotations
@@ -51,9 +53,12 @@ class Search:
     """The search of the settings of one loss: (draws, seeds), NaN where a draw has fewer seeds."""
 
     validation: Floats
-    """The values that choose, the smaller the better; those of the first seed chose which draws have more."""
+    """The values that choose, smaller is better.
+
+    The values of the first seed chose the draws that were trained with further seeds.
+    """
     test: Floats
-    """The metric of the same networks on test bags."""
+    """The test values of the same networks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,23 +68,23 @@ class SearchVariances:
     values: Floats
     """(m,), 0 for a loss whose settings were not searched."""
     freedom: Floats
-    """(m,), the degrees of freedom of each, infinity where nothing is added."""
+    """(m,), the degrees of freedom of each variance; infinity for a variance of 0."""
     typical_freedom: float
-    """The degrees of freedom of a loss with the typical variance, infinity where nothing was searched."""
+    """The degrees of freedom of a loss with the typical variance; infinity without searches."""
 
     def of_pair(self, first: int, second: int) -> float:
         """Return what is added to the variance of the difference of two losses.
 
-        Losses that tried the same settings vary together, if at all: the sum is then on the large
-        side.
+        It is the sum of both variances. Losses that tried the same settings may vary together, and
+        the sum is then rather too large.
         """
         return float(self.values[first] + self.values[second])
 
     def freedom_of_pair(self, first: int, second: int) -> float:
-        """Return the degrees of freedom of this sum: those of both, weighted by their variances.
+        """Return the degrees of freedom of `of_pair`: a mean of both, weighted by variances.
 
-        Satterthwaite's, V^2 / sum(v^2 / f), are more. They are right for independent estimates, but
-        both may have the typical variance, and then err together.
+        Satterthwaite's formula, V^2 / sum(v^2 / f), gives more. It is for independent estimates,
+        but both losses may have the typical variance, and then both estimates err together.
         """
         v_first = float(self.values[first])
         v_second = float(self.values[second])
@@ -91,7 +96,10 @@ class SearchVariances:
 
 
 def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
-    """Return the variance that the choice of settings adds, of losses that were searched or, None, were not."""
+    """Return the variance that the choice of settings adds to the mean of each loss.
+
+    An entry of `searches` is None if the settings of the loss were not searched for.
+    """
     values = np.zeros(len(searches))
     freedom = np.full(len(searches), math.inf)
     usable = {}
@@ -109,14 +117,14 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
     }
     typical = max(float(np.mean(list(of_halves.values()))), 0.0)
     mean_of_quarters = float(np.mean(list(of_quarters.values())))
-    # Fewer draws vary more: what looks otherwise is chance.
+    # Choices from fewer draws vary more. If quarters seem to vary less than halves, that is chance.
     scale = typical / mean_of_quarters if mean_of_quarters > typical else 1.0
 
     searched = len(usable)
     typical_freedom = math.inf
     for loss, draws in usable.items():
         own = max(scale * of_quarters[loss], 0.0)
-        # How much of what the other searches say holds for this loss.
+        # The share of the degrees of freedom of other searches that this loss gets.
         trust = min(1.0, typical / own) if own > 0 else 1.0
         own_freedom = _own_freedom(draws, searched)
         values[loss] = max(own, typical)
@@ -128,8 +136,8 @@ def search_variances(searches: Sequence[Search | None]) -> SearchVariances:
 def _own_freedom(draws: _Draws, searched: int) -> float:
     """Return the degrees of freedom of a loss's own variance.
 
-    It is a product: its quarters show it with three, and the scale is known from the searches with
-    one each.
+    The variance is a product. Its first factor, from four quarters, has three degrees of freedom.
+    The second factor is the scale, which has one from each of the searches.
     """
     of_quarters = min(FREEDOM_OF_QUARTERS, draws.count - 1)
     return max(1.0, 1 / (1 / of_quarters + 1 / searched))
@@ -137,30 +145,33 @@ def _own_freedom(draws: _Draws, searched: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draws:
-    """The d draws of a search that have a test value, in the order in which they would be chosen."""
+    """The d draws of a search that have a test value, in the order in which they are chosen.
+
+    The first draw is the chosen one; without it, the second would have been chosen, and so on.
+    """
 
     validation: Floats
-    """(d, seeds)."""
+    """(d, seeds), NaN where a draw lacks a seed."""
     test: Floats
-    """(d, seeds)."""
+    """(d, seeds), NaN where a draw lacks a seed."""
     seeds: NDArray[np.int64]
-    """(d,), the number of seeds of each."""
+    """(d,), the number of seeds of each draw."""
     means: Floats
-    """(d,), of test values."""
+    """(d,), the mean of the test values of each draw."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of draws."""
         return len(self.means)
 
     @property
     def size_of_quarter(self) -> int:
-        """How many are in a quarter: one at least."""
+        """The number of draws in a quarter: one at least."""
         return max(1, self.count // 4)
 
 
 def _draws(search: Search | None) -> _Draws | None:
-    """Return the draws of a search, None where there is nothing to choose between."""
+    """Return the draws of a search; None if fewer than two draws have a value."""
     if search is None:
         return None
     known = np.isfinite(search.validation) & np.isfinite(search.test)
@@ -172,16 +183,16 @@ def _draws(search: Search | None) -> _Draws | None:
     test = np.where(known, search.test[has_value], np.nan)
     seeds = known.sum(axis=1)
     by_validation = np.nanmean(validation, axis=1)
-    # Only draws with the most seeds are compared in the end.
+    # Draws with the most seeds are the finalists: one of them is chosen.
     order = np.lexsort((by_validation, -seeds))
     return _Draws(validation[order], test[order], seeds[order], np.nanmean(test, axis=1)[order])
 
 
 def _variance(draws: _Draws, size: int, noise: float) -> float:
-    """Return the variance of the test value of what so many draws would choose, less that of the noise.
+    """Return the variance of the test value that is chosen from `size` draws, less that of noise.
 
-    It is half the mean squared difference of the choices of two parts without a common draw; it may
-    be negative.
+    It is half the mean squared difference between the choices of two parts of the draws that have
+    no draw in common. It may be negative.
     """
     chosen = _chosen_together(draws.count, size)
     between = (draws.means[:, None] - draws.means) ** 2 / 2
@@ -191,11 +202,11 @@ def _variance(draws: _Draws, size: int, noise: float) -> float:
 
 @cache
 def _chosen_together(draws: int, size: int) -> Floats:
-    """Return the probability that two parts choose the draws j < k, in their order, (draws, draws).
+    """Return the probability that two random parts choose the draws j and k, (draws, draws).
 
-    Both parts have so many draws, at random. The part that chooses k has its others after k; the
-    part that chooses j has its others after j, where the other part has taken as many places as it
-    is large.
+    Both parts have `size` of the draws and none in common; j < k in the order of choice. The part
+    that chooses k has its other draws after k. The part that chooses j has its other draws after j,
+    among those that are not in the part of k.
     """
     divisions = math.comb(draws, size) * math.comb(draws - size, size)
     chosen = np.zeros((draws, draws))
@@ -209,9 +220,10 @@ def _chosen_together(draws: int, size: int) -> Floats:
 
 
 def _unexplained_noise(searches: Sequence[_Draws]) -> float:
-    """Return the variance between seeds of test values that validation values do not explain, 0 where not known.
+    """Return the variance of test values between seeds that validation values do not explain.
 
-    It is taken from seeds after the first one: by the first, draws were chosen to have more.
+    It is 0 if not known. Only seeds after the first one count: the values of the first seed chose
+    the draws that have further seeds.
     """
     validation: list[Floats] = []
     test: list[Floats] = []
@@ -228,7 +240,7 @@ def _unexplained_noise(searches: Sequence[_Draws]) -> float:
         return 0.0
     explaining = np.concatenate(validation)
     explained = np.concatenate(test)
-    # A mean for each draw, and one slope for all.
+    # The model has a mean for each draw, and one slope for all draws.
     freedom = len(explained) - draws_with_several - 1
     if freedom < 1:
         return 0.0
@@ -239,5 +251,5 @@ def _unexplained_noise(searches: Sequence[_Draws]) -> float:
 
 
 def _less_their_means(rows: Floats) -> Floats:
-    """Return rows without their means; NaN does not count."""
+    """Return rows less their means; NaN is left out of a mean."""
     return np.asarray(rows - np.nanmean(rows, axis=1, keepdims=True))

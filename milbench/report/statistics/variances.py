@@ -1,14 +1,16 @@
 """How much each loss varies between seeds, from few seeds of many losses.
 
-Three seeds show the variance of one loss badly, and that of many losses well. Each variance is
-therefore moderated towards a prior that is estimated from all of them (G. K. Smyth, Statistical
-Applications in Genetics and Molecular Biology 3, 2004, doi 10.2202/1544-6115.1027). A hopeless loss
-that varies wildly must not spoil the prior, so that its place and width come from the median of the
-log variances and from their median absolute deviation, and it informs a loss the less, the further
-this loss varies above it. The idea of both is that of B. Phipson, S. Lee, I. J. Majewski, W. S.
-Alexander and G. K. Smyth, "Robust hyperparameter estimation protects against hypervariable genes
-and improves power to detect differential expression", Annals of Applied Statistics 10, 2016, pp.
-946-963.
+Three seeds show the variance of one loss badly, but the typical variance of many losses well. So
+each variance is moderated: it is moved towards a prior that is estimated from the variances of all
+losses (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004,
+doi 10.2202/1544-6115.1027).
+
+A hopeless loss that varies wildly must not spoil the prior. The middle and the width of the prior
+are therefore the median of the log variances and their median absolute deviation. Also, the further
+the variance of a loss is above the prior, the less this loss is moved towards it. Both ideas are
+from B. Phipson, S. Lee, I. J. Majewski, W. S. Alexander and G. K. Smyth, "Robust hyperparameter
+estimation protects against hypervariable genes and improves power to detect differential
+expression", Annals of Applied Statistics 10, 2016, pp. 946-963.
 """
 
 import math
@@ -22,16 +24,19 @@ from scipy import optimize, special
 from milbench.report.statistics.sampling import Floats
 
 EFFICIENCY_OF_MEDIAN = 2 / 3
-"""The median of many values is known as well as the mean of so many of them (2 / pi if they are normal)."""
+"""The median of n values is known as well as the mean of this share of them.
+
+For normal values the share is 2 / pi.
+"""
 
 _SMALLEST = 1e-5
-"""No variance is taken to be smaller than this share of the median one: equal values are luck."""
+"""The smallest variance of a loss, as a share of the median one: equal values are luck."""
 
 _NO_VARIANCE = 1e-24
-"""What a variance counts as where no loss varies at all."""
+"""The variance of every loss if no loss varies at all."""
 
 _ROUNDS = 5
-"""How often means and medians are taken away in turn where seeds are missing."""
+"""How often means and medians are subtracted in turn if seeds are missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,37 +44,46 @@ class Variances:
     """The variance of each of m losses between seeds, and how well it is known."""
 
     values: Floats
-    """(m,), moderated, never below a loss's own; nan where nothing is known."""
+    """(m,), the moderated variances, none below the loss's own variance; nan: not known."""
     own_freedom: Floats
     """(m,), the degrees of freedom of a loss's own variance."""
     prior: float
     """The degrees of freedom that the prior adds."""
     trust: Floats
-    """(m,), the share of these that a loss gets: 1 unless it varies more than is typical."""
+    """(m,), the share of `prior` that each loss gets: 1 unless it varies more than is typical."""
 
     def freedom(self, own_freedom: float | None = None) -> Floats:
-        """Return the degrees of freedom of each loss, (m,), or those with so many of its own."""
+        """Return the degrees of freedom of each loss, (m,).
+
+        `own_freedom` takes the place of the degrees of freedom of the losses' own variances.
+        """
         of_losses = self.own_freedom
         if own_freedom is not None:
             of_losses = np.full_like(self.own_freedom, own_freedom)
         return np.asarray(of_losses + self.trust * self._added(of_losses))
 
     def typical_freedom(self, own_freedom: float | None = None) -> float:
-        """Return the degrees of freedom of a loss with the typical variance, or those with so many of its own."""
+        """Return the degrees of freedom of a loss with the typical variance.
+
+        `own_freedom` takes the place of the degrees of freedom of the loss's own variance.
+        """
         of_loss = np.median(self.own_freedom) if own_freedom is None else own_freedom
         return float(of_loss + self._added(of_loss))
 
     def _added(self, own_freedom: Floats | float) -> Floats:
-        """Return the degrees of freedom that the prior adds to so many of a loss's own."""
-        # The prior cannot be known better than the median of the other losses, which is as good as
-        # the mean of some.
+        """Return the degrees of freedom that the prior adds to those of a loss's own variance."""
+        # The prior is a median over the other losses, and cannot be known better than this median.
         others = len(self.own_freedom) - 1
         losses_worth = max(EFFICIENCY_OF_MEDIAN * others - 1, 0.0)
         return np.minimum(self.prior, losses_worth * np.asarray(own_freedom))
 
 
 def moderated(values: Floats) -> Variances:
-    """Return the variances of (losses, seeds) values, NaN where there is none, without what a seed does to all."""
+    """Return the moderated variances of losses between seeds.
+
+    `values` are (losses, seeds), NaN where there is no value. The effect of a seed on all losses is
+    no part of the variances.
+    """
     squares, own_freedom = _squares(values)
     is_known = own_freedom > 0
     if not is_known.any():
@@ -77,7 +91,8 @@ def moderated(values: Floats) -> Variances:
         return Variances(nothing, own_freedom, 0.0, np.zeros(len(values)))
     own, freedom = _own_variances(squares, own_freedom)
     if is_known.sum() < 3:
-        # Of two losses the residuals are the same, and two variances show no prior.
+        # Without the effect of seeds, two losses have the same residuals up to the sign, and so the
+        # same variance. A prior cannot be estimated from this.
         return Variances(own, freedom, 0.0, np.zeros_like(own))
     typical, prior = _prior(own[is_known], freedom[is_known])
     if prior == math.inf:
@@ -91,8 +106,8 @@ def moderated(values: Floats) -> Variances:
 def _own_variances(squares: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Return the own variance of each loss and its degrees of freedom, from sums of squares.
 
-    A loss of which nothing is known counts as one that varies as much as any, and is known as badly
-    as any.
+    A loss without any degrees of freedom gets the largest variance and the smallest degrees of
+    freedom of all other losses.
     """
     is_known = freedom > 0
     own = np.divide(squares, freedom, out=np.zeros_like(squares), where=is_known)
@@ -104,22 +119,21 @@ def _own_variances(squares: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 
 
 def _squares(values: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of squares of each loss, and their degrees of freedom.
+    """Return the sum of squared residuals of each loss, and its degrees of freedom.
 
-    They are of what is left when the mean of each loss and what a seed does to all losses is taken
-    away.
+    Residuals are values less the mean of the loss and less the effect of the seed on all losses.
     """
     left = _shared_seeds(values)
     present = np.isfinite(left)
     losses_of_seed = present.sum(axis=0)
     has_values = present.any(axis=1)
-    # With missing seeds, means and medians wait for each other.
+    # With missing seeds, subtracting medians changes the means of losses, and the other way round.
     rounds = 1 if present.all() else _ROUNDS
     for _ in range(rounds):
         left[has_values] -= np.nanmean(left[has_values], axis=1, keepdims=True)
         left -= _medians(left, losses_of_seed)
     left[has_values] -= np.nanmean(left[has_values], axis=1, keepdims=True)
-    # The seed effects took one loss's share of what varies.
+    # Subtracting the effect of a seed makes residuals smaller, as each loss is part of this effect.
     given_back = losses_of_seed / (losses_of_seed - 1)
     squares = np.nansum(left**2 * given_back, axis=1)
     freedom = np.maximum(present.sum(axis=1) - 1.0, 0.0)
@@ -127,13 +141,13 @@ def _squares(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _shared_seeds(values: Floats) -> Floats:
-    """Return the values by which variances are judged, NaN for others, without the seeds that have none.
+    """Return the values that show variances, with NaN in place of others and without empty seeds.
 
-    Only seeds of several losses with several such seeds show how much a loss varies beyond what a
-    seed does to all.
+    A value shows how much a loss varies beyond the effect of the seed on all losses if the seed has
+    several losses and the loss several seeds. Only values that show variances count in this.
     """
     shared = np.isfinite(values)
-    # What is left out may leave others alone.
+    # Removing a value may leave another one alone, so that this is repeated.
     for _ in values:
         has_rival = shared.sum(axis=0) > 1
         has_seeds = shared.sum(axis=1, keepdims=True) > 1
@@ -142,8 +156,8 @@ def _shared_seeds(values: Floats) -> Floats:
 
 
 def _medians(values: Floats, losses_of_seed: NDArray[np.int64]) -> Floats:
-    """Return the median over losses of each seed; several times faster than `np.nanmedian`."""
-    # NaN comes last.
+    """Return the median over losses for each seed; several times faster than `np.nanmedian`."""
+    # NaN is sorted to the end.
     ordered = np.sort(values, axis=0)
     seeds = np.arange(len(losses_of_seed))
     lower = ordered[(losses_of_seed - 1) // 2, seeds]
@@ -152,13 +166,14 @@ def _medians(values: Floats, losses_of_seed: NDArray[np.int64]) -> Floats:
 
 
 def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
-    """Return the typical variance of three losses or more, and the degrees of freedom with which it informs one.
+    """Return the typical variance of three losses or more, and the degrees of freedom of the prior.
 
-    If the true variances are those of a scaled inverse chi-squared distribution with d degrees of
-    freedom, the logarithms of sample variances with f of their own vary by trigamma(f / 2) +
-    trigamma(d / 2): d is what makes this so. The trigamma function is Hurwitz' zeta function of 2.
+    The prior is a scaled inverse chi-squared distribution of true variances with d degrees of
+    freedom. The logarithms of sample variances with f degrees of freedom then have the variance
+    trigamma(f / 2) + trigamma(d / 2). This equation is solved for d. trigamma(x) is Hurwitz' zeta
+    function zeta(2, x).
     """
-    # What is expected of the logarithms if all losses have the same true variance.
+    # The distribution of the logarithms if all losses have the same true variance.
     by_chance = [_log_variance(int(of_loss)) for of_loss in freedom]
     middles = np.array([middle for middle, _ in by_chance])
     deviations = np.array([deviation for _, deviation in by_chance])
@@ -167,7 +182,7 @@ def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
     # The median absolute deviation of few values is too small.
     correction = len(own) / (len(own) - 1)
     ratio = float(np.median(np.abs(logs - middle_of_all) / deviations)) * correction
-    # What is beyond the variance that logarithms of variances have with so few seeds.
+    # The variance of the logarithms beyond the one that comes from few seeds.
     spread = float(special.zeta(2, np.median(freedom) / 2)) * (ratio**2 - 1)
     if spread < 1e-3:
         return math.exp(middle_of_all), math.inf
@@ -176,14 +191,17 @@ def _prior(own: Floats, freedom: Floats) -> tuple[float, float]:
         return float(special.zeta(2, half)) - spread
 
     prior = 2 * float(optimize.brentq(excess, 1e-4, 1e4))
-    # What was found is the median of such a distribution; this is its scale.
+    # The scale of the prior, from its median.
     typical = math.exp(middle_of_all) * float(special.chdtri(prior, 0.5)) / prior
     return typical, prior
 
 
 @cache
 def _log_variance(freedom: int) -> tuple[float, float]:
-    """Return the median of the logarithm of a sample variance of mean 1, and its median absolute deviation."""
+    """Return the median and the median absolute deviation of the logarithm of a sample variance.
+
+    The true variance is 1.
+    """
     middle = math.log(float(special.chdtri(freedom, 0.5)) / freedom)
 
     def excess(deviation: float) -> float:
