@@ -157,12 +157,12 @@ def far_values(bags: OwnBags) -> Iterator[Finding]:
         text = _describe_far_value(bags, feature, value)
         if text:
             texts.append(text)
-        # One text more than the finding shows: it then ends with "and 1 more".
+        # To describe a value takes a pass over the features, so only the first few are described.
         if len(texts) > _MOST_FAR_VALUES:
+            texts[-1] = "and others"
             break
     if texts:
-        listed_texts = abbreviate(texts, _MOST_FAR_VALUES)
-        detail = f"{listed_texts}; are they missing values?"
+        detail = f"{', '.join(texts)}; are they missing values?"
         yield Finding("warning", "values far from all others", detail)
 
 

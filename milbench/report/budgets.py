@@ -288,7 +288,9 @@ def _pair(rows: pd.DataFrame, first: str, second: str, metric: Metric) -> str:
         high = float(rows["high"][loss])
         digits = _digits(expected, low, high, metric)
         # `_at_budget` has changed the sign if larger values are better.
-        texts.append(number(abs(expected), digits, metric))
+        if not metric.lower_is_better:
+            expected = -expected
+        texts.append(number(expected, digits, metric))
     unit = " %" if metric.percent else ""
     return f"{texts[0]} and {texts[1]}{unit}"
 
@@ -332,10 +334,10 @@ def _note(tried: Sequence[DrawsOfLoss], metric: Metric) -> str:
     if len(counts) > 1:
         draws = f"{counts[0]} to {counts[-1]} draws"
     return (
-        f"The {metric.label} of test bags to expect where so many settings are tried, with one "
-        "seed each, and validation bags choose one of them: the mean over all ways to take so "
-        f"many of the {draws} of a loss. In brackets its 95 % band over other draws; it does not "
-        "cover other test bags."
+        f"The {metric.label} of test bags to expect from a search of that many settings: each is "
+        "tried with one seed, and validation bags choose one. It is the mean over all ways to take "
+        f"that many of the {draws} of a loss. In brackets: its 95 % band over other draws. The band "
+        "does not cover other test bags."
     )
 
 
@@ -346,8 +348,9 @@ def _failed_lines(tried: Sequence[DrawsOfLoss]) -> list[str]:
         return []
     names = [f"{readable(draws.loss)} ({draws.failed} of {draws.count})" for draws in failed]
     line = (
-        f"Draws failed for {first_few(names)}: each is the worst, and chosen only among failed "
-        f"ones. Then the no-skill line counts; without one the value is not known ({NOTHING})."
+        f"Draws failed for {first_few(names)}. A failed draw counts as the worst: it is chosen only "
+        "where all draws failed. The value is then that of no skill, or unknown "
+        f"({NOTHING}) where that is not known."
     )
     return [line]
 

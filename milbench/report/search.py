@@ -248,7 +248,7 @@ def search_table(arms: list[SearchedArm]) -> Table | None:
         return None
     rows = [_row(arm) for arm in arms]
     note = (
-        f"{_budget(arms)} Of validation bags, where a task has any. Draws as good: other draws "
+        f"{_budget(arms)} Validation bags choose, where a task has any. Draws as good: other draws "
         "that differ from the chosen one by less than their noise."
     )
     return Table("Chosen settings", pd.DataFrame(rows).set_index("loss"), note)

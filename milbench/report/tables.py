@@ -39,16 +39,16 @@ COSTS = {
 
 MEANS_NOTE = "Mean ± standard deviation over seeds."
 BOUND_NOTE = (
-    " Worse by at most: than the best loss, of those that may be the best; for all at once with "
-    "95 % confidence."
+    " Worse by at most: for the losses that may be the best, how much worse than the best each can "
+    "be, with 95 % confidence for all of them at once."
 )
 BOUNDS_NOTE = (
-    " ✓: may be the best; ≤: then worse than the best by at most so much, in the unit of the "
-    "metric."
+    " ✓: the loss may be the best; the number after ≤ is how much worse than the best it can be, in "
+    "the unit of the metric."
 )
 STEPS_NOTE = (
-    " Step: the time of a training step over that of the quickest loss, in the geometric mean over "
-    "tasks."
+    " Step: the time of a training step as a multiple of the fastest loss's, the geometric mean "
+    "over tasks."
 )
 SAME_SUPERVISION_NOTE = " Losses are compared with those of the same supervision."
 

@@ -40,10 +40,10 @@ MOST_RATES = 8
 """With more learning rates than these, those within a factor of about two count as one."""
 
 NOTE = (
-    "In % of the variance of all trained cells, draws of the search included. Shares vary as "
-    "logits here, other metrics as logarithms. In brackets: 95 % intervals over other draws and "
-    "seeds. A factor has what no other one explains. With other losses or wider ranges of "
-    "settings shares would be others."
+    "In % of the variance of all trained cells, including the draws of the search. The variance is "
+    "computed on logits for metrics that are shares, and on logarithms for others. In brackets: 95 "
+    "% intervals over other draws and seeds. A factor is given only what no other factor explains. "
+    "Other losses, or wider ranges of settings, would give other numbers."
 )
 """The note below the table."""
 

@@ -30,7 +30,7 @@ from milbench.evaluation.reading.components import (
     find_components,
     strongest_positions,
 )
-from milbench.evaluation.reading.patterns import CLASSES, String
+from milbench.evaluation.reading.patterns import String
 from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
@@ -120,7 +120,7 @@ def read_batch(
     labels = labels.cpu()
     background = probs.shape[1] - 1
     class_maps = probs.argmax(dim=1)
-    winning = [set(class_map.unique().tolist()) - {CLASSES} for class_map in class_maps]
+    winning = [set(class_map.unique().tolist()) - {background} for class_map in class_maps]
     posterior, classes = posterior_given(probs, labels)
     components = find_components(posterior, classes)
     return ReadBatch(

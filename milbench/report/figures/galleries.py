@@ -34,9 +34,9 @@ from milbench.report.study import Study
 from milbench.store.gallery import Gallery, load
 
 CAPTION = (
-    "Test bags that differ, with what each loss finds where. Above each: the label set that the "
-    "loss names, ✓ if it is right. Colour: the most probable class of a position, the stronger "
-    "the more probable; frames: the true instances."
+    "A few test bags, and what each loss finds in them. Above each bag: the label set that the loss "
+    "predicts, with ✓ if it is right. Colour: the most probable class of each position; the "
+    "stronger the colour, the more probable the class. Boxes: the true instances."
 )
 GALLERY_FILE = "gallery.npz"
 """The file of a cell with its gallery."""

@@ -33,21 +33,23 @@ from milbench.report.tables import NO_SKILL, YES
 from milbench.report.values import rows_of
 
 MARKS_CAPTION = (
-    "How far the mean over seeds is from the mark, in points, ± half of its 95 % interval; minus: "
-    "on the passing side. ✓ passes: the interval is on the passing side and no seed is missing. ✗ "
-    "fails: it is on the other side. The rest is open."
+    "How far the mean over seeds is from the pass mark, in points, ± half of its 95 % interval. "
+    "Negative values are on the passing side. ✓ passes: the whole interval is on the passing side, "
+    "and no seed is missing. ✗ fails: the whole interval is on the other side. All else is open."
 )
 PAIRS_CAPTION = (
-    "Row less column, in the unit of the metric, of means over common seeds, ± half of the 95 % "
-    "interval of this pair. Green ✓: the row is better beyond it; red ✗: it is worse; ≈: within "
-    "the margin of the spec. Each pair is judged alone, and contenders by all at once: one of "
-    "them may be worse in a pair."
+    "The loss of the row minus the loss of the column: the difference of their means over common "
+    "seeds, in the unit of the metric, ± half of its 95 % interval. Green ✓: the row is better; red "
+    "✗: the row is worse; ≈: the difference is within the margin of the spec. Each pair is judged "
+    "alone, but the best loss is judged among all at once. So a loss that may be the best can be "
+    "worse in one pair."
 )
 EQUIVALENCE_CAPTION = (
-    "The first loss less the other one, means over common seeds, ± half of the 95 % interval. "
-    "Yellow ≈: equivalent, the 90 % interval is within the margin of the spec. Else blue ✓: the "
-    "first is better, or orange ✗: worse, as the 95 % interval leaves out 0. Grey: not settled. "
-    "Each cell is judged alone, without adjustment for their number."
+    "The first loss minus the other one: the difference of their means over common seeds, ± half of "
+    "its 95 % interval. Yellow ≈: equivalent, since the 90 % interval is within the margin of the "
+    "spec. Otherwise blue ✓: the first is better, or orange ✗: the first is worse, where the 95 % "
+    "interval excludes 0. Grey: not settled. Each cell is judged alone, without a correction for "
+    "their number."
 )
 TASKS_CAPTION = (
     "Means over seeds with the half width of their 95 % interval. Green ✓: the loss may be the "
