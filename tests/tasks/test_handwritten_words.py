@@ -1,4 +1,7 @@
-"""Handwritten words: bags against the file that they were made of, whose letters say what they are."""
+"""The task `handwritten-words`: its bags against the file that they were made of.
+
+In these tests the first pixels of a letter tell which letter it is, and its fold.
+"""
 
 import itertools
 from collections import Counter
@@ -20,11 +23,15 @@ LETTERS = [letter for word in WORDS for letter in word]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with each word once in each fold; pixels 0 to 4 of a letter say which it is, 5 to 8 its fold."""
+    """A data directory with each word once in each of ten folds.
+
+    Pixels 0 to 4 of a letter are the bits of its number in the alphabet, 5 to 8 those of its fold.
+    """
     folder = tmp_path_factory.mktemp("letters")
     folds = [fold for fold in range(10) for _ in WORDS]
     rows = letter_rows(WORDS * 10, folds)
     for row in rows:
+        # The pixels begin in column 6, so that pixel 5 is in column 11. Column 5 is the fold.
         row[11:15] = bits_of(int(row[5]), count=4)
     write_letters(folder, rows)
     return folder
@@ -40,14 +47,14 @@ def make(root: Path, seed: int = 0, **params: Any) -> Any:
 
 
 class Spelt(NamedTuple):
-    """What the pixels of a bag say of themselves."""
+    """What the pixels of a bag tell: its word, and the folds of its letters."""
 
     word: str
     folds: set[int]
 
 
 def read(batches: Any) -> list[Spelt]:
-    """Return what the pixels of each bag say; the truth must agree."""
+    """Return what the pixels of each bag tell, and assert that the truth agrees."""
     found = []
     for bags in batches:
         mask = mask_of(bags)
@@ -62,7 +69,7 @@ def read(batches: Any) -> list[Spelt]:
 
 
 def number_of_bits(bits: Tensor) -> Tensor:
-    """Return the numbers (...) of bits (..., n), the lowest first."""
+    """Return the numbers (...) that bits (..., n) stand for; the lowest bit is first."""
     values = 2 ** torch.arange(bits.shape[-1])
     return (bits * values).sum(dim=-1).long()
 
@@ -89,7 +96,7 @@ def test_bags_are_the_words_of_the_file(root: Path) -> None:
 
 
 def drawn_words(root: Path) -> dict[int, list[str]]:
-    """Return what the drawn bags of each fold spell."""
+    """Return what the bags of each fold spell, where bags are made of letters at random."""
     words: dict[int, list[str]] = {}
     for bags in parts(make(root, 3, bags="drawn")).values():
         for bag in bags:
