@@ -1,4 +1,4 @@
-"""What is read as a label, and what is refused in one line."""
+"""The forms of labels that `BagClassifier` takes, and messages about labels that it refuses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Weights of bags and classes, against repeated bags, bags left out, and scikit-learn's own."""
+"""Weights of bags and classes, against repeated bags, bags left out, and scikit-learn's weights."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ BAGS, LABELS = sample_bags(0)
 NEW, TRUTH = sample_bags(1)
 OF_LABEL_SETS = [name for name in losses().names() if not load_loss(name).takes_target]
 TIMES = np.random.default_rng(2).integers(0, 4, len(BAGS))
-"""How often each bag is repeated, or what it weighs instead; some not at all."""
+"""How often each bag is repeated, or the weight that it has instead; for some bags 0."""
 
 
 def class_weights(class_weight: Any, y: Any, sample_weight: Floats | None = None) -> Any:
@@ -40,7 +40,7 @@ def repeated_bags() -> list[NDArray[np.float64]]:
 
 @pytest.mark.parametrize("loss", ["exact", "noisy-or", "max-pooling", "attention"])
 def test_a_weight_of_two_is_the_bag_twice(loss: str) -> None:
-    # With all bags in one batch, whose gradient is followed as it is.
+    # All bags are in one batch, and each step is the gradient times the learning rate.
     settings: dict[str, Any] = {"loss": loss, "recipe": SGD, "lr": 0.1, "batch_bags": 1000}
     repeated = short(**settings).fit(repeated_bags(), LABELS.repeat(TIMES, axis=0))
     weighted = short(**settings).fit(BAGS, LABELS, sample_weight=TIMES)
@@ -76,7 +76,8 @@ def test_the_unit_of_weights_does_not_matter() -> None:
 
 @pytest.mark.parametrize("heavy", [0, 1])
 def test_the_threshold_follows_the_weights(heavy: int) -> None:
-    # Of 40 bags with equal features half have the class: the heavier half is right.
+    # Of 40 bags with equal features half have the class. All are predicted alike, so the heavier
+    # half decides.
     undecided = np.ones((1, 1))
     without_class = np.zeros((1, 1))
     bags = [undecided] * 40 + [without_class] * 20
@@ -143,7 +144,7 @@ def test_a_heavier_class_is_found_more_often() -> None:
     bags = []
     for label in y:
         noise = rng.normal(size=(3, 2))
-        # Half of the features of an instance of the class look like background.
+        # In bags with the class, about half of the features look like background.
         shift = rng.integers(0, 2, (3, 2))
         bags.append(noise + label * shift)
     alike = short().fit(bags[:200], y[:200]).predict(bags[200:])

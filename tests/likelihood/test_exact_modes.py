@@ -1,4 +1,4 @@
-"""The exact likelihood in the modes of torch: derivatives, half precision, compilation, torch.func."""
+"""The exact likelihood in torch's modes: derivatives, half precision, compilation, torch.func."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import torch
 
-# `likelihood` is the script benchmarks/likelihood.py; its `operators` counts the operators that run.
+# `likelihood` is the script benchmarks/likelihood.py. Its function `operators` counts the operators
+# that run.
 from likelihood import operators
 from torch import Tensor
 

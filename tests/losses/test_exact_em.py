@@ -1,7 +1,7 @@
 """The loss `exact-em` against enumerated label maps and the loss `exact`.
 
-EM is expectation maximisation. The bags have C classes and K positions. Expected values are computed
-with 600 digits, by the mpmath context `exactly`.
+EM is expectation maximisation. The bags have C classes and K positions. Expected values are
+computed with 600 digits, by the mpmath context `exactly`.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Which losses let presence depend on what a bag lacks, on how often a class occurs, or on bag size.
+"""Which losses let presence depend on absence, on frequency, or on the size of a bag.
 
 In these tests each position is an instance, and the order does not matter. In truth, another
 instance can only add a class to a bag, and a copy of an instance adds none. Some losses follow

@@ -1,4 +1,4 @@
-"""A network of the user's: from a file, a module, a function or a notebook, and where it does not suit."""
+"""A user's own network, from a file, a module, a function or a notebook, and its name."""
 
 import linecache
 import sys
@@ -113,7 +113,7 @@ def test_a_function_is_known_by_its_module(module: str, task: Any) -> None:
 def run_in_notebook(code: str, number: int) -> dict[str, Any]:
     """Run a cell of a notebook as IPython does, and return the names that it defines."""
     cell = f"<cell {number}>"
-    # There is no file: Python finds the code of a cell in this cache.
+    # A cell has no file, so Python looks its code up in this cache.
     linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, cell, "exec"), names)
@@ -121,7 +121,8 @@ def run_in_notebook(code: str, number: int) -> dict[str, Any]:
 
 
 def test_a_class_of_a_notebook_is_the_one_that_ran_last(task: Any) -> None:
-    # (16 - 3) // 2 + 1 rows, and after the cell was edited (16 - 3) // 4 + 1.
+    # With stride 2 there are (16 - 3) // 2 + 1 rows. After an edit of the cell the stride is 4, and
+    # there are (16 - 3) // 4 + 1.
     for number, (stride, rows) in enumerate([(2, 7), (4, 4)]):
         names = run_in_notebook(network_code("Noted", stride=stride), number)
         name = network_name(task, add_object(networks(), names["Noted"]))
@@ -151,7 +152,7 @@ def test_the_first_classifier_of_a_task_is_the_default() -> None:
 def test_a_network_of_a_file_has_no_name_of_the_task_s(
     tmp_path: Path, task: Any, name: str
 ) -> None:
-    """By such a name the network of the task, or of torchvision, would be trained in place of the file's."""
+    """By such a name, the network of the task or of torchvision would be trained instead."""
     file = written(tmp_path / "mine.py", network_code("Mine", f"name = '{name}'"))
     complaint = rf"mine.py is named '{name}', as another one of extended-digits is: rename"
     with pytest.raises(UsageError, match=complaint):

@@ -100,7 +100,7 @@ def drawn_words(root: Path) -> dict[int, list[str]]:
     words: dict[int, list[str]] = {}
     for bags in parts(make(root, 3, bags="drawn")).values():
         for bag in bags:
-            # No bag is made of two folds.
+            # Unpacking fails if a bag has letters of two folds.
             (fold,) = bag.folds
             words.setdefault(fold, []).append(bag.word)
     return words
@@ -116,7 +116,7 @@ def test_a_fold_has_as_many_drawn_bags_as_words(root: Path) -> None:
     assert counts == dict.fromkeys(range(10), len(WORDS))
 
 
-def test_a_letter_is_drawn_once_before_any_again(root: Path) -> None:
+def test_every_letter_is_drawn_once_before_any_is_drawn_again(root: Path) -> None:
     in_fold = Counter(LETTERS)
     for words in drawn_words(root).values():
         drawn = Counter("".join(words))
@@ -129,7 +129,8 @@ def test_drawn_bags_are_none_of_the_words(root: Path) -> None:
         assert not set(words) & set(WORDS)
 
 
-def test_drawn_bags_of_a_fold_are_those_of_any_seed(root: Path) -> None:
+def test_drawn_bags_of_a_fold_are_the_same_for_all_seeds(root: Path) -> None:
+    # Seed 5 tests on the fold that seed 4 validates on.
     one = parts(make(root, 4, bags="drawn"))
     other = parts(make(root, 5, bags="drawn"))
     assert one["validation"] == other["test"]
@@ -146,7 +147,7 @@ def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     three_letters = first_batch.instances[:1, :3]
     logits = new_network(problem, "sequence")(three_letters)
     assert logits.shape == (1, 27, 2 * 3)
-    # One letter three times needs two blanks between.
+    # One letter three times needs two blanks in between, which fit into six positions.
     three_times_a = torch.zeros(1, 3, dtype=torch.long)
     assert load_loss("ctc")(logits, [[0]], target=three_times_a).isfinite()
 
@@ -169,7 +170,7 @@ def numbered_words(problem: Any) -> list[Numbered]:
     return found
 
 
-def test_a_word_is_numbered_by_its_place_in_the_file(root: Path) -> None:
+def test_words_are_numbered_in_the_order_of_the_file(root: Path) -> None:
     in_file = WORDS * 10
     words = numbered_words(make(root, 2))
     assert [in_file[one.number] for one in words] == [one.word for one in words]
@@ -242,7 +243,7 @@ def test_all_words_are_used_where_some_are_unseen(root_of_many: Path, seed: int)
 def test_each_unseen_word_is_tested_in_one_of_ten_seeds(root_of_many: Path) -> None:
     tested = [unseen_parts(root_of_many, seed)["test"] for seed in range(10)]
     assert Counter(word for words in tested for word in words) == Counter(MANY * 3)
-    # 34 words in ten folds.
+    # 34 different words in ten folds are three or four in each.
     assert {len(set(words)) for words in tested} == {3, 4}
 
 

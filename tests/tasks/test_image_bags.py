@@ -1,4 +1,4 @@
-"""The task `image-bags`, made from a user's own images: training, evaluation, networks, messages."""
+"""The task `image-bags`, made from a user's images: training, evaluation, networks, messages."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +43,8 @@ def changed(folder: Path, name: str, **columns: Any) -> str:
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of 60 images, whose blue value is the number of the image.
 
-    Images with odd numbers have a class and a box. In the pixel of row 7 and column 5, red and green
-    have other values than elsewhere.
+    Images with odd numbers have a class and a box. In the pixel of row 7 and column 5, red and
+    green have other values than elsewhere.
     """
     folder = tmp_path_factory.mktemp("numbered")
     rows = []

@@ -65,7 +65,7 @@ def test_nothing_is_heard_outside_of_the_sounds(
 def noiseless_scenes_of_one_sound(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[Tensor, int, int]]:
-    """Return test scenes of one sound: log-mel frames (F, T), and the sound's first and last frame."""
+    """Return test scenes: log-mel frames (F, T), and the first and the last frame of the sound."""
     monkeypatch.setattr(module(), "NOISE", 0.0)
     module()._scenes.cache_clear()
     problem = make(root)
