@@ -1,4 +1,7 @@
-"""Outcomes of test items: what is written is what is read, and what cannot be an outcome is refused."""
+"""Outcomes of test items: writing and reading their file, its format, and messages.
+
+The outcomes of a metric have a term of its numerator and a weight for each test item.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,9 @@ ONES = np.ones(2)
 # The cells a and b have the same test items, whose digest is "cd".
 OUTCOMES = {
     "posterior_error": COUNTED,
-    # Fractions and a negative number, for which only floats will do.
+    # Fractions and a negative number, which only floats can hold.
     "a/nll": Outcomes(np.array([0.5, -1]), ONES, "cd"),
-    # Too large for a byte, in a file that stores some numbers in bytes.
+    # A number too large for a byte, in a file that stores other numbers in bytes.
     "b/nll": Outcomes(np.array([300, 2]), ONES, "cd"),
     "b/set_error": Outcomes(np.array([1, 0]), ONES, "cd"),
 }
@@ -48,15 +51,16 @@ def test_what_was_written_is_read(written: Path, name: str) -> None:
 
 
 def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
+    # (0 + 3 + 1) / (4 + 5 + 0)
     assert COUNTED.value == pytest.approx(4 / 9)
 
 
-# The format is fixed, since other programs rely on it.
+# The next three tests fix the format of the file, since other programs read it.
 
 
 def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
-    # Cells a and b have the NLL of the same items. Another metric stays apart, though its items are
-    # the same.
+    # Cells a and b have the metric nll on the same items, so they share a group. Another metric has
+    # a group of its own, though its items are the same.
     with np.load(written, allow_pickle=False) as stored:
         names = [stored[f"{group}/names"].tolist() for group in range(3)]
     assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]

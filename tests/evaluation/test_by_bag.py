@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 def sample_bags(seed: int, bags: int = 60) -> tuple[Floats, Bools]:
-    """Return scores (bags, 4), some of them equal, and labels; the last class is in one bag only."""
+    """Return scores (bags, 4) with ties, and labels; the last class is in one bag only."""
     rng = np.random.default_rng(seed)
     labels = rng.random((bags, 4)) < [0.5, 0.3, 0.1, 0]
     labels[rng.integers(bags), 3] = True

@@ -78,7 +78,7 @@ TRUTH = Truth(
     classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]),
     boxes=torch.tensor([[A, B], [A, A], [PADDING, NO_BOX]]).float(),
 )
-"""Three images: one with class 0 twice, one with classes 0 and 1 in the same box, one with nothing."""
+"""Three images: with class 0 twice, with classes 0 and 1 in the same box, and with nothing."""
 
 NO_INSTANCES = Truth(torch.tensor([[-1], [-1], [-1]]), torch.zeros(3, 1, 4))
 

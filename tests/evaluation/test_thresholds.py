@@ -138,7 +138,7 @@ def test_well_separated_classes_are_told_apart_on_other_bags() -> None:
 @pytest.mark.parametrize("shift", [0.0, -9.0])
 @pytest.mark.parametrize("near", [None, 0.0])
 def test_naming_nothing_is_a_finite_threshold(shift: float, near: float | None) -> None:
-    """The only bag with the class has the lowest score, so naming nothing errs least: in one bag."""
+    """The only bag with the class has the lowest score, so naming nothing errs least."""
     labels = np.array([[True], [False], [False]])
     presence = np.array([[0.0], [1.0], [2.0]]) + shift
     threshold = choose_threshold(presence, labels, by="sets", near=near)

@@ -14,8 +14,8 @@ from torch import Tensor
 from tests._helpers.likelihood_reference import PATHS, REGIMES, PreciseBag, Solver, regime_log_probs
 
 # |L|, the number of classes in the label set, and the number of positions.
-SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (6, 40), (7, 20), (8, 30), (9, 16),
-         (10, 12)]  # fmt: skip
+SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (6, 40), (7, 20),
+         (8, 30), (9, 16), (10, 12)]  # fmt: skip
 LONG = [(1, 10_000), (2, 3_000), (5, 1_000)]
 OF_LONG = ("uniform", "background+8", "background+40", "nearly-absent", "dominant")
 """The regimes in which bags of thousands of positions are tested."""

@@ -25,12 +25,13 @@ from tests._helpers.losses import per_bag, random_logits
 from tests._helpers.training import train
 
 WEIGHTED = (
-    "attention", "auto-pool", "exponential-softmax", "generalised-mean", "isr", "linear-softmax", "log-sum-exp",
-    "mean", "noisy-and", "noisy-or", "one-vs-rest", "power-pooling", "top-k",
+    "attention", "auto-pool", "exponential-softmax", "generalised-mean", "isr", "linear-softmax",
+    "log-sum-exp", "mean", "noisy-and", "noisy-or", "one-vs-rest", "power-pooling", "top-k",
 )  # fmt: skip
 # The losses that are no sum over classes, and so take no weights.
 NOT_WEIGHTED = (
-    "count", "cross-entropy", "ctc", "exact", "exact-em", "hard-em", "max-pooling", "position", "superset",
+    "count", "cross-entropy", "ctc", "exact", "exact-em", "hard-em", "max-pooling", "position",
+    "superset",
 )  # fmt: skip
 WEIGHT = torch.tensor([0.5, 0.0, 3.0], dtype=torch.float64)
 POS_WEIGHT = torch.tensor([4.0, 0.25, 1.5], dtype=torch.float64)
@@ -133,7 +134,8 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
         ),
         pytest.param(
             lambda: Mean(pos_weight=[1.0, 2.0])(some_logits(K), LABELS),
-            "pos_weight of mean has 2 values, expected one number, or one for each of the 3 classes",
+            "pos_weight of mean has 2 values, expected one number, "
+            "or one for each of the 3 classes",
             id="too few",
         ),
         pytest.param(

@@ -1,4 +1,4 @@
-"""CTC over columns against the enumeration of alignments and against `torch.nn.functional.ctc_loss`."""
+"""The loss `ctc` over columns of positions, against enumerated alignments and torch's CTC."""
 
 import itertools
 import math

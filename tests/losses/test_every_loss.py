@@ -64,9 +64,7 @@ class TestBuiltIn(LossContract):
             getattr(loss, "normalization", "") == "position"
         )
         if background == -200 and is_softmax_of_positions:
-            pytest.skip(
-                "all channels are equal, and the target is as likely with less of a class"
-            )
+            pytest.skip("all channels are equal, and the target is as likely with less of a class")
         logits = torch.full((B, C + 1, K), -200.0)
         logits[:, C] = background
         logits.requires_grad_()

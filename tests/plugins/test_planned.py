@@ -1,4 +1,4 @@
-"""The process of a cell refuses code that was edited after the cell was planned, and names it."""
+"""The process of a cell refuses code that was edited after planning, and names the file."""
 
 import sys
 from collections.abc import Iterator

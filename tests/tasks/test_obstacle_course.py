@@ -48,8 +48,8 @@ COURSE: dict[str, dict[str, Any]] = {
     "company": {"num_classes": 2, "label_sets": "mostly-together", "test_label_sets": "exclusive",
                 "test_sizes": "1-3"},
     "empty": {"num_classes": 3, "empty_share": 0.4, "imbalance": 100.0},
-    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4", "test_label_sets": "uniform",
-             "labels_per_bag": 1},
+    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4",
+             "test_label_sets": "uniform", "labels_per_bag": 1},
 }  # fmt: skip
 SPLITS = ["validation", "test"]
 
@@ -258,7 +258,7 @@ def distribution(problem: Any, split: str) -> Any:
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
-    """Return the log-density (K, C+2) of instances (K, 4) for each class, background and context."""
+    """Return the log-densities (K, C+2) of instances (K, 4): by class, background and context."""
     # Context has the axis behind those of the classes. Obstacles with four classes have no context:
     # their fifth axis, which is 0 in four dimensions, is not used.
     axes = torch.eye(DIMENSION + 1, DIMENSION, dtype=torch.float64)

@@ -95,7 +95,7 @@ def scale_of(cls: int) -> float:
 
 @pytest.fixture(scope="module")
 def metrics_of_oracle(problem: Any) -> dict[str, float]:
-    """The metrics of scores by the exact posterior: presence is the probability that a class occurs."""
+    """The metrics of scores by the exact posterior; presence is the probability of a class."""
 
     def score(bags: Bags) -> Scores:
         probs = problem.training.log_posterior(bags.instances).exp()

@@ -129,7 +129,7 @@ class OnGPU:
         return model
 
     def without_waiting(self, compute: Callable[[], Any]) -> Any:
-        """Return the result of a function on the GPU, and check that it did not wait for a value."""
+        """Return the result of a function on the GPU, and check that it waited for no value."""
         with self.gpu:
             self.gpu.waits.clear()
             result = compute()

@@ -98,7 +98,7 @@ def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
 
 
 def best_decoder(arrays: Arrays, chosen_by: str) -> str:
-    """Return the decoder with the fewest wrong strings on a split; of equally good ones the first."""
+    """Return the first of the decoders that read the fewest strings of a split wrongly."""
     wrong = {name: wrong_strings(arrays, chosen_by, name).sum() for name in DECODERS}
     return min(DECODERS, key=lambda name: wrong[name])
 
