@@ -33,8 +33,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 TAKES_ROOT = ("run", "reproduce", "report", "status", "sync", "list", "export", "predict")
 """The commands with an option `--root`."""
 
-# A test installs this package. If pytest also imported it from here, the installed copy would never
-# be used.
+# A test installs this package. If pytest also imported it from this folder, the test would not use
+# the installed copy.
 collect_ignore = ["_helpers/package"]
 
 

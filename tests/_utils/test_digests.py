@@ -57,7 +57,7 @@ def test_two_kinds_of_results_are_kept_apart(files: TwoFiles, old_files: Path) -
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
-def test_a_digest_is_that_of_its_algorithm(
+def test_a_digest_is_computed_by_the_algorithm_asked_for(
     files: TwoFiles, old_files: Path, algorithm: str
 ) -> None:
     expected = hashlib.new(algorithm, b"a" * 100).hexdigest()

@@ -51,6 +51,6 @@ def test_a_missing_extra_is_named_in_one_line(
     assert library in distributions_of(extra)
 
 
-def test_the_extra_all_has_the_others() -> None:
+def test_the_extra_all_has_all_other_extras() -> None:
     others = sorted(set(EXTRAS) - {"all"})
     assert EXTRAS["all"] == [f"milbench[{','.join(others)}]"]

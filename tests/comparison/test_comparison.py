@@ -1,4 +1,4 @@
-"""A comparison in Python: its tables, differences and figures are those of its report."""
+"""A comparison in Python has the tables, differences and figures of its report."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_table_of_one_task_has_the_same_means(opened: Comparison) -> None:
     assert of_task.to_dict() == pytest.approx(means["synthetic-bags"].to_dict())
 
 
-def test_differences_are_those_of_a_paired_test(opened: Comparison) -> None:
+def test_differences_agree_with_a_paired_test(opened: Comparison) -> None:
     values = final_values(opened).query("task == 'synthetic-bags'")
     by_seed = values.pivot_table(index="loss", columns="seed", values="value")
     row = opened.differences("synthetic-bags", "auroc").iloc[0]

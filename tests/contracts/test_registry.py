@@ -363,13 +363,13 @@ def test_a_launch_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> Non
     assert losses().entry("mine").record.digest == digest
 
 
-def test_an_edited_file_is_read_anew_by_its_path(edited: tuple[Path, str]) -> None:
+def test_an_edited_file_is_read_again_by_its_path(edited: tuple[Path, str]) -> None:
     file, digest = edited
     assert load_loss(str(file)).number == 2
     assert losses().entry("mine").record.digest != digest
 
 
-def test_an_edited_file_is_read_anew_by_its_name(edited: tuple[Path, str]) -> None:
+def test_an_edited_file_is_read_again_by_its_name(edited: tuple[Path, str]) -> None:
     _, digest = edited
     assert load_loss("mine").number == 2
     assert losses().entry("mine").record.digest != digest

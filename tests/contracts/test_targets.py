@@ -170,11 +170,11 @@ def test_a_loss_for_label_sets_gets_no_target() -> None:
     assert make_target(Exact(), bags, NETWORK(bags.instances), NETWORK) is None
 
 
-def test_counts_are_those_of_the_instances() -> None:
+def test_the_target_of_counts_is_counted_from_the_instances() -> None:
     assert target(Count(), make_bags(INSTANCES)).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
 
 
-def test_the_order_is_that_of_the_instances() -> None:
+def test_the_target_of_the_order_is_the_order_of_the_instances() -> None:
     assert target(Ctc(), make_bags(INSTANCES)).tolist() == INSTANCES
 
 

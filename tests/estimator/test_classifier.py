@@ -211,7 +211,7 @@ def test_instances_have_labels_in_the_form_of_bags(
     assert by_names.predict_instances(NEW)[0] == expected
 
 
-def test_scores_of_instances_are_those_of_the_network(by_numbers: BagClassifier) -> None:
+def test_scores_of_instances_agree_with_the_network(by_numbers: BagClassifier) -> None:
     training = np.concatenate(BAGS)
     first = (NEW[0] - training.mean(axis=0)) / training.std(axis=0)
     given = torch.tensor(first).float().unsqueeze(0)

@@ -227,7 +227,7 @@ def test_a_warm_start_keeps_the_standardisation() -> None:
     np.testing.assert_allclose(warm.decision_function(NEW) + warm.threshold_, before, atol=1e-5)
 
 
-def test_without_a_warm_start_another_fit_begins_anew() -> None:
+def test_without_a_warm_start_another_fit_starts_from_the_beginning() -> None:
     fitted_twice = short().fit(NEW, TRUTH).fit(BAGS, LABELS)
     fitted_once = short().fit(BAGS, LABELS)
     assert np.array_equal(fitted_twice.decision_function(NEW), fitted_once.decision_function(NEW))

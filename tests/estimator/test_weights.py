@@ -76,8 +76,8 @@ def test_the_unit_of_weights_does_not_matter() -> None:
 
 @pytest.mark.parametrize("heavy", [0, 1])
 def test_the_threshold_follows_the_weights(heavy: int) -> None:
-    # Of 40 bags with equal features half have the class. All are predicted alike, so the heavier
-    # half decides.
+    # Of 40 bags with equal features half have the class. All 40 get the same prediction, which the
+    # heavier half decides.
     undecided = np.ones((1, 1))
     without_class = np.zeros((1, 1))
     bags = [undecided] * 40 + [without_class] * 20
@@ -91,7 +91,7 @@ def test_the_threshold_follows_the_weights(heavy: int) -> None:
     "y",
     [pytest.param(LABELS, id="label sets"), pytest.param(LABELS[:, 0], id="one label a bag")],
 )
-def test_balanced_weights_are_those_of_scikit_learn(y: NDArray[np.int64]) -> None:
+def test_balanced_weights_agree_with_scikit_learn(y: NDArray[np.int64]) -> None:
     expected = compute_sample_weight("balanced", y)
     np.testing.assert_allclose(class_weights("balanced", y), expected)
 

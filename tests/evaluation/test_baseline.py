@@ -51,7 +51,7 @@ def test_validation_bags_choose_a_threshold_that_suits_them() -> None:
     assert found["test/pooled_trees_set_error"] < even_odds_error
 
 
-def test_votes_for_one_class_are_those_of_scikit_learn() -> None:
+def test_votes_for_one_class_agree_with_scikit_learn() -> None:
     features, labels = sample_bags(50, 1, seed=4)
     tested, _ = sample_bags(20, 1, seed=5)
     trees = ExtraTreesClassifier(n_estimators=100, random_state=SEED).fit(features, labels[:, 0])

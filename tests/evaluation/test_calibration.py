@@ -177,13 +177,13 @@ def error_of_equal_bins(forecasts: list[Forecast]) -> float:
     return total / len(forecasts)
 
 
-def test_the_nll_of_exact_is_that_of_enumeration(
+def test_the_nll_of_exact_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     assert of_exact.metrics["test/nll"] == pytest.approx(np.mean(enumerated.nll), rel=1e-6)
 
 
-def test_the_nll_of_each_bag_is_that_of_enumeration(
+def test_the_nll_of_each_bag_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     assert of_exact.predictions is not None
@@ -195,7 +195,7 @@ SINGLE_PRECISION = 1e-7
 """The rounding error of forecasts, which are kept in single precision."""
 
 
-def test_the_calibration_of_presence_is_that_of_enumeration(
+def test_the_calibration_of_presence_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.presence)
@@ -203,7 +203,7 @@ def test_the_calibration_of_presence_is_that_of_enumeration(
     assert found == pytest.approx(expected, abs=SINGLE_PRECISION)
 
 
-def test_the_calibration_of_label_sets_is_that_of_enumeration(
+def test_the_calibration_of_label_sets_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.sets)

@@ -174,7 +174,7 @@ def outcomes_and_loop() -> tuple[dict[str, Outcomes], dict[str, list[Term]]]:
         "instance_error",
     ],
 )
-def test_outcomes_are_those_of_a_loop_over_the_bags(
+def test_outcomes_agree_with_a_loop_over_the_bags(
     outcomes_and_loop: tuple[dict[str, Outcomes], dict[str, list[Term]]], name: str
 ) -> None:
     by_metric, by_loop = outcomes_and_loop

@@ -87,8 +87,8 @@ COLUMNS = torch.tensor([2.0, 6, 10, 14])
 
 
 def test_the_box_of_a_component_ends_between_positions() -> None:
-    # Positions are 2 pixels apart downwards and 4 across: a box reaches 1 and 2 pixels beyond its
-    # outer positions.
+    # Positions are 2 pixels apart vertically and 4 pixels horizontally. So a box reaches 1 and 2
+    # pixels beyond its outer positions.
     boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), (ROWS, COLUMNS))
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
 
@@ -108,7 +108,7 @@ def test_a_margin_is_added_on_both_sides() -> None:
     assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
 
 
-def test_iou_is_that_of_torchvision() -> None:
+def test_iou_agrees_with_torchvision() -> None:
     rng = torch.Generator().manual_seed(0)
     corner = torch.randint(0, 8, (60, 2), generator=rng).double()
     size = torch.randint(1, 9, (60, 2), generator=rng).double()
@@ -270,7 +270,7 @@ def test_the_margin_is_the_one_that_fits() -> None:
     assert fit_margin(*SMALL, LARGER_BY_4_AND_8) == (4.0, 8.0)
 
 
-def test_boxes_with_the_margin_are_those_of_the_truth() -> None:
+def test_boxes_with_the_margin_are_equal_to_the_truth() -> None:
     boxes = with_margin(SMALL.boxes, (4.0, 8.0))
     assert mean_iou(SMALL.components, boxes, LARGER_BY_4_AND_8) == 1
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from milbench.contracts.bags import Truth
 from milbench.evaluation.maps import class_hits
 
-# The centres of 5 x 6 positions in pixels, y of each row and x of each column. Neighbours are 4
-# pixels apart.
+# The centres of 5 x 6 positions: y of each row and x of each column, in pixels. They are 4 pixels
+# apart.
 ROWS = 1.5 + 4 * torch.arange(5).double()
 COLUMNS = 2.5 + 4 * torch.arange(6).double()
 

@@ -181,8 +181,8 @@ def test_bags_of_one_instance_are_judged_in_each_split(
 
 
 def test_instances_are_judged_by_their_known_classes(of_two_splits: dict[str, float]) -> None:
-    # All instances are predicted as class 0. Their classes are 0, 2, 1 and 2, so only the first is
-    # right.
+    # All four instances are predicted as class 0. Their true classes are 0, 2, 1 and 2, so only the
+    # first prediction is right.
     assert of_two_splits["validation/posterior_error"] == 3 / 4
     # All instances are equally strong for each class, so the first instance is taken. In the first
     # test bag, [0, 2], it shows the class of the bag; in the second, [2, 1], it does not.
@@ -196,7 +196,7 @@ def test_every_metric_has_a_definition(of_two_splits: dict[str, float]) -> None:
 
 @pytest.fixture(scope="module")
 def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
-    """Return the metrics of three bags with instance truth, and those of the same bags without."""
+    """Return the metrics of three bags with instance truth, and of the same bags without it."""
     first = sets([[0, 2], [0, 1]], [[True, False], [True, True]])
     second = sets([[1, 2]], [[False, True]])
     known = [first, second]
@@ -309,13 +309,13 @@ def sets_of(*label_sets: set[int]) -> Array:
 
 
 def scores_predicting(label_sets: Array) -> Array:
-    """Return presence scores of 1 for the classes that are in label sets, and of -1 for others."""
+    """Return presence scores: 1 for classes in the label sets, and -1 for all other classes."""
     return np.where(label_sets, 1.0, -1.0)
 
 
 def test_counts_by_class_by_hand() -> None:
     labels = sets_of({0}, {0}, {0, 2})
-    # The first bag is right, the second has 1 in place of 0, the third 1 in place of 2.
+    # The first bag is right, the second has class 1 instead of 0, the third class 1 instead of 2.
     predicted = sets_of({0}, {1}, {0, 1})
     # On validation bags the scores are right, so that the threshold is between -1 and 1.
     validation = split_of(scores_predicting(labels), labels)
@@ -338,7 +338,7 @@ def test_no_more_batches_are_made_than_are_needed() -> None:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
-    # At most MOST_BAGS bags are looked at. Four batches of 300 are the fewest that have so many.
+    # Label sets of at most MOST_BAGS bags are used, which four batches of 300 bags hold.
     assert 900 < MOST_BAGS <= 1200
     assert len(label_sets(endless())) == 1200
 

@@ -152,7 +152,7 @@ def test_each_pool_has_a_third_of_the_batches(epochs_with_extra: list[Batches], 
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_pool_is_used_up_before_any_of_it_returns(
+def test_a_pool_is_used_up_before_any_crop_of_it_returns(
     epochs_with_extra: list[Batches], pool: str
 ) -> None:
     numbers = POOLS[pool]

@@ -202,5 +202,5 @@ def test_where_nothing_is_found_the_likeliest_class_is_drawn() -> None:
     assert figure.axes[0].collections[0].get_clim() == (0, 1e-6)
 
 
-def test_a_bag_without_places_has_no_picture() -> None:
+def test_a_bag_without_coordinates_has_no_picture() -> None:
     assert draw(found_in([0.5], [0.1], "cat", places={"instance": [0]}), 0) is None

@@ -89,8 +89,8 @@ def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predic
 def table(tmp_path: Path) -> Path:
     """Write a table of bags without labels.
 
-    Its columns have another order than in training, one of them is new, and the rows of bags are
-    mixed.
+    Its columns have another order than in training, one column is new, and rows of different bags
+    take turns.
     """
     rows = [
         "f1,note,bag,f0",
@@ -497,8 +497,8 @@ def test_a_saved_model_needs_nothing_that_it_was_made_of(saved: Saved) -> None:
     pd.testing.assert_frame_equal(found, saved.expected.head(2), check_dtype=False)
     # A prediction for no bags has the same columns.
     assert list(saved.model.predict(bags_a_and_b[:0]).columns) == list(saved.expected.columns)
-    # The signature says that the model takes any number of bags, of any number of instances, of two
-    # features.
+    # By its signature, the model takes any number of bags of any number of instances, which have
+    # two features.
     takes = saved.model.metadata.signature.inputs.to_dict()[0]["tensor-spec"]
     assert takes == {"dtype": "float32", "shape": (-1, -1, 2)}
     # The first bag of the gallery, which has one instance, is the example.

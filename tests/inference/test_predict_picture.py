@@ -227,7 +227,7 @@ def note_in(said: str) -> str:
     return note
 
 
-def test_the_label_set_is_that_of_the_threshold(predict: Milbench, cells: Cells) -> None:
+def test_the_threshold_decides_the_label_set(predict: Milbench, cells: Cells) -> None:
     # The log-odds of both digits are near 90, and the threshold is 100.
     predict("two.png", of=cells.strict).done()
     about = read("two")
@@ -326,8 +326,8 @@ def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> Non
 
 
 def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
-    # The network depends on pixels of even rows and columns only, and equally on all of these in a
-    # digit.
+    # The network depends on pixels of even rows and columns only, and within a digit equally on all
+    # of these pixels.
     expected = np.zeros((24, 40, 4))
     for cls, top, left in CORNERS:
         expected[top : top + 6 : 2, left : left + 6 : 2] = colour_of(cls)
@@ -557,8 +557,8 @@ def test_a_decoder_that_is_wrong_is_refused(
     text = folder.decoder.read_text()
     assert written in text
     folder.decoder.write_text(text.replace(written, changed))
-    # A finished cell has digests of its files. They are made again, so that the change is not taken
-    # for damage.
+    # A finished cell has digests of its files. They are computed again here, so that the change is
+    # not taken for damage.
     folder.finish(folder.result())
     assert complaint in predict("two.png", of=cells.decoder).complaint()
 
@@ -648,7 +648,7 @@ def test_nothing_is_written_where_one_picture_is_bad(
     assert not Path("predictions").exists()
 
 
-def test_a_folder_in_place_of_a_picture_is_named(predict: Milbench) -> None:
+def test_a_folder_instead_of_a_picture_is_named(predict: Milbench) -> None:
     Path("folder.png").mkdir()
     assert "folder.png is a folder" in predict("two.png", "folder.png").complaint()
     assert not Path("predictions").exists()

@@ -75,7 +75,8 @@ def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
     and the covariance of the softmax at each position are subtracted.
     """
     p = softmax(one_bag(scale))
-    # The probabilities of all label maps, of those that have an entry, and of those that have two.
+    # Sums of probabilities: of all label maps, of the label maps that have an entry, and of the
+    # label maps that have two entries.
     total = exactly.mpf(0)
     of_entry = dict.fromkeys(ENTRIES, exactly.mpf(0))
     of_two = dict.fromkeys(itertools.product(ENTRIES, ENTRIES), exactly.mpf(0))
@@ -321,7 +322,7 @@ SUMS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_forward_derivatives_of_long_bags_are_those_of_backward(name: str) -> None:
+def test_forward_derivatives_of_long_bags_agree_with_backward(name: str) -> None:
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf)
     found = jvp(SUMS[name], (LONG,), (LONG_DIRECTION,))[1]
@@ -329,7 +330,7 @@ def test_forward_derivatives_of_long_bags_are_those_of_backward(name: str) -> No
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_second_derivatives_of_long_bags_are_those_of_backward(name: str) -> None:
+def test_second_derivatives_of_long_bags_agree_with_backward(name: str) -> None:
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf, create_graph=True)
     (expected,) = torch.autograd.grad((gradient * LONG_DIRECTION).sum(), leaf)

@@ -35,8 +35,8 @@ def test_the_distribution_has_every_set_as_it_is_alone(bag: RandomBag) -> None:
 def underflowing_bag() -> torch.Tensor:
     """Return log_probs (4, 5) by which a bag has all three classes with probability exp(-800)."""
     log_probs = torch.full((4, 5), -800.0, dtype=torch.float64)
-    # Position 0 shows class 0 or 1, but not both. Position 1 shows class 2. The others show
-    # background.
+    # Position 0 shows class 0 or 1, but not both. Position 1 shows class 2. All other positions
+    # show background.
     log_probs[0, 0] = math.log(1 / 2)
     log_probs[1, 0] = math.log(1 / 2)
     log_probs[2, 1] = -1e-300

@@ -41,7 +41,7 @@ Path = Callable[[], AbstractContextManager[None]]
 @BOTH_FUNCTIONS
 @MASKS
 @PATHS
-def test_first_derivatives_are_those_of_differences(
+def test_first_derivatives_agree_with_differences(
     path: Path, mask: Tensor | None, function: Function
 ) -> None:
     with path():
@@ -60,7 +60,7 @@ def test_first_derivatives_are_those_of_differences(
         pytest.param(torch.zeros(4, 4, 4, dtype=torch.float64), id="tied"),
     ],
 )
-def test_second_derivatives_are_those_of_differences(
+def test_second_derivatives_agree_with_differences(
     values: Tensor, path: Path, mask: Tensor | None, function: Function
 ) -> None:
     leaf = values.clone().requires_grad_()
@@ -151,7 +151,7 @@ def test_autocast_does_not_lower_the_precision(function: Function) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_value_and_gradient_are_those_of_eager(backend: str) -> None:
+def test_compiled_value_and_gradient_agree_with_eager_mode(backend: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3),

@@ -65,7 +65,7 @@ def errors(regime: str, size: int, positions: int, dtype: torch.dtype) -> Errors
 @DTYPES
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize(("size", "positions"), SIZES)
-def test_value_and_gradient_are_those_of_80_digits(
+def test_value_and_gradient_agree_with_80_digits(
     size: int, positions: int, regime: str, dtype: torch.dtype
 ) -> None:
     largest_of_value, largest_of_gradient = LIMITS[dtype]

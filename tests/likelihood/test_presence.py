@@ -38,7 +38,7 @@ def precise_presence(log_probs: torch.Tensor, c: int) -> tuple[float, float]:
     ids=["float64", "float32"],
 )
 @pytest.mark.parametrize("regime", REGIMES)
-def test_presence_is_that_of_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_presence_agrees_with_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
     log_probs = regime_log_probs(regime, 3, 40).to(dtype)
     log_present = presence_log_prob(log_probs[None])[0].tolist()
     log_odds = presence_log_odds(log_probs[None])[0].tolist()
@@ -79,12 +79,12 @@ BOTH_FUNCTIONS = pytest.mark.parametrize("function", [presence_log_prob, presenc
 
 
 @BOTH_FUNCTIONS
-def test_first_derivatives_are_those_of_differences(function: Function) -> None:
+def test_first_derivatives_agree_with_differences(function: Function) -> None:
     logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: function(z.log_softmax(1)), (logits,))
 
 
 @BOTH_FUNCTIONS
-def test_second_derivatives_are_those_of_differences(function: Function) -> None:
+def test_second_derivatives_agree_with_differences(function: Function) -> None:
     logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda z: function(z.log_softmax(1)), (logits,))

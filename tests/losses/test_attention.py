@@ -95,7 +95,7 @@ BAGS = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @BAGS
-def test_values_are_those_of_the_formula(
+def test_values_agree_with_the_formula(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
     loss = with_random_attention(**form)
@@ -135,7 +135,7 @@ TWO_LABELS = torch.tensor([[True, False, True], [False, False, False]])
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_gradients_by_logits_and_weights_are_those_of_differences(form: dict[str, Any]) -> None:
+def test_gradients_by_logits_and_weights_agree_with_differences(form: dict[str, Any]) -> None:
     loss = with_random_attention(**form).double()
     names = [name for name, _ in loss.named_parameters()]
     weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]

@@ -166,7 +166,7 @@ def test_balanced_weights_are_negatives_over_positives() -> None:
     assert_close(loss(some_logits(K), LABELS), by_hand(some_logits(K), LABELS))
 
 
-def test_building_anew_forgets_the_counts_of_the_first_build() -> None:
+def test_building_again_forgets_the_counts_of_the_first_build() -> None:
     loss = OneVsRest(pos_weight="balanced").build(C, class_counts=(torch.tensor([2, 1, 3]), 8))
     loss.build(C)
     with pytest.raises(UsageError, match="needs the label sets of the training bags"):

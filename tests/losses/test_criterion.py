@@ -32,7 +32,7 @@ NAMES = [name for name in losses().names() if losses().entry(name).origin == "mi
 LISTS = [[0, 2], [1], [], [0, 1, 2]]
 """LABELS as lists of class numbers."""
 WITH_NAN = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
-"""Logits of which bag 2 is NaN."""
+"""Logits that are NaN in bag 2."""
 
 Arguments = tuple[Tensor, Tensor, None, Tensor | None]
 """Logits, labels, no mask, and the target of a loss that takes one."""
@@ -79,7 +79,7 @@ def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reductions_are_those_of_torch(name: str) -> None:
+def test_reductions_agree_with_torch(name: str) -> None:
     arguments = arguments_for(name)
     each = load_loss(name, reduction="none").build(C)(*arguments)
     assert each.shape == (B,)

@@ -95,7 +95,7 @@ class TestBuiltIn(LossContract):
             pytest.skip("assignments that tie have different gradients, and each of them is right")
         if variant.depends_on_batch:
             pytest.skip("its bags depend on one another")
-        # Half of these logits are 0, the others -1.
+        # About half of these logits are 0, all other logits are -1.
         logits = some_logits(K).sign().clamp(max=0)
         labels = labels_that_fit(labels)
         value, gradient = value_and_gradient(loss, logits, labels, MASK)

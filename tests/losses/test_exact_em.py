@@ -50,7 +50,7 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("logits", "sharpness", "rel", "tiny"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_enumerated_posterior(
+def test_value_and_gradient_agree_with_the_enumerated_posterior(
     logits: Tensor, sharpness: float, rel: float, tiny: float
 ) -> None:
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
@@ -69,7 +69,7 @@ MASK = torch.arange(K) < SIZES.unsqueeze(1)
 
 
 @pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
-def test_the_gradient_is_that_of_the_exact_likelihood(divide_by: str) -> None:
+def test_the_gradient_equals_the_gradient_of_the_exact_likelihood(divide_by: str) -> None:
     """This is Fisher's identity, on bags of several sizes.
 
     The gradient of log Prb(L) is the mean, over the posterior of label maps, of the gradient of a
@@ -94,7 +94,7 @@ def test_the_value_exceeds_the_exact_loss_by_an_entropy(divide_by: str) -> None:
     assert (value[1:] > exact[1:] + 1e-6).all()
 
 
-def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
+def test_second_derivatives_hold_the_posterior_fixed() -> None:
     labels = torch.tensor([[True, False, True]])
     logits = bag(0).unsqueeze(0).requires_grad_()
     value = per_bag("exact-em", divide_by="none")(logits, labels)

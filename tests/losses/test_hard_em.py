@@ -89,7 +89,7 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_best_assignment(logits: Tensor, rel: float) -> None:
+def test_value_and_gradient_agree_with_the_best_assignment(logits: Tensor, rel: float) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
@@ -132,7 +132,7 @@ def shares_of(logits: Tensor) -> Tensor:
 
 
 @TIED
-def test_where_label_maps_tie_the_value_is_that_of_each(logits: Tensor) -> None:
+def test_where_label_maps_tie_the_value_is_the_same_for_each(logits: Tensor) -> None:
     found = best_maps(logits)
     value, _ = value_and_gradient(logits.double().repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     expected = [-found[class_numbers(labels)].log_prob for labels in ALL_LABELS]

@@ -78,7 +78,7 @@ BAGS = pytest.mark.parametrize(
 
 
 @BAGS
-def test_presence_is_that_of_all_label_maps(logits: torch.Tensor, tolerance: Tolerance) -> None:
+def test_presence_agrees_with_all_label_maps(logits: torch.Tensor, tolerance: Tolerance) -> None:
     maps = LabelMaps(logits)
     expected = [float(maps.log_odds(c)) for c in range(C)]
     found = per_bag("noisy-or", head="softmax").score(logits[None])
@@ -88,7 +88,7 @@ def test_presence_is_that_of_all_label_maps(logits: torch.Tensor, tolerance: Tol
 
 
 @BAGS
-def test_value_and_gradient_are_those_of_all_label_maps(
+def test_value_and_gradient_agree_with_all_label_maps(
     logits: torch.Tensor, tolerance: Tolerance
 ) -> None:
     maps = LabelMaps(logits)

@@ -123,7 +123,7 @@ class Case:
         return loss
 
     def weight(self, c: int) -> Any:
-        """Return the weight for a class, which may be that of all classes."""
+        """Return the loss's own weight for a class, or its one weight for all classes."""
         is_shared = len(self.weights) == 1
         if is_shared:
             return exactly.mpf(self.weights[0])
@@ -231,7 +231,7 @@ def check_against_definition(
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> None:
+def test_value_gradient_and_presence_agree_with_the_definition(case: Case) -> None:
     check_against_definition(case, random_logits(C + 1, K, seed=6), rel=1e-11, tiny=1e-12)
 
 
@@ -265,7 +265,7 @@ def gradient_of_weight(loss: Loss, *arguments: Tensor) -> Tensor:
 
 
 @WITH_WEIGHTS
-def test_the_gradient_of_its_own_weights_is_that_of_the_definition(case: Case) -> None:
+def test_the_gradient_of_a_loss_s_own_weights_agrees_with_the_definition(case: Case) -> None:
     logits = random_logits(C + 1, K, seed=8)
     gradient = gradient_of_weight(case.load(), logits.unsqueeze(0), LABELS)
     rows = numbers(logits)

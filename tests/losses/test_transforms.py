@@ -29,7 +29,7 @@ DIRECTION = some_logits(K, seed=5)
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Return what the table says by loss and column; its row `all others` counts as a loss."""
+    """Return the cells of the table by loss and column; the row `all others` counts as a loss."""
     lines = PAGE.read_text("utf-8").split("\n")
     rows = {}
     for line in lines[lines.index(HEADER) + 2 :]:
@@ -108,8 +108,8 @@ def try_jvp(case: Case) -> None:
 
 def try_hessian(case: Case) -> None:
     expected = case.hessian_times_direction()
-    # The shape is (B, C + 1, K, B, C + 1, K). The last three dimensions are multiplied with
-    # DIRECTION.
+    # The shape is (B, C + 1, K, B, C + 1, K). DIRECTION is multiplied with the last three
+    # dimensions.
     whole = hessian(case.total)(case.logits)
     assert_close(torch.tensordot(whole, DIRECTION, dims=3), expected)
     # The same product without the whole Hessian.

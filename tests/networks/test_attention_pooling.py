@@ -176,7 +176,7 @@ def test_positions_of_an_image_stay_where_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_does_not_depend_on_others_of_its_batch(name: str) -> None:
+def test_an_image_does_not_depend_on_other_images_of_its_batch(name: str) -> None:
     images = torch.rand(2, 1, 16, 24, generator=torch.Generator().manual_seed(5))
     network = on_encoder(name, load_task("extended-digits"), seed=6)
     torch.testing.assert_close(network(images[:1]), network(images)[:1], atol=1e-5, rtol=1e-5)

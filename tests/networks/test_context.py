@@ -117,7 +117,7 @@ def drawn_norms(network: Network) -> Network:
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("heads", [1, 4])
-def test_logits_are_those_of_loops_over_heads_and_positions(layers: int, heads: int) -> None:
+def test_logits_agree_with_loops_over_heads_and_positions(layers: int, heads: int) -> None:
     sizes = [5, 2, 1]
     bags = some_bags(sizes)
     network = drawn_norms(load_network("context", D, C, seed=1, layers=layers, heads=heads))
@@ -197,7 +197,7 @@ def test_padding_does_not_change_the_logits_of_a_recording(length: int) -> None:
 
 
 @torch.no_grad()
-def test_positions_are_those_of_the_encoder() -> None:
+def test_the_encoder_decides_where_positions_are() -> None:
     task = load_task("extended-digits")
     bags = Bags(torch.rand(2, 1, 20, 28), torch.zeros(2, 10, dtype=torch.bool))
     encoder = make_network(task, task.format_from({}), "conv", {}, seed=0)

@@ -105,7 +105,7 @@ def test_the_output_shape_is_known_without_a_call(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_position_centres_are_those_of_the_receptive_fields(kind: str) -> None:
+def test_position_centres_are_the_centres_of_receptive_fields(kind: str) -> None:
     network = KNOWN[kind].eval()
     shape = network.output_shape(HEIGHT, WIDTH)
     centres = network.position_centres(HEIGHT, WIDTH)

@@ -16,7 +16,7 @@ IMAGES = torch.zeros(2, 1, 16, 17)
 
 
 def network_code(class_name: str, attribute: str = "", *, stride: int = 2) -> str:
-    """Return the code of a network of one layer, with an attribute of the class such as a name."""
+    """Return the code of a network of one layer; `attribute` is a line in its class."""
     return f"""
 from torch import nn
 from milbench import Network
@@ -63,7 +63,7 @@ def made(task: Any, name: str, **params: Any) -> Network:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Return a file with two networks, of which the second names itself."""
+    """Return the path of a file with two networks; the second has a `name` of its own."""
     one_layer = network_code("OneLayer")
     second = network_code("B", "name = 'two'")
     return written(tmp_path / "nets.py", one_layer + second)

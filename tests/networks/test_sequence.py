@@ -95,7 +95,7 @@ def torch_gru_of(network: SequenceNetwork) -> torch.nn.GRU:
     return gru
 
 
-def test_a_gru_is_that_of_torch_with_the_same_weights() -> None:
+def test_a_gru_agrees_with_torch_s_gru_of_the_same_weights() -> None:
     network = made(SequenceGRU)
     long = torch.randn(F, 24)
     short = torch.randn(F, 12)

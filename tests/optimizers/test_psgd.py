@@ -76,7 +76,7 @@ def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> None:
     optimizer.step()
 
 
-def test_the_products_are_those_of_the_whole_hessian() -> None:
+def test_the_products_agree_with_the_whole_hessian() -> None:
     model = network()
     optimizer = KroneckerPSGD(model, lr=0.1, seed=7)
     optimizer.backward(bag_loss(model))

@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
+def test_channels_rows_and_columns_are_in_the_order_of_the_file(root: Path) -> None:
     train, _ = make().images(root)
     expected = torch.tensor([7, 8, 9], dtype=torch.uint8).view(3, 1, 1).repeat(1, 32, 32)
     expected[0, 1, 1] = 200

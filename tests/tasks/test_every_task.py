@@ -191,8 +191,7 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
 def most_batches(name: str) -> int:
     """Return the largest number of batches, each of `limit` bags, that a task is evaluated on."""
     if name == "svhn":
-        # The threshold is chosen on one batch. House numbers of two splits are read at three
-        # scales.
+        # One batch chooses the threshold. House numbers of two splits are read at three scales.
         return 1 + 2 * 3
     # A batch of bags and one of single instances, for each of two splits.
     return 2 * 2

@@ -63,7 +63,7 @@ def test_images_have_their_classes(
         assert part.classes.tolist() == expected
 
 
-def test_every_split_has_every_class_alike(parts: list[LabelledImages]) -> None:
+def test_every_split_has_the_same_shares_of_classes(parts: list[LabelledImages]) -> None:
     shares = torch.bincount(torch.tensor(load_digits().target), minlength=10) / 1797
     for part in parts:
         counts = torch.bincount(part.classes, minlength=10)
@@ -83,10 +83,10 @@ def digits_on_canvases(problem: Any) -> Iterator[tuple[int, torch.Tensor]]:
         for bags in split.bags:
             corners = bags.truth.boxes[..., :2].int()
             count, per_bag = bags.origin.items.shape
-            for bag, place in itertools.product(range(count), range(per_bag)):
-                left, top = corners[bag, place].tolist()
+            for bag, digit in itertools.product(range(count), range(per_bag)):
+                left, top = corners[bag, digit].tolist()
                 canvas = bags.instances[bag, 0]
-                yield int(bags.origin.items[bag, place]), canvas[top : top + 8, left : left + 8]
+                yield int(bags.origin.items[bag, digit]), canvas[top : top + 8, left : left + 8]
 
 
 def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:

@@ -254,8 +254,8 @@ def test_a_limited_evaluation_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     all_sizes = sorted(evaluated_sizes(path, limit=None))
     some = evaluated_sizes(path, limit=6)
-    # Six test bags, and six training bags on which the threshold is chosen, since there are no
-    # validation bags.
+    # Six test bags are evaluated, and six training bags, which choose the threshold since there are
+    # no validation bags.
     assert len(some) == 12
     median = all_sizes[len(all_sizes) // 2]
     assert max(some) > median

@@ -136,7 +136,7 @@ def test_drawn_bags_of_a_fold_are_the_same_for_all_seeds(root: Path) -> None:
     assert one["validation"] == other["test"]
 
 
-def test_single_letters_are_those_of_the_bags(root: Path) -> None:
+def test_single_letters_are_the_letters_of_the_bags(root: Path) -> None:
     split = make(root).splits["test"]
     assert Counter(bag.word for bag in read(split.single_instance)) == Counter(LETTERS)
 
@@ -176,7 +176,7 @@ def test_words_are_numbered_in_the_order_of_the_file(root: Path) -> None:
     assert [in_file[one.number] for one in words] == [one.word for one in words]
 
 
-def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
+def test_equal_words_are_a_group_and_different_words_are_not(root: Path) -> None:
     groups_of: dict[str, set[int]] = {}
     for seed in range(10):
         for one in numbered_words(make(root, seed)):

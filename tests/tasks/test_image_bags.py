@@ -104,8 +104,8 @@ def test_the_hit_rate_follows_the_boxes(
 ) -> None:
     """The scores find classes by brightness, and swapped they find the other class.
 
-    Squares and discs are brighter than the background. Squares are in the upper half, discs in the
-    lower half.
+    Squares and discs are brighter than the background. Squares are in the upper half of an image,
+    and discs are in the lower half.
     """
     problem = make(folder, size=64)
     network: Any = new_network(problem, "resnet18", stride=4)
@@ -149,7 +149,7 @@ def test_a_split_without_boxes_has_no_hit_rate(folder: Path) -> None:
     assert "validation/hit_rate" not in metrics
 
 
-def test_without_boxes_nothing_is_said_of_places(folder: Path) -> None:
+def test_without_boxes_there_is_no_hit_rate_and_no_truth(folder: Path) -> None:
     problem = make(folder, table=changed(folder, "none.csv", boxes=""))
     assert "test/hit_rate" not in problem.evaluate(uniform_scores).metrics
     assert problem.gallery().truth is None

@@ -26,7 +26,7 @@ def make(**params: Any) -> Any:
     return load_task("extended-mnist", any_data=True, **params)
 
 
-def test_images_are_those_of_the_files(tmp_path: Path) -> None:
+def test_images_are_read_from_the_files(tmp_path: Path) -> None:
     root = small_mnist(tmp_path, 120, 40)
     splits = make(validation=25).digits(root, seed=0)
     # The file begins with 16 bytes that say what it holds.

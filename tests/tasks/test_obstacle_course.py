@@ -253,7 +253,7 @@ def problem_of(name: str) -> Any:
 
 
 def distribution(problem: Any, split: str) -> Any:
-    """Return the distribution that the bags of a split are drawn from."""
+    """Return the distribution that the bags of a split are sampled from."""
     return {name: model for name, model, _ in problem.sources}[split]
 
 
@@ -317,7 +317,7 @@ def joint_probabilities(instances: Tensor, name: str, split: str) -> dict[Assign
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_posterior_of_label_sets_is_that_of_enumeration(name: str, split: str) -> None:
+def test_the_posterior_of_label_sets_agrees_with_enumeration(name: str, split: str) -> None:
     problem = problem_of(name)
     (bags,) = problem.splits[split].bags
     found = distribution(problem, split).posterior(bags).log_sets.exp()
@@ -330,7 +330,7 @@ def test_the_posterior_of_label_sets_is_that_of_enumeration(name: str, split: st
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_posterior_of_instances_is_that_of_enumeration(name: str, split: str) -> None:
+def test_the_posterior_of_instances_agrees_with_enumeration(name: str, split: str) -> None:
     problem = problem_of(name)
     (bags,) = problem.splits[split].bags
     found = distribution(problem, split).posterior(bags).log_instances.exp()
@@ -341,7 +341,7 @@ def test_the_posterior_of_instances_is_that_of_enumeration(name: str, split: str
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_optimal_set_error_is_that_of_the_most_probable_sets(name: str, split: str) -> None:
+def test_the_optimal_set_error_comes_from_the_most_probable_sets(name: str, split: str) -> None:
     wrong = []
     for posterior in by_enumeration(name, split):
         most_probable = max(posterior.sets, key=posterior.sets.__getitem__)
@@ -352,7 +352,9 @@ def test_the_optimal_set_error_is_that_of_the_most_probable_sets(name: str, spli
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_optimal_posterior_error_is_that_of_probable_classes(name: str, split: str) -> None:
+def test_the_optimal_posterior_error_comes_from_the_most_probable_classes(
+    name: str, split: str
+) -> None:
     posteriors = by_enumeration(name, split)
     wrong = torch.cat([p.instances.argmax(dim=1) != p.true_classes for p in posteriors])
     known = problem_of(name).known_errors()[f"{split}/bayes_posterior_error"]

@@ -32,7 +32,7 @@ def batches_of(problem: Any) -> Iterator[Any]:
         yield from split.bags
 
 
-def test_classes_are_those_of_the_table(table: Path) -> None:
+def test_classes_are_taken_from_the_table(table: Path) -> None:
     problem = make(table)
     assert problem.format.class_names == ("high", "low")
     assert problem.max_labels == 2

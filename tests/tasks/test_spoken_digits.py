@@ -75,7 +75,7 @@ def recordings_of(root: Path, takes: range) -> set[tuple[int, int]]:
 
 
 def test_items_are_the_recordings_that_are_heard(root: Path) -> None:
-    """The number of an item is that of its file, in the order of file names.
+    """Items are numbered as their files, in the order of file names.
 
     A recording is known by its digit, which its file name begins with, and its length.
     """
@@ -142,7 +142,7 @@ def test_an_archive_with_other_recordings_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("downloads")
-def test_an_archive_as_expected_is_moved_into_place(
+def test_an_archive_as_expected_is_moved_into_the_data_directory(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = free_spoken_digits.FOLDER

@@ -80,7 +80,7 @@ def test_a_class_lies_on_its_axis_and_background_at_0(many: Bags, cls: int) -> N
 
 
 @pytest.mark.parametrize("cls", RATES)
-def test_instances_vary_alike_in_all_directions(many: Bags, cls: int) -> None:
+def test_instances_vary_equally_in_all_directions(many: Bags, cls: int) -> None:
     instances = instances_of_class(many, cls)
     variance = scale_of(cls) ** 2
     expected = variance * torch.eye(4, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("metric", ["instance_error", "posterior_error", "set_error"])
-def test_the_excess_is_the_error_less_that_of_the_optimum(
+def test_the_excess_is_the_error_minus_the_optimum(
     metrics_of_oracle: dict[str, float], split: str, metric: str
 ) -> None:
     error = metrics_of_oracle[f"{split}/{metric}"]
@@ -142,8 +142,8 @@ def test_the_excess_is_the_error_less_that_of_the_optimum(
 def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
     """Each batch takes sizes, then classes, then noise from the random generator.
 
-    With another order, published results could not be repeated, so the task's revision must be
-    raised.
+    With another order, published results could not be repeated, and the revision of the task would
+    have to be raised.
     """
     counts = [32] * 11 + [5]
     problem: Any = make(bags_per_epoch=sum(counts))

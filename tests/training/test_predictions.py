@@ -216,7 +216,7 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
         values["presence_ece"] = calibration_error(probabilities, labels.ravel())
     if f"{split}/even_odds_log_prob" in arrays:
         right = ((presence >= 0) == labels).all(axis=1)
-        # The log-probability is that of the set of all classes with a presence of 0 or more.
+        # This is the log-probability of the set of all classes with a presence of 0 or more.
         # Probabilities that float32 cannot tell from 1 count as one number, so that these forecasts
         # share a bin.
         log_prob = arrays[f"{split}/even_odds_log_prob"].astype(float).clip(max=-(2.0**-24))
@@ -433,7 +433,7 @@ def test_a_training_killed_at_its_end_keeps_its_best_epoch(
     assert set(load_predictions(trained.folder.predictions)) == {"last", "best"}
 
 
-def test_damaged_predictions_of_the_best_epoch_let_training_start_anew(
+def test_damaged_predictions_of_the_best_epoch_let_training_start_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, folder = killed_at_its_end(tmp_path, monkeypatch)
@@ -499,7 +499,7 @@ def test_a_comparison_has_the_predictions_of_its_cells(compared: Comparison) -> 
     assert set(found) == {("exact", 0), ("exact", 1), ("one-vs-rest", 0), ("one-vs-rest", 1)}
 
 
-def test_predictions_are_those_of_the_evaluated_bags(compared: Comparison) -> None:
+def test_predictions_have_a_row_for_each_evaluated_bag(compared: Comparison) -> None:
     predictions = compared.predictions("synthetic-bags")["exact", 1]
     bags, classes = 30, 5
     assert predictions["test"].labels.shape == (bags, classes)

@@ -106,13 +106,13 @@ def log_probs(request: pytest.FixtureRequest) -> Tensor:
     return logits.log_softmax(dim=1)
 
 
-def test_the_posterior_given_a_set_is_that_of_the_likelihood(log_probs: Tensor) -> None:
+def test_the_posterior_given_a_set_agrees_with_the_likelihood(log_probs: Tensor) -> None:
     best, _ = best_label_set(log_probs)
     probs, _ = posterior_given(log_probs.exp(), best)
     assert torch.allclose(probs, instance_posterior(log_probs, best))
 
 
-def test_the_classes_of_a_set_are_shown_and_no_others(log_probs: Tensor) -> None:
+def test_exactly_the_classes_of_a_set_are_shown(log_probs: Tensor) -> None:
     best, _ = best_label_set(log_probs)
     _, shown = posterior_given(log_probs.exp(), best)
     is_shown = torch.stack([(shown == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
@@ -123,8 +123,8 @@ def test_few_positions_show_another_class_than_the_likeliest(log_probs: Tensor) 
     best, _ = best_label_set(log_probs)
     _, shown = posterior_given(log_probs.exp(), best)
     is_moved = shown != instance_posterior(log_probs, best).argmax(dim=1)
-    # Only positions that are needed to show a class of the set change: at most one for each of the
-    # four classes.
+    # A position changes only if a class of the set would not be shown otherwise: at most one
+    # position for each of the four classes.
     assert is_moved.flatten(1).sum(dim=1).max() <= 4
 
 
@@ -272,7 +272,7 @@ def component_of(image: int, cls: int, part: list[Position], probs: Tensor) -> t
     )
 
 
-def test_components_are_those_of_a_flood_fill() -> None:
+def test_components_agree_with_a_flood_fill() -> None:
     rng = torch.Generator().manual_seed(2)
     probs = torch.rand(40, 4, 6, 7, generator=rng, dtype=torch.float64)
     probs[:, -1] *= 1.3

@@ -256,11 +256,11 @@ def test_of_equally_good_decoders_the_first_is_chosen(of_two_decoders: Evaluatio
     assert of_two_decoders.decoder["decoder"] == "strongest"
 
 
-def test_patterns_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+def test_patterns_are_counted_for_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
     assert of_two_decoders.metrics["test/error_clustering"] == 1
 
 
-def test_outcomes_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+def test_outcomes_are_kept_for_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
     assert of_two_decoders.predictions is not None
     of_items = outcomes(of_two_decoders.predictions)["transcription_error"]
     assert of_items.sums.tolist() == [1]
