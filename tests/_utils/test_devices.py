@@ -50,7 +50,7 @@ def test_cuda_is_a_single_device_of_torch() -> None:
 
 
 @pytest.mark.usefixtures("three_gpus")
-def test_a_gpu_that_is_not_there_is_one_line() -> None:
+def test_a_gpu_that_is_not_there_is_reported_in_one_line() -> None:
     with pytest.raises(UsageError, match="device 'cuda:3' is not there: 3 CUDA devices here"):
         resolve_all("cuda:3")
 
@@ -61,7 +61,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_cuda_without_a_gpu_is_one_line() -> None:
+def test_cuda_without_a_gpu_is_reported_in_one_line() -> None:
     says = "'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"
     with pytest.raises(UsageError, match=says):
         resolve_all("cuda")
@@ -98,7 +98,9 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 DRY_RUN = ("run", "--loss", "exact", "--task", TINY, "--dry-run")
 
 
-def test_a_driver_too_old_for_torch_is_one_line(milbench: Milbench, old_driver: str) -> None:
+def test_a_driver_too_old_for_torch_is_reported_in_one_line(
+    milbench: Milbench, old_driver: str
+) -> None:
     assert old_driver in milbench(*DRY_RUN).done().splitlines()
 
 

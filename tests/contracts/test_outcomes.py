@@ -100,12 +100,12 @@ def test_what_cannot_be_an_outcome_is_refused(
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)
 
 
-def test_a_missing_file_is_one_line(path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(path: Path) -> None:
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(path)
 
 
-def test_a_file_that_is_cut_off_is_one_line(written: Path) -> None:
+def test_a_file_that_is_cut_off_is_reported_in_one_line(written: Path) -> None:
     written.write_bytes(written.read_bytes()[:200])
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(written)
@@ -121,7 +121,7 @@ def stored_arrays() -> dict[str, Any]:
     }
 
 
-def test_a_file_without_weights_is_one_line_that_names_them(path: Path) -> None:
+def test_a_file_without_weights_is_reported_in_one_line_that_names_them(path: Path) -> None:
     arrays = stored_arrays()
     del arrays["0/weight"]
     np.savez(path, **arrays)
@@ -129,7 +129,7 @@ def test_a_file_without_weights_is_one_line_that_names_them(path: Path) -> None:
         load_outcomes(path)
 
 
-def test_a_file_with_a_weight_too_few_is_one_line(path: Path) -> None:
+def test_a_file_with_a_weight_too_few_is_reported_in_one_line(path: Path) -> None:
     np.savez(path, **(stored_arrays() | {"0/weight": np.ones(2)}))
     with pytest.raises(UsageError, match="not valid: weights"):
         load_outcomes(path)

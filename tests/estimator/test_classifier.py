@@ -372,7 +372,7 @@ def test_every_parameter_is_copied_by_clone() -> None:
         ),
     ],
 )
-def test_a_wrong_parameter_is_one_line(params: dict[str, Any], naming: str) -> None:
+def test_a_wrong_parameter_is_reported_in_one_line(params: dict[str, Any], naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(**params).fit(BAGS, LABELS)
     assert naming in str(error.value)
@@ -400,7 +400,7 @@ def test_a_wrong_parameter_is_one_line(params: dict[str, Any], naming: str) -> N
         pytest.param(BAGS, [[]] * 60, "all label sets are empty", id="empty label sets"),
     ],
 )
-def test_wrong_bags_or_labels_are_one_line(bags: Any, labels: Any, naming: str) -> None:
+def test_wrong_bags_or_labels_are_reported_in_one_line(bags: Any, labels: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short().fit(bags, labels)
     assert naming in str(error.value)

@@ -275,7 +275,7 @@ def test_without_a_warm_start_another_fit_starts_from_the_beginning() -> None:
         ),
     ],
 )
-def test_a_warm_start_with_something_else_is_one_line(
+def test_a_warm_start_with_something_else_is_reported_in_one_line(
     changes: dict[str, Any], y: Any, naming: str
 ) -> None:
     classifier = short(epochs=1, warm_start=True).fit(BAGS, LABELS).set_params(**changes)
@@ -324,7 +324,7 @@ def test_a_fitted_classifier_with_everything_is_pickled() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> None:
+def test_a_wrong_setting_is_reported_in_one_line(params: dict[str, Any], naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(early_stopping=True, **params).fit(BAGS, LABELS)
     assert naming in str(error.value)

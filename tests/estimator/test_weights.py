@@ -216,7 +216,7 @@ def test_a_loss_of_the_whole_batch_takes_no_weights(loss: str, params: dict[str,
         ),
     ],
 )
-def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> None:
+def test_a_wrong_sample_weight_is_reported_in_one_line(sample_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short().fit(BAGS, LABELS, sample_weight=sample_weight)
     assert naming in str(error.value)
@@ -254,7 +254,7 @@ def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> N
         pytest.param({"owl": 1e100}, "class_weight: the weight of a bag is too large", id="large"),
     ],
 )
-def test_a_wrong_class_weight_is_one_line(class_weight: Any, naming: str) -> None:
+def test_a_wrong_class_weight_is_reported_in_one_line(class_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(class_weight=class_weight).fit(BAGS, named(LABELS))
     assert naming in str(error.value)

@@ -257,7 +257,7 @@ def test_bins_are_written_and_read(tmp_path: Path) -> None:
     assert load_reliability(path) == BINS_OF_PRESENCE
 
 
-def test_a_damaged_file_of_bins_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_of_bins_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "reliability.json"
     save_reliability(path, BINS_OF_PRESENCE)
     path.write_text(path.read_text()[1:])

@@ -384,7 +384,7 @@ def test_missing_pictures_are_named_with_the_command_that_fetches_them(tmp_path:
         load_task("svhn").check_data(tmp_path)
 
 
-def test_a_file_that_is_no_picture_is_one_line(
+def test_a_file_that_is_no_picture_is_reported_in_one_line(
     milbench: Callable[..., Ran], tmp_path: Path
 ) -> None:
     digit = (1.0, 20.0, 5.0, 12.0, 20.0)

@@ -150,7 +150,7 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
         ),
     ],
 )
-def test_wrong_weights_are_one_line(call: Callable[[], object], complaint: str) -> None:
+def test_wrong_weights_are_reported_in_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
     assert complaint in str(error.value)

@@ -360,7 +360,7 @@ noisy_or = library.NoisyOr()
         ),
     ],
 )
-def test_a_mistake_is_one_line(call: Callable[[], object], complaint: str) -> None:
+def test_a_mistake_is_reported_in_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
     assert complaint in str(error.value)

@@ -158,7 +158,7 @@ def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
         ),
     ],
 )
-def test_a_wrong_target_is_one_line_with_bag_and_value(
+def test_a_wrong_target_is_reported_in_one_line_with_bag_and_value(
     name: str, target: Any, complaint: str
 ) -> None:
     assert_refused(name, target, complaint)

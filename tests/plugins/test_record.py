@@ -308,7 +308,7 @@ def test_the_next_load_uses_an_edited_helper(project: Project) -> None:
         ),
     ],
 )
-def test_an_import_that_ends_its_process_is_one_line(
+def test_an_import_that_ends_its_process_is_reported_in_one_line(
     project: Project, text: str, says: str
 ) -> None:
     path = project.write("mine.py", text)
@@ -329,7 +329,7 @@ def test_a_relative_import_asks_for_the_name_in_its_package(project: Project) ->
     )
 
 
-def test_an_import_that_hangs_is_one_line(
+def test_an_import_that_hangs_is_reported_in_one_line(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_module, "LIMIT", 1.0)
@@ -350,7 +350,7 @@ raise OwnError("moon", "full")
 """An error whose class takes two arguments, so that it cannot be made anew from its message."""
 
 
-def test_a_usage_error_of_an_own_class_is_one_line(tmp_path: Path) -> None:
+def test_a_usage_error_of_an_own_class_is_reported_in_one_line(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("mine.py", OWN_USAGE_ERROR)
     with pytest.raises(UsageError, match="the moon is not full"):

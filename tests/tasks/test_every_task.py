@@ -125,7 +125,7 @@ def assert_refused(task: str, params: dict[str, Any], complaint: str) -> None:
                  "task.folds=2 and task.validation=0.5 leave no bag to train on",
                  id="two folds and half to validate"),
 ])  # fmt: skip
-def test_parameters_that_do_not_fit_together_are_one_line(
+def test_parameters_that_do_not_fit_together_are_reported_in_one_line(
     task: str, params: dict[str, Any], complaint: str
 ) -> None:
     assert_refused(task, params, complaint)
@@ -160,7 +160,9 @@ def test_parameters_that_do_not_fit_together_are_one_line(
                  "test_sizes = 9-6: the smallest is larger than the largest",
                  id="test sizes in the wrong order"),
 ])  # fmt: skip
-def test_synthetic_bags_that_cannot_be_are_one_line(params: dict[str, Any], complaint: str) -> None:
+def test_synthetic_bags_that_cannot_be_are_reported_in_one_line(
+    params: dict[str, Any], complaint: str
+) -> None:
     assert_refused("synthetic-bags", SMALL | params, complaint)
 
 

@@ -261,6 +261,6 @@ def test_letters_of_unseen_words_occur_in_training(root_of_many: Path, seed: int
     assert set("".join(words["test"])) <= set("".join(words["train"]))
 
 
-def test_too_few_words_for_unseen_folds_are_one_line(root: Path) -> None:
+def test_too_few_words_for_unseen_folds_are_reported_in_one_line(root: Path) -> None:
     with pytest.raises(UsageError, match="needs 10 different words for its folds, the file has 7"):
         make(root, bags="unseen")
