@@ -256,7 +256,7 @@ def test_the_path_of_accelerators_does_not_read_values() -> None:
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("size", [0, 1, 4, 6])
 def test_an_accelerator_runs_few_operators_for_any_label_set(size: int, masked: bool) -> None:
-    # The bounds have some room above what is needed now; they would show a loop over classes.
+    # The bounds are the same for label sets of all sizes.
     assert operators("exact", size, masked=masked) <= 300
     assert operators("exact", size, masked=masked, second=True) <= 1300
 

@@ -79,7 +79,7 @@ def test_training_frames_are_standardised(problem: Any) -> None:
 def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, high: float) -> None:
     """Events last 12 to 32 frames: 6 frames after its beginning one is heard, 40 frames after not.
 
-    The hit rate is above 0 even then, since another event of the class may be heard.
+    The hit rate may be above 0 even then, since another event of the class may be heard.
     """
     found = problem.evaluate(partial(heard_after_beginning, frames=late))
     assert low <= found.metrics["test/hit_rate"] <= high

@@ -183,7 +183,6 @@ def test_training_lowers_the_loss(learnt: Trained) -> None:
 
 
 def test_training_learns(learnt: Trained) -> None:
-    # With three classes, guessing would err on two thirds.
     assert learnt.history[12, "test/instance_error"] < 0.25
 
 
