@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the command line in this process, a root for it, and data sets of a few bags."""
+"""Fixtures for all tests: a command line in this process, its root, and small data sets."""
 
 import signal
 import sys
@@ -20,27 +20,30 @@ from tests._helpers.small_data import small_data
 from tests._helpers.svhn_files import small_svhn
 
 torch.set_num_threads(1)
-# Set here, since the workers of pytest-xdist have a COLUMNS of their own.
+# The environment variable COLUMNS cannot set the width: pytest-xdist sets it anew for its workers.
 console.width = PIPED_WIDTH
-# Every cell times its loss by the fewest calls, since the tests compute hundreds of cells.
+# A cell measures how long its loss takes. With a least time of 0 s it makes as few calls as it may,
+# since the tests compute hundreds of cells.
 costs.LEAST_SECONDS = 0.0
-# A shell lets what it starts in the background ignore Ctrl-C, and the tests would pass that on.
+# A shell makes a background process ignore Ctrl-C (SIGINT), and child processes inherit this. Tests
+# that interrupt a child process need it to react.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TAKES_ROOT = ("run", "reproduce", "report", "status", "sync", "list", "export", "predict")
 """The commands with an option `--root`."""
 
-# One test installs this package. Imported from here, it would hide what was installed.
+# A test installs this package. If pytest also imported it from this folder, the test would not use
+# the installed copy.
 collect_ignore = ["_helpers/package"]
 
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
-    """Forget the losses, tasks and networks that a test loads from files, so that two tests may use the same name.
+    """Forget the losses, tasks and networks that a test loads from files or defines.
 
-    Those that were loaded before a test are forgotten too: by a fixture that several tests share,
-    or by the tests of the templates.
+    Two tests may then use the same name. Plug-ins that were loaded before the test are forgotten,
+    too: a fixture that several tests share may have loaded them, or a test of the templates.
     """
     _forget_plug_ins()
     yield
@@ -48,7 +51,7 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    # A test may have made new registries, so they are asked for every time.
+    # A test may have made new registries, so they must not be remembered from an earlier call.
     registries: list[Any] = [losses(), tasks(), networks()]
     for registry in registries:
         entries = registry.entries.items()
@@ -65,13 +68,16 @@ def _is_plug_in(registry: Any, name: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def same_random_values_in_every_order() -> None:
-    """Seed torch's own generator, so that the random values of a test do not depend on the tests before it."""
+    """Seed torch's global generator, so that random values do not depend on earlier tests."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place of a root that does not exist yet. No variable of the environment leads to other data or an MLflow."""
+    """The path of a root folder that does not exist yet.
+
+    The environment variables that would lead to the user's own data or MLflow server are removed.
+    """
     monkeypatch.delenv("MILBENCH_DATA", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return tmp_path / "root"
@@ -79,14 +85,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave MLflow out, which takes seconds to import and to make a database."""
+    """Switch off MLflow, which takes seconds to be imported and to make a database."""
     monkeypatch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
     monkeypatch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
 
 
 @pytest.fixture
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the figures of reports empty, since plotting takes long. Tests that look at them have the mark `drawn`."""
+    """Leave the figures of reports empty, since plotting takes long.
+
+    Tests that look at figures have the pytest mark `drawn`, and get the real ones.
+    """
     if request.node.get_closest_marker("drawn"):
         return
     from milbench.report.figures.picture import Picture
@@ -102,10 +111,10 @@ def milbench(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Ran]:
-    """A function that runs the command line in this process, with cells in this process too, and returns what came out.
+    """A function that runs a command of milbench and returns its exit code and output.
 
-    Commands get `--root`, unless the words name one. MLflow is left out, unless a test has the mark
-    `mirrored`.
+    The command and its cells run in this process. It gets `--root`, unless its words have one.
+    MLflow is switched off, unless the test has the pytest mark `mirrored`.
     """
     from milbench.cli import main
 
@@ -127,11 +136,12 @@ def milbench(
 
 
 def _more_words(words: Sequence[str], root: Path) -> list[str]:
-    """Return what is added to the words of a command: a root, one thread, and cells in this process."""
+    """Return the words to add to a command: its root, one thread, and cells in this process."""
     command = words[0] if words else ""
     more = []
     if command in ("run", "reproduce"):
-        # In this process a test can patch things. Those about workers have one of these options.
+        # A test can patch only what runs in its own process. Tests of worker processes give one of
+        # these two options.
         if "--jobs" not in words and "--cluster" not in words:
             more += ["-p", "run.in_process=true"]
         more += ["-p", "run.threads=1"]
@@ -142,7 +152,10 @@ def _more_words(words: Sequence[str], root: Path) -> list[str]:
 
 @pytest.fixture
 def heeds_hangups() -> Iterator[None]:
-    """Let the processes that a test starts heed SIGHUP. Under nohup pytest ignores it, and so would what it starts."""
+    """Let the child processes of a test react to the signal SIGHUP.
+
+    Under nohup, pytest ignores this signal, and its child processes would inherit that.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -159,7 +172,10 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowSe
 
 @pytest.fixture
 def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Count files that were just written as old ones, whose digests are remembered. Return the cache folder."""
+    """Let milbench remember the digests of files that were just written; return the cache folder.
+
+    Otherwise it remembers only the digests of older files.
+    """
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)
     monkeypatch.setattr("milbench._utils.digests.RECENT", 0.0)

@@ -1,7 +1,7 @@
-"""Every command and every piece of code in the documents runs, or says in a comment why it is not run here.
+"""Every command and every piece of code in the documents runs, or says in a comment why not.
 
-A comment of one line above a fenced block changes how it is tested. Readers of the page do not see
-it:
+A comment of one line above a fenced block changes how the block is tested. Readers of the page do
+not see the comment:
 
 - `<!-- not run: REASON -->`: the block is only parsed.
 - `<!-- run with: WORDS -->`: its `milbench run` gets more words, such as fewer epochs.
@@ -45,20 +45,20 @@ class Block:
     language: str
     text: str
     not_run: str = ""
-    """Why the block is not run; "" for one that is."""
+    """Why the block is not run; "" for a block that is run."""
     words: tuple[str, ...] = ()
-    """What is added to its `milbench run`."""
+    """Words that are added to the block's `milbench run`."""
     needs: tuple[str, ...] = ()
-    """Modules without which it cannot run."""
+    """Modules without which the block cannot run."""
 
     @property
-    def place(self) -> str:
+    def page_and_line(self) -> str:
         """Where the block is, for messages."""
         return f"{self.page}, line {self.line}"
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each command; of a block that is not run, those of milbench alone.
+        """The words of each command; if the block is not run, of the commands of milbench only.
 
         A backslash continues a line, && separates two commands, and a comment ends a line.
         """
@@ -106,7 +106,7 @@ def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_birds(folder: Path) -> None:
-    """Write the table of bags that a page takes to be the reader's own: three instances in each of 40 bags.
+    """Write birds.csv, which the pages take for a table of the reader: 40 bags of 3 instances.
 
     An instance of a bird has a mean of 3 in the feature of that bird. All other means are 0.
     """
@@ -134,7 +134,9 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
         write_birds(folder)
     for block in blocks(page):
         for module in block.needs:
-            pytest.importorskip(module, reason=f"{block.place} shows how to use a loss with it")
+            pytest.importorskip(
+                module, reason=f"{block.page_and_line} shows how to use a loss with it"
+            )
         if block.language == "python":
             printed = run_python(block, names)
         elif block.language == "toml":
@@ -144,23 +146,23 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
         elif block.language == "":
             printed = run_commands(block, milbench)
         else:
-            pytest.fail(f"{block.place}: nothing runs blocks of {block.language!r}")
+            pytest.fail(f"{block.page_and_line}: nothing runs blocks of {block.language!r}")
 
 
 def test_no_more_blocks_than_known_are_not_run() -> None:
     all_blocks = [block for page in PAGES for block in blocks(page)]
-    reasons = [f"{block.place}: {block.not_run}" for block in all_blocks if block.not_run]
+    reasons = [f"{block.page_and_line}: {block.not_run}" for block in all_blocks if block.not_run]
     assert len(reasons) == NOT_RUN, "\n".join(reasons)
 
 
 def run_python(block: Block, names: dict[str, Any]) -> str:
-    """Run the code of a block, or only compile it. Return what it printed."""
-    code = compile(block.text, block.place, "exec")
+    """Run the code of a block, or only compile it, and return what it printed."""
+    code = compile(block.text, block.page_and_line, "exec")
     if block.not_run:
         return ""
-    # As a notebook does, so that `inspect` finds the source of what a block defines.
+    # Notebooks do this, too: `inspect` then finds the source of what a block defines.
     lines = block.text.splitlines(keepends=True)
-    linecache.cache[block.place] = (len(block.text), None, lines, block.place)
+    linecache.cache[block.page_and_line] = (len(block.text), None, lines, block.page_and_line)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, names)
@@ -168,7 +170,7 @@ def run_python(block: Block, names: dict[str, Any]) -> str:
 
 
 def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
-    """Parse a block, and make the plan of one that is a spec."""
+    """Parse a block, and make a plan if it is a spec."""
     content = tomllib.loads(block.text)
     is_spec = "losses" in content
     if block.not_run or not is_spec:
@@ -178,17 +180,17 @@ def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
 
 
 def run_commands(block: Block, milbench: Milbench) -> str:
-    """Run the commands of a block, or let the parser read them. Return what the last one printed."""
+    """Run the commands of a block, or only parse them; return what the last command printed."""
     printed = ""
     for program, *words in block.commands:
         if block.not_run:
             if program == "milbench":
-                parse(words, block.place)
+                parse(words, block.page_and_line)
             continue
-        assert program == "milbench", f"{block.place}: no test runs {program}"
+        assert program == "milbench", f"{block.page_and_line}: no test runs {program}"
         more = block.words if words[0] == "run" else ()
         ran = milbench(*words, *more)
-        assert ran.code == 0, f"{block.place}: {' '.join(words)}: {ran.err}"
+        assert ran.code == 0, f"{block.page_and_line}: {' '.join(words)}: {ran.err}"
         printed = ran.out
     return printed
 
@@ -212,19 +214,19 @@ def parse(words: list[str], where: str) -> None:
 
 
 def assert_shown(block: Block, printed: str) -> None:
-    """Check that every line that a page shows was printed by the last command, whatever the numbers."""
-    # The reader has no `--root`, which the tests add.
+    """Check that the last command printed every line of the block, except for numbers."""
+    # The tests add `--root` to commands, which readers do not.
     lines = {masked(line.partition(" --root ")[0]) for line in printed.splitlines()}
     for line in block.text.splitlines():
         is_omission = line.strip() == "..."
         if not is_omission:
             assert masked(line) in lines, (
-                f"{block.place}: nothing printed is like {line!r}:\n{printed}"
+                f"{block.page_and_line}: nothing printed is like {line!r}:\n{printed}"
             )
 
 
 def masked(line: str) -> str:
-    """Return a line with N for each number, and with a space for what depends on the widths of numbers."""
+    """Return a line with N for each number, and one space for each gap or rule between columns."""
     without_numbers = re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)
     return re.sub(r"[\s━─]+", " ", without_numbers).strip()
 
@@ -255,11 +257,14 @@ def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
 
 
 def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
-    """Return by metric the mean rank of each loss and network over kinds of bags, from the published frame."""
+    """Return by metric the mean rank of each loss and network, from the published results.
+
+    The mean is over kinds of bags.
+    """
     published = REPOSITORY / "reports" / "all-losses" / "results.csv.gz"
     frame = pd.read_csv(published, dtype=str, na_filter=False)
     frame = frame[frame["final"] == "True"]
-    # On birds19 no loss is shown to beat no skill.
+    # The task birds19 is left out, since no loss is shown to beat no skill on it.
     frame = frame[frame["task"] != "birds19"]
     ranks_by_metric = {}
     for metric in RANKED_BY:
@@ -267,8 +272,8 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
         is_lower_better = metric.endswith("error")
         ranks = means.rank(ascending=is_lower_better)
-        # Tasks that differ only in settings, as the two soundscapes do, count once: one kind of
-        # bags.
+        # Tasks that differ only in their settings, such as the two tasks of soundscapes, are one
+        # kind of bags.
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric

@@ -1,4 +1,4 @@
-"""The examples run in a folder of their own, and print what they promise."""
+"""The scripts of examples/ run in a folder of the test, and print what they promise."""
 
 import re
 import runpy
@@ -50,6 +50,6 @@ def test_own_table(run: Callable[[str], str]) -> None:
 def test_own_training_loop(run: Callable[[str], str]) -> None:
     said = run("own_training_loop")
     (error,) = re.findall(r"wrongly: ([\d.]+) %", said)
-    # The best constant answer names three quarters wrongly, since the four classes are equally
-    # frequent.
+    # The error is in percent. The best constant answer errs on 75 %, since the four classes are
+    # equally frequent.
     assert float(error) < 10

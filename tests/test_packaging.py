@@ -1,4 +1,4 @@
-"""The wheel and the sdist hold what users need, and work where milbench alone is installed."""
+"""The wheel and the sdist hold all that users need, and the wheel works when it is installed."""
 
 import shutil
 import subprocess
@@ -28,14 +28,14 @@ class Built:
     wheel: Path
 
 
-def copy_repository(place: Path) -> None:
+def copy_repository(target: Path) -> None:
     """Copy the files of the repository that git does not ignore."""
     listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
     for name in listed.splitlines():
         # A file that was removed may still be listed.
         if (REPOSITORY / name).is_file():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, place / name)
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, target / name)
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,14 @@ def names_in_wheel(built: Built) -> set[str]:
         return set(wheel.namelist())
 
 
-def modules_of(folder: str, place: str) -> set[str]:
-    """Return the modules of a folder of the repository, as they are named below a place in the wheel."""
+def modules_of(folder: str, in_wheel: str) -> set[str]:
+    """Return the paths in the wheel of the modules of a folder of the repository."""
     root = REPOSITORY / folder
-    return {f"{place}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
+    return {f"{in_wheel}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
 
 
 @pytest.mark.parametrize(
-    ("folder", "place", "example"),
+    ("folder", "in_wheel", "example"),
     [
         pytest.param("milbench", "milbench", "milbench/likelihood/__init__.py", id="milbench"),
         pytest.param("losses", "milbench/losses", "milbench/losses/exact.py", id="losses"),
@@ -75,9 +75,9 @@ def modules_of(folder: str, place: str) -> set[str]:
     ],
 )
 def test_the_wheel_holds_every_module(
-    names_in_wheel: set[str], folder: str, place: str, example: str
+    names_in_wheel: set[str], folder: str, in_wheel: str, example: str
 ) -> None:
-    modules = modules_of(folder, place)
+    modules = modules_of(folder, in_wheel)
     assert example in modules
     assert modules <= names_in_wheel
 
@@ -105,7 +105,11 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment in which milbench alone is installed. Its dependencies are gigabytes, so a path lends them."""
+    """An environment in which only milbench is installed.
+
+    Its dependencies take gigabytes. So they are not installed, but found by a path file, which
+    names the site-packages folder of the tests' own environment.
+    """
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
@@ -115,8 +119,8 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Path files in the lent folder are not read, nor is that of an editable install: milbench is
-    # the wheel's.
+    # Python reads path files of its own site-packages only. So it does not read the path file of an
+    # editable install of milbench in the lent folder, and milbench is the wheel's.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

@@ -1,4 +1,4 @@
-"""reports/parts.py keeps finished cells in archives, and lays them out again where training goes on."""
+"""The script reports/parts.py, which keeps finished cells in archives and restores them."""
 
 import errno
 import importlib.util
@@ -15,7 +15,7 @@ from milbench.store.folders import Root
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
-"""The recipe of a cell that is computed in a blink."""
+"""The recipe of a cell that is computed very quickly."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def run(root: Path, losses: str) -> milbench.Comparison:
     )
 
 
-def test_what_is_restored_needs_no_training(parts: ModuleType, tmp_path: Path) -> None:
+def test_restored_cells_need_no_training(parts: ModuleType, tmp_path: Path) -> None:
     trained = run(tmp_path / "here", "exact").table()
     archive = parts.keep(Root(tmp_path / "here"), "long")
     assert len(parts.cells_in(archive)) == 1
@@ -89,7 +89,9 @@ def test_compared_cells_keep_the_predictions_for_whole_bags(
     assert set(after.splits) == {"validation", "test"}
 
 
-def test_an_archive_that_was_deleted_leaves_its_number(parts: ModuleType, tmp_path: Path) -> None:
+def test_the_number_of_a_deleted_archive_is_not_used_again(
+    parts: ModuleType, tmp_path: Path
+) -> None:
     root = Root(tmp_path / "here")
     run(root.path, "exact")
     first = parts.keep(root, "long")

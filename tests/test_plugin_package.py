@@ -1,4 +1,4 @@
-"""A package of somebody else with a loss, a task, an optimiser and a network, built and installed as any package."""
+"""A user's package with a loss, a task, an optimiser and a network, built and installed by uv."""
 
 import shutil
 import subprocess
@@ -22,12 +22,15 @@ REGISTRIES = (
     optimizer_registry.optimizers,
     network_registry.networks,
 )
-"""Functions that make a registry at their first call, and return the same one from then on."""
+"""Functions that make a registry at their first call, and return this registry at later calls."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the package was installed, without a network; its loss and its task are the templates'."""
+    """A folder into which the package was installed, without access to the internet.
+
+    Its loss and its task are copies of milbench's templates.
+    """
     folder = tmp_path_factory.mktemp("package")
     source = shutil.copytree(REPOSITORY / "tests" / "_helpers" / "package", folder / "source")
     for name in ("my_loss.py", "my_task.py"):
@@ -35,15 +38,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # The task recommends the optimiser of the package.
         changed = text.replace("Recipe(lr=1e-2", 'Recipe(optimizer="plain", lr=1e-2')
         (source / "somebodys_bags" / name).write_text(changed, "utf-8")
-    place = folder / "site-packages"
+    target = folder / "site-packages"
     # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
     command = [uv, "pip", "install", "--quiet", "--no-cache"]
-    # What it needs is installed here: nothing is fetched.
+    # The dependencies of the package are installed already, so nothing has to be fetched.
     command += ["--no-deps", "--offline", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--target", str(place), str(source)]
+    command += ["--python", sys.executable, "--target", str(target), str(source)]
     subprocess.run(command, check=True, capture_output=True)
-    return place
+    return target
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a release consists of beside the package: its version everywhere, the container file, the host's files."""
+"""The files of a release beside the package: version numbers, container file, workflow of CI."""
 
 import datetime as dt
 import fnmatch
@@ -27,7 +27,7 @@ WORKFLOW: dict[str, Any] = yaml.safe_load(text_of(".github/workflows/ci.yml"))
 
 
 def instructions(name: str) -> list[str]:
-    """Return the words of each instruction of this name in the container file, on one line."""
+    """Return the words of each instruction with this name in the container file."""
     joined = re.sub(r"\\\n\s*", " ", text_of("Containerfile"))
     found = []
     for line in joined.splitlines():
@@ -38,7 +38,7 @@ def instructions(name: str) -> list[str]:
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the numbers of a version, 3 and 11 of 3.11, which are compared as numbers."""
+    """Return the numbers of a version, such as 3 and 11 of "3.11", so that they can be compared."""
     return [int(number) for number in version.split(".")]
 
 
@@ -59,7 +59,7 @@ def test_changelog_package_and_citation_agree_on_the_version() -> None:
 
 
 def copied_sources() -> list[str]:
-    """Return what the container file copies from the repository."""
+    """Return the paths that the container file copies from the repository."""
     sources = []
     for words in instructions("COPY"):
         if "--from=" not in words:
@@ -90,7 +90,7 @@ def test_the_container_does_not_run_as_root() -> None:
 
 
 def test_the_container_has_a_python_that_the_package_supports() -> None:
-    # Its stages begin with the same image.
+    # All stages of the container file begin with the same image.
     (image,) = {words.split()[0] for words in instructions("FROM")}
     debian = image.removeprefix("debian:").removesuffix("-slim")
     python = PYTHON_OF_DEBIAN[debian]
@@ -135,13 +135,13 @@ def test_the_workflow_tests_every_python_that_the_package_names() -> None:
 
 
 def test_arrays_and_tensors_are_read_without_objects_of_other_classes() -> None:
-    """As SECURITY.md says; the rest of it is checked by rules of ruff in pyproject.toml."""
-    # A call, with calls among its arguments.
+    """SECURITY.md promises this. Rules of ruff in pyproject.toml check its other promises."""
+    # A call whose arguments may be calls themselves.
     reading_call = r"\b(?:torch\.load|np\.load)\((?:[^()]|\([^()]*\))*\)"
     calls = []
     for folder in ("milbench", "losses", "tasks"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             calls += re.findall(reading_call, path.read_text("utf-8"))
-    assert len(calls) > 8, "there are so many"
+    assert len(calls) > 8, "the expression finds the calls"
     for call in calls:
         assert "weights_only=True" in call or "allow_pickle=False" in call

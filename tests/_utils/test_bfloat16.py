@@ -1,4 +1,4 @@
-"""Whether the precision `auto` of a CPU is bfloat16: the rule of the trial, and how its answer is kept."""
+"""The precision `auto` on a CPU: a trial decides whether it is bfloat16, and the answer is kept."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from milbench._utils import bfloat16, devices
 from milbench._utils.bfloat16 import Seconds
 
 CPU = torch.device("cpu")
-# bfloat16 has to save a fifth of the time.
+# bfloat16 is chosen only if it saves at least a fifth of the time.
 QUICKER = Seconds(float32=1.0, bfloat16=0.8)
 TOO_LITTLE = Seconds(float32=1.0, bfloat16=0.81)
 SetTimings = Callable[..., list[str]]
@@ -49,10 +49,10 @@ def test_a_cpu_that_is_quicker_in_every_pair_gets_bfloat16(timings: SetTimings) 
     assert devices.auto_precision(CPU).precision == "bfloat16"
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_one_pair_that_is_not_quicker_gives_float32(timings: SetTimings, place: int) -> None:
+@pytest.mark.parametrize("number", range(5))
+def test_one_pair_that_is_not_quicker_gives_float32(timings: SetTimings, number: int) -> None:
     pairs = [QUICKER] * 5
-    pairs[place] = TOO_LITTLE
+    pairs[number] = TOO_LITTLE
     timings(*pairs)
     assert devices.auto_precision(CPU).precision == "float32"
 
@@ -119,7 +119,9 @@ def test_an_answer_that_is_no_truth_value_counts_as_absent(
     assert trials == ["trial"]
 
 
-def test_hardware_that_does_not_multiply_it_runs_no_trial(cache: Path, timings: SetTimings) -> None:
+def test_hardware_that_does_not_multiply_bfloat16_runs_no_trial(
+    cache: Path, timings: SetTimings
+) -> None:
     trials = timings(*[QUICKER] * 5, capable=False)
     assert devices.auto_precision(CPU).precision == "float32"
     assert trials == []

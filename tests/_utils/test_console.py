@@ -1,4 +1,4 @@
-"""What a terminal is sent: text of users, files and plug-ins is shown, never obeyed."""
+"""Text of users, files and plug-ins in a terminal: it is shown, and controls nothing."""
 
 import os
 import subprocess
@@ -10,13 +10,16 @@ import pytest
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 HOSTILE_TEXT = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
-"""A text with markup, and with characters that would clear a terminal, name its window and turn text around."""
+"""A text with markup of the library rich, and with control characters.
+
+They would clear a terminal, rename its window and reverse the direction of text.
+"""
 SHOWN = r"[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
-"""The same as a terminal may show it."""
+"""The text above as it must be printed, with control characters escaped."""
 
 
 def unharmed(ran: Ran) -> str:
-    """Return everything that was printed. Check that no character in it controls a terminal."""
+    """Return all that was printed, and check that no character in it controls a terminal."""
     printed = ran.out + ran.err
     assert "Traceback" not in printed
     control_characters = {char for char in printed if not char.isprintable()}
@@ -35,7 +38,7 @@ def test_a_plan_shows_parameters_as_they_are(milbench: Milbench) -> None:
 
 @pytest.fixture
 def hostile_folder(tmp_path: Path) -> Path:
-    """A folder with the hostile text for a name; a slash would make it two."""
+    """A folder whose name is the hostile text, without slashes."""
     folder = tmp_path / HOSTILE_TEXT.replace("/", "")
     folder.mkdir()
     return folder
@@ -47,7 +50,7 @@ SHOWN_NAME = SHOWN.replace("/", "")
 def test_a_table_shows_paths_as_they_are(milbench: Milbench, hostile_folder: Path) -> None:
     ran = milbench("data", "list", "--data-dir", str(hostile_folder))
     assert ran.code == 0
-    # The table breaks the path into lines, of which the first has at least these characters.
+    # The table breaks the path into lines. The first line has at least these characters.
     beginning = SHOWN_NAME[:12]
     assert beginning in unharmed(ran)
 

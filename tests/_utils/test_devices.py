@@ -1,4 +1,4 @@
-"""The devices that `--device` names, and why a GPU cannot be used."""
+"""The devices that `--device` stands for, and messages about GPUs that cannot be used."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests._helpers.command_line import TINY, Milbench
 
 
 def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Let torch find so many GPUs."""
+    """Let torch find this number of GPUs."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
 
@@ -50,7 +50,7 @@ def test_cuda_is_a_single_device_of_torch() -> None:
 
 
 @pytest.mark.usefixtures("three_gpus")
-def test_a_gpu_that_is_not_there_is_one_line() -> None:
+def test_a_gpu_that_is_not_there_is_reported_in_one_line() -> None:
     with pytest.raises(UsageError, match="device 'cuda:3' is not there: 3 CUDA devices here"):
         resolve_all("cuda:3")
 
@@ -61,7 +61,7 @@ def test_auto_is_the_cpu_where_there_is_no_gpu() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_cuda_without_a_gpu_is_one_line() -> None:
+def test_cuda_without_a_gpu_is_reported_in_one_line() -> None:
     says = "'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"
     with pytest.raises(UsageError, match=says):
         resolve_all("cuda")
@@ -69,7 +69,10 @@ def test_cuda_without_a_gpu_is_one_line() -> None:
 
 @pytest.fixture
 def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A GPU that `nvidia-smi` lists, and torch's error about its driver. Return the line about it."""
+    """Return milbench's message about a GPU whose driver is too old for torch.
+
+    `nvidia-smi` lists the GPU, and torch raises its own error about the driver.
+    """
     pretend_gpus(monkeypatch, 0)
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA GeForce GTX 1080 (UUID: GPU-1a2b)'\n")
@@ -79,21 +82,25 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
     def refuse() -> None:
         raise RuntimeError(
-            "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver by "
-            "downloading and installing a new\nversion from a page. Alternatively, go to another page."
+            "The NVIDIA driver on your system is too old (found version 12020). Please update your "
+            "GPU driver by downloading and installing a new\nversion from a page. Alternatively, "
+            "go to another page."
         )
 
     monkeypatch.setattr(torch.cuda, "init", refuse)
     return (
-        f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): The NVIDIA driver on "
-        "your system is too old (found version 12020); docs/running.md says which PyTorch fits which driver"
+        f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): "
+        "The NVIDIA driver on your system is too old (found version 12020); "
+        "docs/running.md says which PyTorch fits which driver"
     )
 
 
 DRY_RUN = ("run", "--loss", "exact", "--task", TINY, "--dry-run")
 
 
-def test_a_driver_too_old_for_torch_is_one_line(milbench: Milbench, old_driver: str) -> None:
+def test_a_driver_too_old_for_torch_is_reported_in_one_line(
+    milbench: Milbench, old_driver: str
+) -> None:
     assert old_driver in milbench(*DRY_RUN).done().splitlines()
 
 

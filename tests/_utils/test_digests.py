@@ -1,4 +1,4 @@
-"""Digests of files: remembered while the files stay the same, and computed again after any change."""
+"""Digests of files: they are remembered, and computed again after any change of a file."""
 
 import hashlib
 import os
@@ -11,9 +11,9 @@ import pytest
 from milbench._utils import digests
 
 A_TICK = 0.02
-"""Seconds; longer than a tick of the file system's clock."""
+"""A time in seconds that is longer than a tick of the file system's clock."""
 BEGINNING = hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
-"""The digest of the two files as they are at first."""
+"""The digest of the two files with their first contents."""
 
 
 class TwoFiles:
@@ -57,7 +57,7 @@ def test_two_kinds_of_results_are_kept_apart(files: TwoFiles, old_files: Path) -
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
-def test_a_digest_is_that_of_its_algorithm(
+def test_a_digest_is_computed_by_the_algorithm_asked_for(
     files: TwoFiles, old_files: Path, algorithm: str
 ) -> None:
     expected = hashlib.new(algorithm, b"a" * 100).hexdigest()
@@ -80,11 +80,11 @@ def test_a_change_is_noticed(
     time.sleep(A_TICK)
     files.second.write_bytes(content)
     if keeps_time:
-        # As if the file had last been written before the digest was remembered.
+        # The file now looks as if it had last been written before the digest was remembered.
         os.utime(files.second, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert files.remembered() == files.digest()
     assert files.computed == 2
-    # The new digest is remembered in turn.
+    # The new digest is remembered, too.
     files.remembered()
     assert files.computed == 2
 

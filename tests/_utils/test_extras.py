@@ -1,4 +1,4 @@
-"""Extras: a missing one is named where it is needed, and each brings the library that its message promises."""
+"""Optional dependencies ("extras"): a missing one is named, with the command that installs it."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ def distributions_of(extra: str) -> set[str]:
 
 @pytest.fixture
 def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be in a folder with a table of features, one of sounds, and empty files of each kind."""
+    """Work in a folder with tables of features and of sounds, and empty files of each kind."""
     monkeypatch.chdir(tmp_path)
     for name in ("t.parquet", "b1.h5", "a.wav", "b.wav"):
         Path(name).write_bytes(b"")
@@ -51,6 +51,6 @@ def test_a_missing_extra_is_named_in_one_line(
     assert library in distributions_of(extra)
 
 
-def test_the_extra_all_has_the_others() -> None:
+def test_the_extra_all_has_all_other_extras() -> None:
     others = sorted(set(EXTRAS) - {"all"})
     assert EXTRAS["all"] == [f"milbench[{','.join(others)}]"]

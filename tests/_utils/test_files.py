@@ -1,4 +1,4 @@
-"""Files that are written, images that are read, and batches that are made ahead."""
+"""Utilities for writing files, for reading images, and for making batches ahead."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None
     assert list(parent.iterdir()) == []
 
 
-def test_an_error_of_the_next_batch_comes_in_its_place() -> None:
+def test_an_error_of_a_batch_is_raised_when_the_batch_is_asked_for() -> None:
     def batches() -> Iterator[int]:
         yield 1
         raise OSError("the disk is gone")
@@ -65,7 +65,7 @@ def test_a_large_image_is_shrunk_in_its_proportions(width: int, height: int) -> 
     new_width, new_height = bounded(width, height, MOST_PIXELS)
     assert new_width * new_height <= MOST_PIXELS
     assert (new_width + 1) * (new_height + 1) > MOST_PIXELS, "no smaller than it has to be"
-    # Each new side is off by less than a pixel.
+    # The proportions are kept as far as whole pixels allow.
     assert abs(new_width * height - new_height * width) <= max(width, height)
 
 
@@ -107,7 +107,8 @@ def test_wide_pixels_are_scaled_to_eight_bits(
 
 
 @pytest.mark.timeout(20)
-def test_a_named_pipe_beside_a_scratch_folder_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_named_pipe_beside_a_scratch_folder_does_not_block(tmp_path: Path) -> None:
+    # Opening a named pipe waits until another process opens it, too.
     os.mkfifo(tmp_path / ".cache-left")
     with scratch_folder(tmp_path, "cache") as scratch:
         assert scratch.is_dir()

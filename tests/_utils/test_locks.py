@@ -1,4 +1,4 @@
-"""Locks between processes: each test has a second process, or a file system without locks."""
+"""Locks between processes, tested with other processes and with a file system without locks."""
 
 import errno
 import fcntl
@@ -79,7 +79,7 @@ def test_the_digest_of_a_folder_leaves_out_its_lock(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[errno.ENOSYS, errno.ENOLCK], ids=["ENOSYS", "ENOLCK"])
 def without_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that has no locks, and one of the two errors by which it says so."""
+    """A file system without locks, which refuses a lock with one of two errors."""
 
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(request.param, os.strerror(request.param))

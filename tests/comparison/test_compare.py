@@ -1,4 +1,4 @@
-"""`milbench.compare` computes the cells of the command line, from names, paths, classes and modules."""
+"""`milbench.compare` computes the same cells as the command line, from a user's Python code."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unmirrored")
 
 
 def small(root: Path, **changes: Any) -> Comparison:
-    """Compare three variants with two seeds on the smallest task, in this process and without a display."""
+    """Compare three variants with two seeds on the tiny task, in this process."""
     arguments: dict[str, Any] = {
         "losses": {"exact": {}, "noisy-or": {"head": ["sigmoid", "softmax"]}},
         "tasks": TINY,
@@ -35,8 +35,8 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison
     """Return a store with the comparison, and the comparison."""
     root = tmp_path_factory.mktemp("computed") / "root"
     with pytest.MonkeyPatch.context() as patch:
-        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for
-        # one test only.
+        # MLflow takes seconds to import. The fixture `unmirrored`, which leaves it out, lives for
+        # one test only, so a fixture of the module cannot use it.
         patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
         patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
         return root, small(root)
@@ -114,7 +114,7 @@ def assert_has_diverged(comparison: Comparison) -> None:
     (row,) = comparison.results.frame.to_dict("records")
     assert row["status"] == "failed"
     assert row["metric"] == ""
-    # It goes on with "logits" or "loss", whichever was found first.
+    # The message continues with "logits" or "loss", depending on which was found first.
     assert "training diverged: non-finite l" in row["reason"]
 
 
@@ -139,12 +139,12 @@ class Mine(type(milbench.load_loss("noisy-or"))):
 found = milbench.compare(Mine, {TINY!r}, recipe={{"epochs": 1}}, jobs=1)
 print(*sorted(set(found.frame["status"]) | set(found.frame["loss"])))
 """
-"""A script as in the README, without the `if __name__ == "__main__":` that multiprocessing needs elsewhere."""
+"""A script as in the README, without the `if __name__ == "__main__":` of multiprocessing."""
 
 
 def test_workers_of_a_script_do_not_run_it_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    # Nobody answers there, so that nothing is copied to MLflow.
+    # No server answers at this address, so nothing is copied to MLflow.
     away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, "script.py"]
     ran = subprocess.run(

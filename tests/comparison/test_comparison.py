@@ -1,4 +1,4 @@
-"""A comparison in Python shows what its report does."""
+"""A comparison in Python has the tables, differences and figures of its report."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests._helpers.report_data import ONE, make_results, results_by_epoch
 
 
 def comparison(**fields: object) -> Comparison:
-    """Return a comparison of results made by hand, with other fields in them."""
+    """Return a comparison of results made by hand; `fields` are passed to `make_results`."""
     return Comparison(make_results(**fields), Path("reports"))  # type: ignore[arg-type]
 
 
@@ -55,7 +55,7 @@ def test_a_table_of_one_task_has_the_same_means(opened: Comparison) -> None:
     assert of_task.to_dict() == pytest.approx(means["synthetic-bags"].to_dict())
 
 
-def test_differences_are_those_of_a_paired_test(opened: Comparison) -> None:
+def test_differences_agree_with_a_paired_test(opened: Comparison) -> None:
     values = final_values(opened).query("task == 'synthetic-bags'")
     by_seed = values.pivot_table(index="loss", columns="seed", values="value")
     row = opened.differences("synthetic-bags", "auroc").iloc[0]
@@ -76,11 +76,11 @@ def test_the_verdict_is_the_first_column_of_a_printed_table() -> None:
 
 @pytest.fixture(scope="module")
 def with_a_draw() -> Comparison:
-    """Return a comparison of one cell with seed 0 and one with seed 1, which is a draw of a search."""
-    # Validation and test error of two epochs; validation chooses epoch 1.
+    """Return a comparison of a cell with seed 0 and a draw of a search, which has seed 1."""
+    # The validation and the test error of two epochs. Validation chooses epoch 1.
     curves = {("a", seed): [(0.1, 0.3), (0.2, 0.2)] for seed in range(2)}
     results = results_by_epoch(curves, selection="validation")
-    # Seed 1 is draw 0; where there is no draw, its number is missing.
+    # The cell with seed 1 is draw 0. A cell that is no draw has no number of a draw.
     draw = results.frame["seed"].map({1: 0})
     return Comparison(replace(results, frame=results.frame.assign(draw=draw)), Path("reports"))
 
@@ -94,7 +94,7 @@ def test_the_frame_has_a_column_a_setting(with_a_draw: Comparison) -> None:
     assert settings.drop_duplicates().to_numpy().tolist() == [["mlp", 1, 2]]
 
 
-def test_draws_stand_apart(with_a_draw: Comparison) -> None:
+def test_draws_have_a_frame_of_their_own(with_a_draw: Comparison) -> None:
     assert set(with_a_draw.frame["seed"]) == {0}
     assert set(with_a_draw.draws["seed"]) == {1}
 

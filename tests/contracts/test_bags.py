@@ -1,4 +1,4 @@
-"""Parts and selections of bags."""
+"""`Bags`: parts of a batch, and selected bags."""
 
 from operator import attrgetter
 
@@ -18,7 +18,7 @@ FIELDS = (
 
 
 def five_bags() -> Bags:
-    """Return bags of which every field has other values in every bag."""
+    """Return five bags, each of which has other values in every field."""
     classes = torch.tensor([[0, 1], [1, -1], [2, 0], [-1, -1], [2, 2]])
     boxes = torch.arange(40.0).view(5, 2, 4)
     position_classes = torch.arange(15).view(5, 3)

@@ -1,4 +1,7 @@
-"""Outcomes of test items: what is written is what is read, and what cannot be an outcome is refused."""
+"""Outcomes of test items: writing and reading their file, its format, and messages.
+
+The outcomes of a metric have a term of its numerator and a weight for each test item.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,9 @@ ONES = np.ones(2)
 # The cells a and b have the same test items, whose digest is "cd".
 OUTCOMES = {
     "posterior_error": COUNTED,
-    # Fractions and a negative number, for which only floats will do.
+    # Fractions and a negative number, which only floats can hold.
     "a/nll": Outcomes(np.array([0.5, -1]), ONES, "cd"),
-    # Too large for a byte, in a file that stores some numbers in bytes.
+    # A number too large for a byte, in a file that stores other numbers in bytes.
     "b/nll": Outcomes(np.array([300, 2]), ONES, "cd"),
     "b/set_error": Outcomes(np.array([1, 0]), ONES, "cd"),
 }
@@ -48,15 +51,16 @@ def test_what_was_written_is_read(written: Path, name: str) -> None:
 
 
 def test_the_value_is_the_sum_over_the_sum_of_weights() -> None:
+    # (0 + 3 + 1) / (4 + 5 + 0)
     assert COUNTED.value == pytest.approx(4 / 9)
 
 
-# The format is fixed, since other programs rely on it.
+# The next three tests fix the format of the file, since other programs read it.
 
 
 def test_a_metric_on_the_same_items_is_stored_together(written: Path) -> None:
-    # Cells a and b have the NLL of the same items. Another metric stays apart, though its items are
-    # the same.
+    # Cells a and b have the metric nll on the same items, so they share a group. Another metric has
+    # a group of its own, though its items are the same.
     with np.load(written, allow_pickle=False) as stored:
         names = [stored[f"{group}/names"].tolist() for group in range(3)]
     assert names == [["posterior_error"], ["a/nll", "b/nll"], ["b/set_error"]]
@@ -96,12 +100,12 @@ def test_what_cannot_be_an_outcome_is_refused(
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)
 
 
-def test_a_missing_file_is_one_line(path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(path: Path) -> None:
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(path)
 
 
-def test_a_file_that_is_cut_off_is_one_line(written: Path) -> None:
+def test_a_file_that_is_cut_off_is_reported_in_one_line(written: Path) -> None:
     written.write_bytes(written.read_bytes()[:200])
     with pytest.raises(UsageError, match=r"outcomes\.npz cannot be read"):
         load_outcomes(written)
@@ -117,7 +121,7 @@ def stored_arrays() -> dict[str, Any]:
     }
 
 
-def test_a_file_without_weights_is_one_line_that_names_them(path: Path) -> None:
+def test_a_file_without_weights_is_reported_in_one_line_that_names_them(path: Path) -> None:
     arrays = stored_arrays()
     del arrays["0/weight"]
     np.savez(path, **arrays)
@@ -125,7 +129,7 @@ def test_a_file_without_weights_is_one_line_that_names_them(path: Path) -> None:
         load_outcomes(path)
 
 
-def test_a_file_with_a_weight_too_few_is_one_line(path: Path) -> None:
+def test_a_file_with_a_weight_too_few_is_reported_in_one_line(path: Path) -> None:
     np.savez(path, **(stored_arrays() | {"0/weight": np.ones(2)}))
     with pytest.raises(UsageError, match="not valid: weights"):
         load_outcomes(path)

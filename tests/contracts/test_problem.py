@@ -1,4 +1,4 @@
-"""What a problem shows of itself."""
+"""The text by which Python shows a problem."""
 
 from milbench import load_task
 

@@ -1,4 +1,4 @@
-"""Published numbers as a task lists them, a plan stores them and a report reads them."""
+"""Published numbers: a task lists them, a plan stores them, and a report reads them."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from milbench.experiment.spec_files import make_spec
 
 RUNS = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
 PRINTED = Published("instance_error", 0.5, "A paper", "a", spread=0.2, runs=9)
-"""What a source prints: the mean, the standard deviation and the number of runs, without the runs."""
+"""A result of a paper that prints a mean, a standard deviation and a number of runs only."""
 
 
 def test_what_a_source_prints_counts_where_no_runs_are_listed() -> None:
@@ -63,7 +63,10 @@ def test_published_numbers_of_a_plan_are_read_back(task: Task) -> None:
 
 
 def methods_beside(**params: object) -> set[str]:
-    """Return the methods of others that stand beside results on mnist-bags with these parameters."""
+    """Return the published methods that are shown beside results on mnist-bags.
+
+    `params` are the parameters of the task.
+    """
     spec = make_spec(
         {
             "name": "x",
@@ -78,7 +81,7 @@ def methods_beside(**params: object) -> set[str]:
 
 @pytest.fixture
 def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan mnist-bags without its files."""
+    """Let mnist-bags be planned without its files."""
     task = tasks().get("mnist-bags")
     monkeypatch.setattr(task, "check_data", lambda self, data_dir: "not looked at")
 
@@ -90,7 +93,9 @@ METHODS_OF_50_BAGS = {"attention, Ilse et al.", "instance + max, Ilse et al."}
 @pytest.mark.parametrize(
     "same", [pytest.param({}, id="as published"), pytest.param({"batch_bags": 8}, id="batches")]
 )
-def test_methods_of_others_stand_beside_results_on_their_bags(same: dict[str, object]) -> None:
+def test_published_methods_are_shown_beside_results_on_the_same_bags(
+    same: dict[str, object],
+) -> None:
     assert methods_beside(train_bags=50, **same) == METHODS_OF_50_BAGS
 
 
@@ -104,6 +109,8 @@ def test_methods_of_others_stand_beside_results_on_their_bags(same: dict[str, ob
         pytest.param({"data": "fashion-mnist"}, id="other images"),
     ],
 )
-def test_methods_of_others_do_not_stand_beside_other_bags(other: dict[str, object]) -> None:
+def test_published_methods_are_not_shown_beside_results_on_other_bags(
+    other: dict[str, object],
+) -> None:
     params: dict[str, object] = {"train_bags": 50}
     assert methods_beside(**(params | other)) == set()

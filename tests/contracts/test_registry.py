@@ -1,4 +1,4 @@
-"""What a registry finds by its names, and what it says of what it does not take."""
+"""Registries of losses and tasks: what a name, a file or a package gives, and messages."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ class Own(Loss):
 
 
 def loss_file(path: Path, name: str, head: str = "sigmoid", method: str = "bag_loss") -> str:
-    """Write a file that holds a loss, and return its path as users type it."""
+    """Write a file with a loss, and return its path as a text, as users give it."""
     path.write_text(OWN.format(name=name, head=head, method=method), "utf-8")
     return str(path)
 
@@ -63,7 +63,7 @@ print(json.dumps({{"names": {kind}().names(), "modules": sorted(sys.modules)}}))
 
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
 def test_names_are_known_without_importing_their_files(kind: str) -> None:
-    # A process of its own has not imported torch yet.
+    # The process of the tests has imported torch already, so another process is needed.
     command = [sys.executable, "-c", LISTING.format(kind=kind)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
@@ -141,7 +141,7 @@ def test_the_method_that_a_loss_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_no_loss_is_named(tmp_path: Path) -> None:
-    # The finished loss beside it is not blamed: the message has no more than this.
+    # The file also has a loss without a fault, which the message must not mention.
     file = tmp_path / "mine.py"
     loss_file(file, "mine")
     with file.open("a") as opened:
@@ -186,10 +186,10 @@ InstallLoss = Callable[[str, str], None]
 
 @pytest.fixture
 def install_loss(monkeypatch: pytest.MonkeyPatch) -> InstallLoss:
-    """Return a function by which a package seems to have a loss under a name: at a place, MODULE:CLASS."""
+    """Return a function that pretends that a package has a loss with a name, in MODULE:CLASS."""
 
-    def install(name: str, place: str) -> None:
-        point = EntryPoint(name, place, "milbench.losses")
+    def install(name: str, module_and_class: str) -> None:
+        point = EntryPoint(name, module_and_class, "milbench.losses")
         installed = {"milbench.losses": [point]}
         monkeypatch.setattr(registry, "entry_points", lambda group: installed.get(group, []))
 
@@ -202,7 +202,7 @@ def test_a_loss_of_a_package_is_found(install_loss: InstallLoss) -> None:
 
 
 def test_a_package_must_name_a_loss_as_its_class_does(install_loss: InstallLoss) -> None:
-    # The class calls itself exact.
+    # The name of this class is "exact".
     install_loss("elsewhere", "milbench.losses.exact:Exact")
     with pytest.raises(UsageError, match=r"not a Loss of that name"):
         registry.losses().get("elsewhere")
@@ -320,7 +320,7 @@ def test_a_package_ending_its_import_is_named_with_its_line(
     assert str(error.value).endswith(f" ({file}, line 3)")
 
 
-def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> None:
+def test_ctrl_c_during_an_import_raises_keyboard_interrupt(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     file = tmp_path / "slow.py"
     lines = [
@@ -343,7 +343,10 @@ def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> 
 
 @pytest.fixture
 def edited(tmp_path: Path) -> tuple[Path, str]:
-    """Load a loss with the number 1 from a file, then write the number 2; return the file and the first digest."""
+    """Load a loss from a file, then edit the file; return it and the digest before the edit.
+
+    The loss has an attribute `number`, which the edit changes from 1 to 2.
+    """
     file = tmp_path / "mine.py"
     loss_file(file, "mine")
     text = file.read_text("utf-8")
@@ -360,13 +363,13 @@ def test_a_launch_keeps_the_file_as_it_was_read(edited: tuple[Path, str]) -> Non
     assert losses().entry("mine").record.digest == digest
 
 
-def test_an_edited_file_is_read_anew_by_its_path(edited: tuple[Path, str]) -> None:
+def test_an_edited_file_is_read_again_by_its_path(edited: tuple[Path, str]) -> None:
     file, digest = edited
     assert load_loss(str(file)).number == 2
     assert losses().entry("mine").record.digest != digest
 
 
-def test_an_edited_file_is_read_anew_by_its_name(edited: tuple[Path, str]) -> None:
+def test_an_edited_file_is_read_again_by_its_name(edited: tuple[Path, str]) -> None:
     _, digest = edited
     assert load_loss("mine").number == 2
     assert losses().entry("mine").record.digest != digest

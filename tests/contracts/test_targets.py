@@ -1,4 +1,4 @@
-"""Training targets of boxes made by hand, and kinds of supervision, which are not mixed by accident."""
+"""Training targets from boxes and instances, and messages about mixed kinds of supervision."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ NUM_CLASSES = 3
 BACKGROUND = NUM_CLASSES
 
 NETWORK = AllConvolutional([Layer(NUM_CLASSES + 1, 2, stride=2)], 1, seed=0)
-"""On an image of 8x8 pixels it has 4x4 positions, with their centres at 1, 3, 5 and 7."""
+"""A network with 4x4 positions on an image of 8x8 pixels; their centres are at 1, 3, 5 and 7."""
 
 Box = list[float]
 """Left, top, right, bottom."""
@@ -36,7 +36,7 @@ NOTHING = ["....", "....", "....", "...."]
 
 
 def make_bags(classes: list[list[int]], boxes: list[list[Box]] | None = None) -> Bags:
-    """Return images with these classes in them; -1 pads."""
+    """Return images with these classes in them; -1 pads the list of a bag with fewer instances."""
     classes_of_bags = torch.tensor(classes)
     truth = Truth(classes_of_bags)
     if boxes is not None:
@@ -66,7 +66,8 @@ def line_of(row: list[int]) -> str:
 
 
 def test_a_position_shows_a_box_whose_middle_is_near() -> None:
-    # A quarter of 8 pixels from the middle at 4 reaches the centres at 3 and 5.
+    # A position shows a box if it is at most a quarter of the box's side from its middle. From the
+    # middle at 4, a quarter of 8 pixels reaches the centres at 3 and 5.
     assert position_map([1], [WHOLE_IMAGE]) == [
         "....",
         ".11.",
@@ -85,13 +86,13 @@ def test_a_small_box_is_shown_by_its_nearest_positions() -> None:
     ]
 
 
-# Boxes of 8 pixels: a position shows one if it is at most 2 pixels from its middle.
+# Boxes of 8 pixels: a position may show one if it is at most 2 pixels from the middle of the box.
 LEFT = [-2.0, 0.0, 6.0, 8.0]
-"""Its middle is at 2, and it reaches to 4."""
+"""A box with its middle at x = 2, which positions up to 4 may show."""
 RIGHT = [2.0, 0.0, 10.0, 8.0]
-"""Its middle is at 6, and it reaches from 4."""
+"""A box with its middle at x = 6, which positions from 4 on may show."""
 FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]
-"""Its middle is at 8."""
+"""A box with its middle at x = 8, which positions from 6 on may show."""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ FURTHER_RIGHT = [4.0, 0.0, 12.0, 8.0]
     [
         pytest.param([0, 1], [LEFT, RIGHT], "0011", id="left box first"),
         pytest.param([1, 0], [RIGHT, LEFT], "0011", id="right box first"),
-        # The last position, at 7, is as near to the middle at 6 as to that at 8.
+        # The last position, at 7, is equally near to the middles at 6 and 8.
         pytest.param([1, 2], [RIGHT, FURTHER_RIGHT], "..11", id="first of two equally near"),
     ],
 )
@@ -128,7 +129,7 @@ def test_a_tiny_box_is_shown_by_the_nearest_position(box: Box, first_row: str) -
         pytest.param([2.0, 0.0, 6.0, 0.0], id="no height"),
     ],
 )
-def test_what_augmentation_has_cut_away_is_shown_nowhere(box: Box) -> None:
+def test_a_box_that_augmentation_has_cut_away_is_shown_nowhere(box: Box) -> None:
     assert position_map([1], [box]) == NOTHING
 
 
@@ -147,7 +148,7 @@ def test_a_bag_of_padding_alone_is_background() -> None:
     assert position_map([-1], [WHOLE_IMAGE]) == NOTHING
 
 
-def test_positions_that_are_known_are_passed_on() -> None:
+def test_known_classes_of_positions_are_the_target() -> None:
     classes = torch.tensor([[0, 3, 2], [3, 3, 3]])
     network = InstanceMLP(2, NUM_CLASSES, seed=0)
     bags = Bags(
@@ -161,7 +162,7 @@ def test_positions_that_are_known_are_passed_on() -> None:
 
 
 INSTANCES = [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
-"""The classes in three bags, the last one empty."""
+"""The classes of the instances in three bags, in order; the last bag is empty."""
 
 
 def test_a_loss_for_label_sets_gets_no_target() -> None:
@@ -169,11 +170,11 @@ def test_a_loss_for_label_sets_gets_no_target() -> None:
     assert make_target(Exact(), bags, NETWORK(bags.instances), NETWORK) is None
 
 
-def test_counts_are_those_of_the_instances() -> None:
+def test_the_target_of_counts_is_counted_from_the_instances() -> None:
     assert target(Count(), make_bags(INSTANCES)).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
 
 
-def test_the_order_is_that_of_the_instances() -> None:
+def test_the_target_of_the_order_is_the_order_of_the_instances() -> None:
     assert target(Ctc(), make_bags(INSTANCES)).tolist() == INSTANCES
 
 

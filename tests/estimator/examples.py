@@ -1,4 +1,4 @@
-"""Bags of three features, and classifiers that are trained for a moment."""
+"""Small bags of three features, and classifiers that train quickly, for tests of the estimator."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ SGD = {
     "weight_decay": 0.0,
     "head_init": "paper",
 }
-"""A recipe whose steps have the length of the gradient, from random biases."""
+"""A recipe whose steps follow the gradient as it is; the biases of the head begin at random."""
 
 
 def sample_bags(seed: int, count: int = 60) -> tuple[list[NDArray[np.float64]], NDArray[np.int64]]:
-    """Return bags and label sets (B, 2): class c occurs where feature c of an instance is large."""
+    """Return bags and label sets (B, 2): an instance shows class c if its feature c is about 3."""
     rng = np.random.default_rng(seed)
     bags = []
     labels = np.zeros((count, 2), np.int64)
     for bag in range(count):
         size = rng.integers(2, 6)
-        # Of four kinds of instances 2 and 3 are background.
+        # Kinds 0 and 1 are the classes, kinds 2 and 3 are background.
         kinds = rng.integers(0, 4, size)
         is_background = kinds >= 2
         centres = 3 * np.eye(4)[kinds][:, :3]
@@ -43,13 +43,13 @@ def named(labels: NDArray[np.int64]) -> list[list[str]]:
 
 
 def short(**params: Any) -> BagClassifier:
-    """Return a classifier that is trained for a moment."""
+    """Return a classifier that is trained for 8 epochs only, with changes of its parameters."""
     settings: dict[str, Any] = {"epochs": 8, "recipe": {"lr": 1e-2}, "device": "cpu"}
     return BagClassifier(**settings | params)
 
 
 class Line(Network):
-    """A linear network, the same for every seed."""
+    """A linear network whose weights are the same for every seed."""
 
     def __init__(self, features: int, classes: int, seed: int = 0) -> None:
         super().__init__()
@@ -67,7 +67,10 @@ class Line(Network):
 def standardised(
     bags: list[NDArray[np.float64]], weights: NDArray[Any] | None = None
 ) -> list[torch.Tensor]:
-    """Return the bags as a classifier sees them, each by the weight of its bag."""
+    """Return bags with standardised features, as a classifier gives them to its network.
+
+    The instances of a bag count with its weight in the mean and the deviation.
+    """
     sizes = [len(bag) for bag in bags]
     row_weights = None if weights is None else np.repeat(weights, sizes)
     rows = np.concatenate(bags)

@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn's conventions, and every form of bags and labels."""
+"""`BagClassifier`: scikit-learn's conventions, and every form of bags and labels."""
 
 import pickle
 from typing import Any
@@ -19,6 +19,7 @@ from milbench.losses import LogSumExp, NoisyOr
 
 from .examples import NAMES, Line, named, sample_bags, short
 
+# scikit-learn's own checks that are known to fail, and why.
 CANNOT = {
     "check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7",
     "check_sample_weight_equivalence_on_dense_data": (
@@ -31,7 +32,7 @@ NEW, TRUTH = sample_bags(1)
 
 
 class Pooled(Line):
-    """It has one position in a bag."""
+    """A network with a single position for the whole bag."""
 
     def forward(self, instances: torch.Tensor) -> torch.Tensor:
         return super().forward(instances).mean(dim=2, keepdim=True)
@@ -41,7 +42,7 @@ class Pooled(Line):
 
 
 def names_of(rows: NDArray[np.int64]) -> list[tuple[str, ...]]:
-    """Return rows of zeros and ones as tuples of names, which is how they are predicted."""
+    """Return rows of zeros and ones as tuples of names, the form of predicted label sets."""
     return [tuple(NAMES[row > 0]) for row in rows]
 
 
@@ -210,13 +211,13 @@ def test_instances_have_labels_in_the_form_of_bags(
     assert by_names.predict_instances(NEW)[0] == expected
 
 
-def test_scores_of_instances_are_those_of_the_network(by_numbers: BagClassifier) -> None:
+def test_scores_of_instances_agree_with_the_network(by_numbers: BagClassifier) -> None:
     training = np.concatenate(BAGS)
     first = (NEW[0] - training.mean(axis=0)) / training.std(axis=0)
     given = torch.tensor(first).float().unsqueeze(0)
     with torch.no_grad():
         probs = by_numbers.network_(given).softmax(dim=1)
-    # Without background, a row an instance.
+    # Background is left out, and each instance has a row.
     by_hand = probs[0, :2].T
     np.testing.assert_allclose(by_numbers.instance_scores(NEW)[0], by_hand, atol=1e-5)
 
@@ -235,7 +236,10 @@ FRAMES = [pd.DataFrame(bag, columns=["x", "y", "z"]) for bag in BAGS]
 
 @pytest.fixture(scope="module")
 def of_frames() -> BagClassifier:
-    """Return a classifier that was fitted on frames, all but the first with their columns in another order."""
+    """Return a classifier that was fitted on data frames.
+
+    All frames but the first have their columns in another order.
+    """
     mixed = [FRAMES[0], *(frame[["z", "x", "y"]] for frame in FRAMES[1:])]
     return short().fit(mixed, pd.DataFrame(LABELS, columns=["owl", "wren"]))
 
@@ -281,7 +285,7 @@ def test_a_loss_is_built_for_the_number_of_classes() -> None:
 
 
 def test_an_infinite_threshold_names_nothing_and_changes_no_probability() -> None:
-    # It may be the best threshold.
+    # An infinite threshold may be chosen: it is the best where naming nothing errs least.
     always = short(epochs=1, threshold=0.0).fit(BAGS, LABELS)
     never = short(epochs=1, threshold=float("inf")).fit(BAGS, LABELS)
     assert not never.predict(NEW).any()
@@ -289,7 +293,7 @@ def test_an_infinite_threshold_names_nothing_and_changes_no_probability() -> Non
 
 
 def test_scikit_learns_own_checks_pass() -> None:
-    # Their arrays of rows are bags of one instance.
+    # These checks give matrices, whose rows are taken for bags of one instance.
     check_estimator(short(epochs=10, threshold=0.0), expected_failed_checks=CANNOT)
 
 
@@ -313,7 +317,7 @@ def test_every_parameter_is_copied_by_clone() -> None:
         "verbose": True,
     }
     copied = clone(BagClassifier().set_params(**changes)).get_params()
-    # Of the others the defaults are left.
+    # All other parameters have their defaults.
     assert copied == BagClassifier().get_params() | changes
 
 
@@ -368,7 +372,7 @@ def test_every_parameter_is_copied_by_clone() -> None:
         ),
     ],
 )
-def test_a_wrong_parameter_is_one_line(params: dict[str, Any], naming: str) -> None:
+def test_a_wrong_parameter_is_reported_in_one_line(params: dict[str, Any], naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(**params).fit(BAGS, LABELS)
     assert naming in str(error.value)
@@ -396,7 +400,7 @@ def test_a_wrong_parameter_is_one_line(params: dict[str, Any], naming: str) -> N
         pytest.param(BAGS, [[]] * 60, "all label sets are empty", id="empty label sets"),
     ],
 )
-def test_wrong_bags_or_labels_are_one_line(bags: Any, labels: Any, naming: str) -> None:
+def test_wrong_bags_or_labels_are_reported_in_one_line(bags: Any, labels: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short().fit(bags, labels)
     assert naming in str(error.value)

@@ -1,4 +1,4 @@
-"""What is read as a label, and what is refused in one line."""
+"""The forms of labels that `BagClassifier` takes, and messages about labels that it refuses."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_class_in_a_list_may_have_a_semicolon() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT])
-def test_a_missing_class_in_a_list_is_one_line(missing: Any) -> None:
+def test_a_missing_class_in_a_list_is_reported_in_one_line(missing: Any) -> None:
     with pytest.raises(UsageError, match=r"^y\[1\] contains \S+, which is no class: leave it out"):
         learn_labels([["owl"], ["owl", missing], []])
 
@@ -54,7 +54,7 @@ def test_a_missing_class_in_a_list_is_one_line(missing: Any) -> None:
         pytest.param([0, 1], id="numbers"),
     ],
 )
-def test_a_missing_label_is_one_line(others: list[Any], missing: Any) -> None:
+def test_a_missing_label_is_reported_in_one_line(others: list[Any], missing: Any) -> None:
     with pytest.raises(UsageError, match=r"^y\[2\] is \S+, expected a label"):
         learn_labels([*others, missing])
 
@@ -64,20 +64,20 @@ def test_lists_and_labels_are_not_mixed() -> None:
         learn_labels([["owl"], "wren"])
 
 
-def test_classes_of_several_types_are_one_line() -> None:
+def test_classes_of_several_types_are_reported_in_one_line() -> None:
     with pytest.raises(UsageError, match="the classes in y are of the types int, str, expected"):
         learn_labels([["owl"], [3]])
 
 
 @pytest.mark.parametrize("form", [np.array, pd.DataFrame])
-def test_a_matrix_with_nan_is_one_line(form: Any) -> None:
+def test_a_matrix_with_nan_is_reported_in_one_line(form: Any) -> None:
     y = form([[1.0, 0.0], [np.nan, 1.0]])
     with pytest.raises(UsageError, match=r"y\[1\] is \[nan, 1.0\], expected no missing value"):
         learn_labels(y)
 
 
 @pytest.mark.parametrize("form", [np.array, pd.DataFrame, list])
-def test_a_matrix_of_counts_is_one_line(form: Any) -> None:
+def test_a_matrix_of_counts_is_reported_in_one_line(form: Any) -> None:
     with pytest.raises(UsageError, match="y contains 2, expected zeros and ones"):
         learn_labels(form([[2, 0], [0, 2]]))
 

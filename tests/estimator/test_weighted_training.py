@@ -1,4 +1,7 @@
-"""Loss curve, early stopping and warm start, against plain loops and scikit-learn's own."""
+"""The training of `BagClassifier`: loss curve, early stopping and warm start.
+
+Expected values come from plain loops and from scikit-learn's MLPClassifier.
+"""
 
 import pickle
 import warnings
@@ -27,7 +30,7 @@ CONSTANT = {"lr": 1e-2, "schedule": "constant"}
 
 
 class Watched(Line):
-    """It counts the bags that it is trained on."""
+    """A network that counts the bags that it is trained on."""
 
     bags_trained_on = 0
 
@@ -38,7 +41,7 @@ class Watched(Line):
 
 
 def bag_losses(weights: Any = None) -> list[float]:
-    """Return the loss of every bag by the untrained `Line`, one by one."""
+    """Return the loss of each bag by the untrained network `Line`."""
     network = Line(3, 2)
     found = []
     for bag, labels in zip(standardised(BAGS, weights), LABELS, strict=True):
@@ -84,7 +87,8 @@ def test_without_early_stopping_all_epochs_are_trained() -> None:
 
 def test_training_ends_where_the_loss_stands_still() -> None:
     fitted = short(**STILL, epochs=30, n_iter_no_change=3).fit(BAGS, LABELS)
-    # The first epoch improves on nothing at all, and four more do not improve.
+    # The first epoch counts as an improvement. Training ends when more than three epochs have not
+    # improved, which is after four more.
     assert fitted.n_iter_ == 1 + 4
 
 
@@ -110,7 +114,7 @@ def test_a_fit_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def trained_by_scikit_learn(*, early_stopping: bool) -> MLPClassifier:
-    """Return a network of scikit-learn that waits for 4 epochs without an improvement of 0.01."""
+    """Return scikit-learn's network, trained until 4 epochs bring no improvement of 0.01."""
     rng = np.random.default_rng(0)
     features = rng.normal(size=(200, 5))
     y = rng.integers(0, 2, 200)
@@ -121,7 +125,7 @@ def trained_by_scikit_learn(*, early_stopping: bool) -> MLPClassifier:
 
 
 def assert_ends_as(reference: MLPClassifier, values: Iterable[float]) -> None:
-    """Assert that patience is over at the last of the values of a reference, and not before."""
+    """Assert that patience ends at the last value of the reference, and not before."""
     patience = Patience(best=None, tol=1e-2, epochs=4)
     ends = []
     for value in values:
@@ -161,7 +165,7 @@ def test_early_stopping_keeps_the_weights_of_the_best_epoch() -> None:
     assert scores is not None
     best_epoch = scores.index(max(scores)) + 1
     assert best_epoch < stopped.n_iter_
-    # A training that ends with that epoch has the same weights.
+    # A training that ends with this epoch has the same weights.
     ended = short(**settings, epochs=best_epoch).fit(BAGS, LABELS)
     assert np.array_equal(stopped.decision_function(NEW), ended.decision_function(NEW))
 
@@ -170,12 +174,12 @@ def test_bags_for_validation_are_not_trained_on() -> None:
     Watched.bags_trained_on = 0
     fitted = short(network=Watched, epochs=2, early_stopping=True, validation_fraction=0.25)
     fitted.fit(BAGS, LABELS)
-    # In two epochs, each time three quarters of 60 bags.
+    # In each of two epochs, three quarters of the 60 bags are trained on.
     assert Watched.bags_trained_on == 2 * 45
 
 
 FOUR_OF_FORTY = [1] * 4 + [0] * 36
-"""Labels of forty bags: a quarter of them, with both values in equal shares, has one with the class."""
+"""Labels of forty bags. A quarter of them with the same share of both labels has one with a 1."""
 
 
 def never_predicting() -> BagClassifier:
@@ -183,9 +187,9 @@ def never_predicting() -> BagClassifier:
     return short(threshold=np.inf, early_stopping=True, validation_fraction=0.25)
 
 
-def test_of_two_values_both_are_set_aside() -> None:
+def test_bags_of_both_labels_are_set_aside() -> None:
     never = never_predicting().fit(BAGS[:40], FOUR_OF_FORTY)
-    # Of ten bags nine are right.
+    # Of ten bags, the nine without the class are right.
     assert never.best_validation_score_ == 9 / 10
 
 
@@ -201,7 +205,8 @@ def plain_sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.
 
 
 def test_two_fits_with_a_warm_start_are_one_long_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The optimiser remembers nothing of a fit.
+    # A fit begins with a new optimiser. So this one, which has no memory of its steps, is needed
+    # for equal results.
     entry = RegistryEntry("plain-sgd", "here", lambda: plain_sgd, __name__)
     monkeypatch.setitem(optimizers().entries, "plain-sgd", entry)
     recipe = SGD | {"optimizer": "plain-sgd"}
@@ -222,7 +227,7 @@ def test_a_warm_start_keeps_the_standardisation() -> None:
     np.testing.assert_allclose(warm.decision_function(NEW) + warm.threshold_, before, atol=1e-5)
 
 
-def test_without_a_warm_start_another_fit_begins_anew() -> None:
+def test_without_a_warm_start_another_fit_starts_from_the_beginning() -> None:
     fitted_twice = short().fit(NEW, TRUTH).fit(BAGS, LABELS)
     fitted_once = short().fit(BAGS, LABELS)
     assert np.array_equal(fitted_twice.decision_function(NEW), fitted_once.decision_function(NEW))
@@ -270,7 +275,7 @@ def test_without_a_warm_start_another_fit_begins_anew() -> None:
         ),
     ],
 )
-def test_a_warm_start_with_something_else_is_one_line(
+def test_a_warm_start_with_something_else_is_reported_in_one_line(
     changes: dict[str, Any], y: Any, naming: str
 ) -> None:
     classifier = short(epochs=1, warm_start=True).fit(BAGS, LABELS).set_params(**changes)
@@ -319,7 +324,7 @@ def test_a_fitted_classifier_with_everything_is_pickled() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> None:
+def test_a_wrong_setting_is_reported_in_one_line(params: dict[str, Any], naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(early_stopping=True, **params).fit(BAGS, LABELS)
     assert naming in str(error.value)
@@ -329,7 +334,7 @@ def test_a_wrong_setting_is_one_line(params: dict[str, Any], naming: str) -> Non
 def test_a_warm_start_balances_by_the_new_bags() -> None:
     classifier = short(loss=NoisyOr(pos_weight="balanced"), epochs=1, warm_start=True)
     classifier.fit(BAGS, LABELS)
-    # All bags without class 0, and a single one with it.
+    # All bags without class 0, and a single bag with it.
     has_class_0 = LABELS[:, 0] == 1
     selected = [*np.flatnonzero(~has_class_0), has_class_0.argmax()]
     labels = torch.from_numpy(LABELS[selected])
@@ -349,7 +354,7 @@ def test_balanced_classes_and_weights_of_bags_go_together() -> None:
 
 
 class Forgetful(NoisyOr):
-    """It does not keep its argument."""
+    """A loss that does not keep its argument in an attribute of the same name."""
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()

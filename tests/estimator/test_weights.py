@@ -1,4 +1,4 @@
-"""Weights of bags and classes, against repeated bags, bags left out, and scikit-learn's own."""
+"""Weights of bags and classes, against repeated bags, bags left out, and scikit-learn's weights."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ BAGS, LABELS = sample_bags(0)
 NEW, TRUTH = sample_bags(1)
 OF_LABEL_SETS = [name for name in losses().names() if not load_loss(name).takes_target]
 TIMES = np.random.default_rng(2).integers(0, 4, len(BAGS))
-"""How often each bag is repeated, or what it weighs instead; some not at all."""
+"""How often each bag is repeated, or the weight that it has instead; for some bags 0."""
 
 
 def class_weights(class_weight: Any, y: Any, sample_weight: Floats | None = None) -> Any:
@@ -40,7 +40,7 @@ def repeated_bags() -> list[NDArray[np.float64]]:
 
 @pytest.mark.parametrize("loss", ["exact", "noisy-or", "max-pooling", "attention"])
 def test_a_weight_of_two_is_the_bag_twice(loss: str) -> None:
-    # With all bags in one batch, whose gradient is followed as it is.
+    # All bags are in one batch, and each step is the gradient times the learning rate.
     settings: dict[str, Any] = {"loss": loss, "recipe": SGD, "lr": 0.1, "batch_bags": 1000}
     repeated = short(**settings).fit(repeated_bags(), LABELS.repeat(TIMES, axis=0))
     weighted = short(**settings).fit(BAGS, LABELS, sample_weight=TIMES)
@@ -76,7 +76,8 @@ def test_the_unit_of_weights_does_not_matter() -> None:
 
 @pytest.mark.parametrize("heavy", [0, 1])
 def test_the_threshold_follows_the_weights(heavy: int) -> None:
-    # Of 40 bags with equal features half have the class: the heavier half is right.
+    # Of 40 bags with equal features half have the class. All 40 get the same prediction, which the
+    # heavier half decides.
     undecided = np.ones((1, 1))
     without_class = np.zeros((1, 1))
     bags = [undecided] * 40 + [without_class] * 20
@@ -90,7 +91,7 @@ def test_the_threshold_follows_the_weights(heavy: int) -> None:
     "y",
     [pytest.param(LABELS, id="label sets"), pytest.param(LABELS[:, 0], id="one label a bag")],
 )
-def test_balanced_weights_are_those_of_scikit_learn(y: NDArray[np.int64]) -> None:
+def test_balanced_weights_agree_with_scikit_learn(y: NDArray[np.int64]) -> None:
     expected = compute_sample_weight("balanced", y)
     np.testing.assert_allclose(class_weights("balanced", y), expected)
 
@@ -143,7 +144,7 @@ def test_a_heavier_class_is_found_more_often() -> None:
     bags = []
     for label in y:
         noise = rng.normal(size=(3, 2))
-        # Half of the features of an instance of the class look like background.
+        # In bags with the class, about half of the features look like background.
         shift = rng.integers(0, 2, (3, 2))
         bags.append(noise + label * shift)
     alike = short().fit(bags[:200], y[:200]).predict(bags[200:])
@@ -215,7 +216,7 @@ def test_a_loss_of_the_whole_batch_takes_no_weights(loss: str, params: dict[str,
         ),
     ],
 )
-def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> None:
+def test_a_wrong_sample_weight_is_reported_in_one_line(sample_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short().fit(BAGS, LABELS, sample_weight=sample_weight)
     assert naming in str(error.value)
@@ -253,7 +254,7 @@ def test_a_wrong_sample_weight_is_one_line(sample_weight: Any, naming: str) -> N
         pytest.param({"owl": 1e100}, "class_weight: the weight of a bag is too large", id="large"),
     ],
 )
-def test_a_wrong_class_weight_is_one_line(class_weight: Any, naming: str) -> None:
+def test_a_wrong_class_weight_is_reported_in_one_line(class_weight: Any, naming: str) -> None:
     with pytest.raises(UsageError) as error:
         short(class_weight=class_weight).fit(BAGS, named(LABELS))
     assert naming in str(error.value)

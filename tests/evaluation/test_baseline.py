@@ -1,4 +1,4 @@
-"""The baseline "pooled features, extra trees", beside scikit-learn called directly."""
+"""The baseline of extra trees on pooled features, against direct calls of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ def test_without_validation_bags_even_odds_decide() -> None:
 def test_validation_bags_choose_a_threshold_that_suits_them() -> None:
     features, labels = sample_bags(60, 3, seed=0)
     validation, _ = sample_bags(20, 3, seed=2)
-    # Every class is in every bag, but for one that is easy to tell: only a low threshold suits
-    # them.
+    # Every class is in every bag, except for one class in one bag, which is easy to tell. Only a
+    # low threshold suits these bags.
     all_but_one = np.ones((20, 3), bool)
     all_but_one[0, 0] = False
     validation[0, 0] = -9
@@ -51,7 +51,7 @@ def test_validation_bags_choose_a_threshold_that_suits_them() -> None:
     assert found["test/pooled_trees_set_error"] < even_odds_error
 
 
-def test_votes_for_one_class_are_those_of_scikit_learn() -> None:
+def test_votes_for_one_class_agree_with_scikit_learn() -> None:
     features, labels = sample_bags(50, 1, seed=4)
     tested, _ = sample_bags(20, 1, seed=5)
     trees = ExtraTreesClassifier(n_estimators=100, random_state=SEED).fit(features, labels[:, 0])

@@ -1,4 +1,7 @@
-"""What bags add to macro F1, average precision and AUROC: their mean is the metric, and they vary as it does."""
+"""The contributions of single bags to macro F1, average precision and AUROC.
+
+Their mean is the metric, and their variance tells how the metric varies with other bags.
+"""
 
 from collections.abc import Callable
 
@@ -19,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 def sample_bags(seed: int, bags: int = 60) -> tuple[Floats, Bools]:
-    """Return scores of classes, some of them equal, and which classes are there; the last is in one bag alone."""
+    """Return scores (bags, 4) with ties, and labels; the last class is in one bag only."""
     rng = np.random.default_rng(seed)
     labels = rng.random((bags, 4)) < [0.5, 0.3, 0.1, 0]
     labels[rng.integers(bags), 3] = True
@@ -39,7 +42,7 @@ def f1_of(scores: Floats, labels: Bools) -> float:
 
 
 def average_precision_of(scores: Floats, labels: Bools) -> float:
-    """Return scikit-learn's average precision, over the classes that some bags have and some not."""
+    """Return average precision over the classes that some bags have and some have not."""
     return ranking_metrics(scores, labels)["average_precision"]
 
 
@@ -95,14 +98,14 @@ def test_bags_vary_as_the_metric_does_with_other_bags(metric: Metric, by_bag: By
         assert found is not None
         values.append(metric(scores, labels))
         variances.append(found.var(ddof=1) / len(labels))
-    # A class is in one bag alone: there the jackknife finds too much variance rather than too
-    # little.
+    # The last class is in one bag only. For it the jackknife finds too much variance rather than
+    # too little, so the upper bound is wide.
     truth = np.var(values, ddof=1)
     assert 0.8 * truth < np.mean(variances) < 3 * truth
 
 
 def test_a_bag_adds_to_f1_what_its_weight_gains() -> None:
-    """scikit-learn computes F1 with weights of bags: a bag adds the derivative by its own."""
+    """A bag's contribution is the derivative by its weight of scikit-learn's weighted F1."""
     scores, labels = sample_bags(1)
     found = f1_by_bag(scores, labels)
     assert found is not None
@@ -116,7 +119,7 @@ def test_a_bag_adds_to_f1_what_its_weight_gains() -> None:
         assert found[bag] - whole == pytest.approx(gain, rel=1e-3, abs=1e-3)
 
 
-def test_a_class_that_is_in_all_bags_or_none_ranks_nothing() -> None:
+def test_classes_in_all_bags_or_in_none_do_not_count() -> None:
     scores, labels = sample_bags(2)
     in_all = np.ones(len(labels), bool)
     in_none = np.zeros(len(labels), bool)
@@ -130,7 +133,8 @@ def test_infinite_scores_are_ranked() -> None:
     labels = np.array([[True], [False], [True], [False]])
     found = auroc_by_bag(np.array([[np.inf], [-np.inf], [0.0], [1.0]]), labels)
     assert found is not None
-    # Of the four pairs only that of the scores 0 and 1 is in the wrong order.
+    # Of the four pairs of a bag with and a bag without the class, only the pair of the scores 0 and
+    # 1 is in the wrong order.
     assert found.mean() == pytest.approx(3 / 4)
 
 

@@ -1,4 +1,4 @@
-"""Calibration errors by hand, and the metrics of losses against enumeration."""
+"""Calibration errors by hand, and the likelihood and calibration of losses against enumeration."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -34,13 +34,16 @@ BAGS = 40
 
 @pytest.fixture(scope="module")
 def even_numerators() -> list[Bin]:
-    """Return the bins of 45 forecasts 1/50, 2/50, ..., 45/50 in any order; what happens has an even numerator."""
+    """Return the bins of 45 forecasts 1/50, 2/50, ..., 45/50 in random order.
+
+    An event happens if the numerator of its forecast is even.
+    """
     numerators = np.random.default_rng(1).permutation(np.arange(1, 46))
     return reliability_bins(numerators / 50, numerators % 2 == 0)
 
 
 def numerators_of_bin(index: int) -> list[int]:
-    """Return three numerators: each of 15 bins gets three of 45 forecasts."""
+    """Return the numerators of the three forecasts in a bin: 45 forecasts make 15 bins."""
     return [3 * index + 1, 3 * index + 2, 3 * index + 3]
 
 
@@ -78,7 +81,8 @@ def test_equal_forecasts_are_counted_together_in_any_order(order: NDArray[np.int
     probabilities = np.repeat([0.0, 0.3, 0.9], [60, 30, 10])
     happened = np.repeat([False, True, False, True], [60, 15, 15, 10])
     bins = reliability_bins(probabilities[order], happened[order])
-    # Of 15 bins the bin of rank 60 of 100 is 9, and that of rank 90 is 13.
+    # Equal forecasts are in the bin of their first rank: 0, 60 and 90 of 100. With 15 bins these
+    # are the bins 0, 15 * 60 // 100 = 9 and 15 * 90 // 100 = 13.
     assert [one.index for one in bins] == [0, 9, 13]
     assert [one.count for one in bins] == [60, 30, 10]
     assert [one.frequency for one in bins] == [0.0, 0.5, 1.0]
@@ -87,7 +91,7 @@ def test_equal_forecasts_are_counted_together_in_any_order(order: NDArray[np.int
 
 
 def bags_of(seed: int) -> list[Bags]:
-    """Return BAGS bags in batches of 15, whose instances are the logits that a loss is given."""
+    """Return BAGS bags in batches of 15; their instances serve as the logits for a loss."""
     rng = torch.Generator().manual_seed(seed)
     logits = random_logits(BAGS, C + 1, K, seed=seed)
     noise = torch.randn(BAGS, C, generator=rng)
@@ -121,7 +125,7 @@ def of_exact() -> Evaluation:
 
 
 class Forecast(NamedTuple):
-    """The probability of something, and whether it is so."""
+    """The probability of a statement, and whether it is true."""
 
     prob: float
     is_so: bool
@@ -129,17 +133,17 @@ class Forecast(NamedTuple):
 
 @dataclass
 class Enumerated:
-    """What the enumeration of all label maps says of the test bags."""
+    """Results for the test bags by an enumeration of all label maps."""
 
     nll: list[float] = field(default_factory=list)
-    """-log Prb(the labels of the bag), of each bag."""
+    """For each bag: -log Prb(its label set)."""
     presence: list[Forecast] = field(default_factory=list)
-    """That class c is in the bag, of each class of each bag."""
+    """For each class of each bag: the class is in the bag."""
     sets: list[Forecast] = field(default_factory=list)
-    """That the set of all classes more probable than not is the label set, of each bag."""
+    """For each bag: its label set is the set of all classes that are more probable than not."""
 
     def add(self, logits: Tensor, present: set[int]) -> None:
-        """Enumerate the label maps of a bag with these logits (C+1, K), in which these classes are present."""
+        """Add the results for a bag with logits (C+1, K) and the label set `present`."""
         probs = LabelMaps(logits).set_prob
         self.nll.append(-math.log(probs[frozenset(present)]))
         likely = set()
@@ -161,7 +165,7 @@ def enumerated() -> Enumerated:
 
 
 def error_of_equal_bins(forecasts: list[Forecast]) -> float:
-    """Return the calibration error over BINS bins that are equally full, of forecasts none of which are equal."""
+    """Return the calibration error over BINS equally full bins; no two forecasts may be equal."""
     bins: list[list[Forecast]] = [[] for _ in range(BINS)]
     for rank, forecast in enumerate(sorted(forecasts)):
         bins[BINS * rank // len(forecasts)].append(forecast)
@@ -173,13 +177,13 @@ def error_of_equal_bins(forecasts: list[Forecast]) -> float:
     return total / len(forecasts)
 
 
-def test_the_nll_of_exact_is_that_of_enumeration(
+def test_the_nll_of_exact_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     assert of_exact.metrics["test/nll"] == pytest.approx(np.mean(enumerated.nll), rel=1e-6)
 
 
-def test_the_nll_of_each_bag_is_that_of_enumeration(
+def test_the_nll_of_each_bag_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     assert of_exact.predictions is not None
@@ -188,10 +192,10 @@ def test_the_nll_of_each_bag_is_that_of_enumeration(
 
 
 SINGLE_PRECISION = 1e-7
-"""Forecasts are kept in it."""
+"""The rounding error of forecasts, which are kept in single precision."""
 
 
-def test_the_calibration_of_presence_is_that_of_enumeration(
+def test_the_calibration_of_presence_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.presence)
@@ -199,7 +203,7 @@ def test_the_calibration_of_presence_is_that_of_enumeration(
     assert found == pytest.approx(expected, abs=SINGLE_PRECISION)
 
 
-def test_the_calibration_of_label_sets_is_that_of_enumeration(
+def test_the_calibration_of_label_sets_agrees_with_enumeration(
     of_exact: Evaluation, enumerated: Enumerated
 ) -> None:
     expected = error_of_equal_bins(enumerated.sets)
@@ -253,7 +257,7 @@ def test_bins_are_written_and_read(tmp_path: Path) -> None:
     assert load_reliability(path) == BINS_OF_PRESENCE
 
 
-def test_a_damaged_file_of_bins_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_of_bins_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "reliability.json"
     save_reliability(path, BINS_OF_PRESENCE)
     path.write_text(path.read_text()[1:])

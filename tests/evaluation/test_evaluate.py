@@ -1,4 +1,4 @@
-"""Evaluations with a limit, by a loss's own evidence and label sets, and the outcomes of their items."""
+"""Evaluations of bags: with a limit, by evidence and maps, and what they keep of each bag."""
 
 import hashlib
 from collections import defaultdict
@@ -15,7 +15,7 @@ from milbench.evaluation.evaluate import update_digest
 from milbench.evaluation.metrics import outcomes
 
 BACKGROUND = 2
-"""Beside classes 0 and 1."""
+"""The channel of the background; the classes are 0 and 1."""
 
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
@@ -67,7 +67,7 @@ TWO_INSTANCES = Bags(
 FIRST_IS_STRONGER = Scores(
     torch.tensor([[1.0]]), torch.tensor([[1.0]]), torch.tensor([[[0.9, 0.6], [0.1, 0.4]]])
 )
-"""The map calls both instances class 0, and is surer of the first."""
+"""The map takes both instances for class 0, and has a higher probability for the first."""
 
 EVIDENCE_FOR_THE_SECOND = replace(FIRST_IS_STRONGER, evidence=torch.tensor([[[2.0, 3.0]]]))
 
@@ -102,11 +102,11 @@ def test_instances_are_judged_by_the_map(scores: Scores) -> None:
 
 
 Term = tuple[float, float]
-"""What one test item adds to the two sums of a metric."""
+"""The terms that one test item adds to a metric's numerator and denominator."""
 
 
 def terms_of_bag(bag: Bags, threshold: float, label_threshold: float) -> dict[str, Term]:
-    """Return what a bag adds to each metric, by the thresholds for sets and for labels."""
+    """Return the terms of a bag for each metric, by the thresholds for sets and for labels."""
     assert bag.truth is not None
     assert bag.truth.position_classes is not None
     scores = score(bag)
@@ -135,7 +135,7 @@ def terms_of_bag(bag: Bags, threshold: float, label_threshold: float) -> dict[st
 
 
 def terms_of_instance(bag: Bags) -> Term:
-    """Return what a bag of one instance adds to the one-instance error."""
+    """Return the terms of a bag of one instance for the one-instance error."""
     named = int(score(bag).classes[0].argmax())
     true = int(bag.labels[0].int().argmax())
     return (0 if named == true else 1), 1
@@ -143,7 +143,7 @@ def terms_of_instance(bag: Bags) -> Term:
 
 @pytest.fixture(scope="module")
 def outcomes_and_loop() -> tuple[dict[str, Outcomes], dict[str, list[Term]]]:
-    """Return the outcomes of each metric, and what a loop over the bags finds for it."""
+    """Return the outcomes of each metric, and the terms that a loop over the bags finds."""
     single_instances = made([4, 9], 0)
     bags = made([6, 5, 4], 1)
     splits: dict[Split, EvalSplit] = {
@@ -174,7 +174,7 @@ def outcomes_and_loop() -> tuple[dict[str, Outcomes], dict[str, list[Term]]]:
         "instance_error",
     ],
 )
-def test_outcomes_are_those_of_a_loop_over_the_bags(
+def test_outcomes_agree_with_a_loop_over_the_bags(
     outcomes_and_loop: tuple[dict[str, Outcomes], dict[str, list[Term]]], name: str
 ) -> None:
     by_metric, by_loop = outcomes_and_loop
@@ -197,7 +197,7 @@ def test_a_score_of_nan_is_an_error_with_its_bag(field: str) -> None:
         values[2, 0] = float("nan")
         return replace(scores, **{field: values})
 
-    # The third of the second batch, after three of the first one.
+    # Counted from 1: the third bag of the second batch, after three bags of the first.
     expected = rf"the loss's {field} of bag 6 of the validation bags is NaN"
     with pytest.raises(FloatingPointError, match=expected):
         evaluate_bags(broken, {"validation": EvalSplit((), [first, second])})
@@ -205,9 +205,12 @@ def test_a_score_of_nan_is_an_error_with_its_bag(field: str) -> None:
 
 @pytest.fixture(scope="module")
 def predictions() -> Predictions:
-    """Return predictions of test bags with an origin, and of the same bags without one, as validation bags."""
+    """Return predictions for test bags that have an origin, and for validation bags without one.
+
+    An origin says the number of a bag, its group, and the items that it is made of.
+    """
     first, second = made([2, 1], 3)
-    # The batches have 2 and 3 as their largest number of items in a bag.
+    # The rows of items are as long as the largest bag of a batch needs: 2 and 3.
     of_first = Origin(torch.tensor([10, 11]), torch.tensor([0, 1]), torch.tensor([[4, 5], [5, -1]]))
     of_second = Origin(torch.tensor([12]), torch.tensor([1]), torch.tensor([[7, 8, 9]]))
     known = [replace(first, origin=of_first), replace(second, origin=of_second)]
@@ -265,7 +268,7 @@ def test_the_digest_of_items_tells_other_bags_apart(other: Bags) -> None:
     assert digest_of(other) != digest_of(BAGS)
 
 
-def test_the_digest_of_items_leaves_out_what_instances_hold() -> None:
+def test_the_digest_of_items_does_not_depend_on_the_features_of_instances() -> None:
     assert digest_of(replace(BAGS, instances=BAGS.instances + 1)) == digest_of(BAGS)
 
 

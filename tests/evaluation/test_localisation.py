@@ -1,4 +1,7 @@
-"""Boxes, overlaps and average precision by hand and by torchvision."""
+"""Boxes of detections, their overlaps with the truth, and average precision.
+
+Expected values are computed by hand or by torchvision. IoU is intersection over union.
+"""
 
 import math
 from typing import NamedTuple
@@ -38,7 +41,7 @@ class Detection(NamedTuple):
 
 
 class Detections(NamedTuple):
-    """What the functions of localisation take of detections."""
+    """The arguments for detections that the functions of localisation take."""
 
     components: Components
     boxes: Tensor
@@ -50,7 +53,7 @@ def detections(*found: Detection) -> Detections:
     classes = [one.cls for one in found]
     masses = [one.mass for one in found]
     boxes = [one.box for one in found]
-    # Where a component lies in the map plays no part: its box is given.
+    # These functions use the box of a component, not where it lies in the map.
     no_middle = np.zeros(len(found))
     no_side = np.zeros(len(found), np.int64)
     components = Components(
@@ -75,7 +78,7 @@ TRUTH = Truth(
     classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]),
     boxes=torch.tensor([[A, B], [A, A], [PADDING, NO_BOX]]).float(),
 )
-"""Of three images the first has class 0 twice, the second classes 0 and 1 at one place, the third nothing."""
+"""Three images: with class 0 twice, with classes 0 and 1 in the same box, and with nothing."""
 
 NO_INSTANCES = Truth(torch.tensor([[-1], [-1], [-1]]), torch.zeros(3, 1, 4))
 
@@ -84,8 +87,8 @@ COLUMNS = torch.tensor([2.0, 6, 10, 14])
 
 
 def test_the_box_of_a_component_ends_between_positions() -> None:
-    # Positions are 2 pixels apart downwards and 4 across: a box reaches 1 and 2 pixels beyond its
-    # outer positions.
+    # Positions are 2 pixels apart vertically and 4 pixels horizontally. So a box reaches 1 and 2
+    # pixels beyond its outer positions.
     boxes = boxes_of(find_components(draw("11.. .1.. ...7", sure=1.0)), (ROWS, COLUMNS))
     assert boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
 
@@ -105,7 +108,7 @@ def test_a_margin_is_added_on_both_sides() -> None:
     assert with_margin(boxes, (1.0, 2.0)).tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
 
 
-def test_iou_is_that_of_torchvision() -> None:
+def test_iou_agrees_with_torchvision() -> None:
     rng = torch.Generator().manual_seed(0)
     corner = torch.randint(0, 8, (60, 2), generator=rng).double()
     size = torch.randint(1, 9, (60, 2), generator=rng).double()
@@ -131,11 +134,11 @@ SOME = detections(
     Detection(image=0, cls=0, mass=1.0, box=A),
     # Half of A.
     Detection(image=0, cls=0, mass=2.0, box=(0, 0, 5, 10)),
-    # Of the wrong class.
+    # In this image, B has class 0.
     Detection(image=0, cls=1, mass=9.0, box=B),
-    # Its IoU with A, which is of class 1 there too, is 50 / 150.
+    # Its IoU with A, which the class has here, is 50 / 150.
     Detection(image=1, cls=1, mass=1.0, box=(5, 0, 15, 10)),
-    # No instance is there.
+    # This image has no instance.
     Detection(image=2, cls=0, mass=1.0, box=PADDING),
 )
 
@@ -165,9 +168,9 @@ def test_mean_iou_needs_boxes() -> None:
 
 
 def average_precision(found: Detections, truth: Truth) -> float:
-    """Return the average precision from what is kept of detections and truth."""
+    """Return the average precision of detections, computed from a `Reading` that keeps them."""
     components, boxes = found
-    # The strings that were read play no part.
+    # Average precision does not use the strings that were read.
     unread = np.full((len(truth.classes), 0), -1, np.int8)
     kept = Reading(
         true=truth.classes.numpy(),
@@ -183,11 +186,11 @@ def average_precision(found: Detections, truth: Truth) -> float:
     return box_average_precision(kept)
 
 
-# Five detections of class 0, of which there are three instances, by falling mass.
+# Five detections of class 0, by falling mass. The class has three instances.
 OF_CLASS_0 = [
     # Right.
     Detection(image=0, cls=0, mass=0.9, box=A),
-    # Wrong: it overlaps A by 80 of 120 pixels, but A is found already.
+    # Wrong: its IoU with A is 80 / 120, but A is found already.
     Detection(image=0, cls=0, mass=0.5, box=(2, 0, 12, 10)),
     # Wrong: its IoU with B is 60 / 140.
     Detection(image=0, cls=0, mass=0.4, box=(24, 0, 34, 10)),
@@ -197,8 +200,10 @@ OF_CLASS_0 = [
     Detection(image=2, cls=0, mass=0.1, box=PADDING),
 ]
 AVERAGE_PRECISION_OF_CLASS_0 = (1 + 1 / 2 + 0) / 3
-"""The precision is 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated it is 1 up to a recall of 1/3,
-1/2 up to 2/3, and 0 beyond."""
+"""After each detection, precision is 1, 1/2, 1/3, 2/4, 2/5, and recall 1/3, 1/3, 1/3, 2/3, 2/3.
+
+The interpolated precision is 1 up to a recall of 1/3, 1/2 up to 2/3, and 0 beyond.
+"""
 
 
 def only_class_0(truth: Truth) -> Truth:
@@ -220,7 +225,7 @@ def test_average_precision_goes_by_falling_mass(order: list[int]) -> None:
 
 
 def test_average_precision_is_the_mean_over_the_classes() -> None:
-    # It covers half of the only instance of class 1, which is enough.
+    # It covers half of the only instance of class 1. An IoU of 1/2 is enough.
     of_class_1 = Detection(image=1, cls=1, mass=0.3, box=(0, 0, 10, 5))
     expected = (AVERAGE_PRECISION_OF_CLASS_0 + 1) / 2
     assert average_precision(detections(*OF_CLASS_0, of_class_1), TRUTH) == pytest.approx(expected)
@@ -236,16 +241,17 @@ def test_average_precision_without_instances_is_undefined() -> None:
 
 def test_a_later_right_detection_lifts_the_precision_before_it() -> None:
     found = detections(
-        # Nothing is there.
+        # This image has no instance.
         Detection(image=2, cls=0, mass=9.0, box=PADDING),
         Detection(image=0, cls=0, mass=3.0, box=A),
         Detection(image=0, cls=0, mass=2.0, box=B),
         Detection(image=1, cls=0, mass=1.0, box=A),
     )
-    # Four instances, all of class 0: the second image has two at one place, of which one is found.
+    # There are four instances, all of class 0. The second image has two of them in the same box,
+    # and one of these is found.
     truth = Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes)
-    # The precision is 0, then 1/2, 2/3 and 3/4 at recall 1/4, 2/4 and 3/4: interpolated it is 3/4
-    # up to there.
+    # Precision is 0, then 1/2, 2/3 and 3/4 at recalls of 1/4, 2/4 and 3/4. Interpolated, it is 3/4
+    # up to a recall of 3/4, and 0 beyond.
     expected = (3 / 4 + 3 / 4 + 3 / 4 + 0) / 4
     assert average_precision(found, truth) == pytest.approx(expected)
 
@@ -264,7 +270,7 @@ def test_the_margin_is_the_one_that_fits() -> None:
     assert fit_margin(*SMALL, LARGER_BY_4_AND_8) == (4.0, 8.0)
 
 
-def test_boxes_with_the_margin_are_those_of_the_truth() -> None:
+def test_boxes_with_the_margin_are_equal_to_the_truth() -> None:
     boxes = with_margin(SMALL.boxes, (4.0, 8.0))
     assert mean_iou(SMALL.components, boxes, LARGER_BY_4_AND_8) == 1
 

@@ -1,4 +1,4 @@
-"""Metrics from predictions, by hand and against scikit-learn."""
+"""Metrics from predictions, against values by hand and scikit-learn."""
 
 import itertools
 import math
@@ -34,7 +34,10 @@ Array = NDArray[Any]
 
 
 def split_of(presence: Array, labels: Array, **known: Any) -> SplitPredictions:
-    """Return predictions of which only presence scores and label sets matter; `known` are further fields."""
+    """Return predictions with these presence scores and label sets.
+
+    `known` are further fields; all other fields do not matter.
+    """
     scores = np.asarray(presence, np.float32)
     return SplitPredictions(
         labels=labels,
@@ -93,7 +96,8 @@ def test_ranking_metrics_agree_with_scikit_learn(ranked: tuple[Array, Array]) ->
 
 def test_the_lowest_scores_may_be_minus_infinity(ranked: tuple[Array, Array]) -> None:
     presence, labels = ranked
-    # scikit-learn does not take -inf. The ranking stays the same.
+    # scikit-learn does not take -inf, so the expected values are of the scores before. The ranking
+    # stays the same.
     expected = ranked_by_scikit_learn(presence, labels)
     is_lowest = presence == presence.min(axis=0)
     with_infinity = np.where(is_lowest, -INF, presence)
@@ -119,8 +123,8 @@ def test_macro_f1_agrees_with_scikit_learn_over_classes_that_occur() -> None:
 def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
     """Return a batch of sets whose instances have these classes; 2 is background."""
     classes = torch.tensor(position_classes)
-    # In a set every instance is a position. That `classes` should leave out background does not
-    # matter here.
+    # In a set every instance is a position. `classes` should leave out background, but these tests
+    # do not use it.
     truth = Truth(classes=classes, position_classes=classes)
     return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=truth)
 
@@ -158,7 +162,7 @@ def of_two_splits() -> dict[str, float]:
 
 
 def test_the_threshold_is_chosen_on_validation_bags(of_two_splits: dict[str, float]) -> None:
-    # Above 0.2 and up to 0.6 both validation bags are right; 0.4 is the middle.
+    # With thresholds above 0.2 and up to 0.6 both validation bags are right; 0.4 is the middle.
     assert of_two_splits["chosen/threshold"] == pytest.approx(0.4)
     assert of_two_splits["chosen/bags"] == 2
     assert of_two_splits["validation/set_error"] == 0
@@ -177,11 +181,11 @@ def test_bags_of_one_instance_are_judged_in_each_split(
 
 
 def test_instances_are_judged_by_their_known_classes(of_two_splits: dict[str, float]) -> None:
-    # All instances are predicted as class 0. Their classes are 0, 2, 1 and 2, so only the first is
-    # right.
+    # All four instances are predicted as class 0. Their true classes are 0, 2, 1 and 2, so only the
+    # first prediction is right.
     assert of_two_splits["validation/posterior_error"] == 3 / 4
-    # For each class all places are equally strong, so the first is taken. In the first test bag,
-    # [0, 2], it shows the class of the bag; in the second, [2, 1], it does not.
+    # All instances are equally strong for each class, so the first instance is taken. In the first
+    # test bag, [0, 2], it shows the class of the bag; in the second, [2, 1], it does not.
     assert of_two_splits["test/hit_rate"] == 0.5
 
 
@@ -192,7 +196,7 @@ def test_every_metric_has_a_definition(of_two_splits: dict[str, float]) -> None:
 
 @pytest.fixture(scope="module")
 def with_and_without_truth() -> tuple[dict[str, float], dict[str, float]]:
-    """Return the metrics of three bags with instance truth, and those of the same bags without."""
+    """Return the metrics of three bags with instance truth, and of the same bags without it."""
     first = sets([[0, 2], [0, 1]], [[True, False], [True, True]])
     second = sets([[1, 2]], [[False, True]])
     known = [first, second]
@@ -242,13 +246,13 @@ def test_some_batches_with_truth_and_some_without_are_refused() -> None:
 def no_skill(
     training: Array, labels: Array, alone: Array | None = None, **known: Any
 ) -> dict[str, float]:
-    """Return the errors of the best constant answer for training label sets, on other ones.
+    """Return the errors of no skill: of the best constant answer for training label sets.
 
-    `alone` are the labels of bags of one instance; `known` are further fields of the bags with
-    `labels`.
+    It is judged on the label sets `labels`, and `alone`, those of bags of one instance. `known` are
+    further fields of the bags with `labels`.
     """
     about = about_training(torch.from_numpy(training))
-    # It is None only without training labels.
+    # The result is None only without training labels.
     assert about is not None
     # The constant answer does not depend on scores, so any will do: here the labels.
     of_bags = split_of(presence=labels, labels=labels, **known)
@@ -277,10 +281,10 @@ def test_no_constant_class_is_better_for_instances() -> None:
     classes = rng.integers(5, size=50)
     instance_errors = [(~alone[:, c]).mean() for c in range(4)]
     posterior_errors = [(classes != c).mean() for c in range(5)]
-    # The constant answer for instances comes from the label sets of training bags. That for the
-    # posterior error comes from the instances of the judged bags themselves: training bags do not
-    # tell how many instances have each class. To keep the test short, training bags, judged bags
-    # and bags of one instance have the same label sets.
+    # For the one-instance error, the constant class is chosen by the label sets of training bags.
+    # For the posterior error it is chosen by the instances of the judged bags themselves, since
+    # training bags do not tell how many instances have each class. To keep the test short, training
+    # bags, judged bags and bags of one instance have the same label sets.
     class_counts = np.bincount(classes, minlength=5)
     found = no_skill(training=alone, labels=alone, alone=alone, instance_classes=class_counts)
     assert found["no_skill_instance_error"] == pytest.approx(min(instance_errors))
@@ -305,15 +309,15 @@ def sets_of(*label_sets: set[int]) -> Array:
 
 
 def scores_predicting(label_sets: Array) -> Array:
-    """Return presence scores of 1 for the classes that are in label sets, and of -1 for others."""
+    """Return presence scores: 1 for classes in the label sets, and -1 for all other classes."""
     return np.where(label_sets, 1.0, -1.0)
 
 
 def test_counts_by_class_by_hand() -> None:
     labels = sets_of({0}, {0}, {0, 2})
-    # The first bag is right, the second has 1 in place of 0, the third 1 in place of 2.
+    # The first bag is right, the second has class 1 instead of 0, the third class 1 instead of 2.
     predicted = sets_of({0}, {1}, {0, 1})
-    # Validation bags are right, so that the threshold is between -1 and 1.
+    # On validation bags the scores are right, so that the threshold is between -1 and 1.
     validation = split_of(scores_predicting(labels), labels)
     test = split_of(scores_predicting(predicted), labels)
     found = metrics.class_counts(Predictions({"validation": validation, "test": test}))
@@ -321,7 +325,7 @@ def test_counts_by_class_by_hand() -> None:
     counts_of_present = [3, 0, 1]
     counts_of_predicted = [2, 2, 0]
     counts_of_both = [2, 0, 0]
-    # A row for each class that is missed, a column for each that is wrongly predicted.
+    # A row for each class that is missed, a column for each class that is wrongly predicted.
     taken_for = [[0, 1, 0], [0, 0, 0], [0, 1, 0]]
     assert found[:, 0].tolist() == counts_of_present
     assert found[:, 1].tolist() == counts_of_predicted
@@ -334,7 +338,7 @@ def test_no_more_batches_are_made_than_are_needed() -> None:
         while True:
             yield Bags(torch.zeros(300, 1, 1), torch.ones(300, 2, dtype=torch.bool))
 
-    # Four batches of 300 bags are the fewest that hold as many as are looked at.
+    # Label sets of at most MOST_BAGS bags are used, which four batches of 300 bags hold.
     assert 900 < MOST_BAGS <= 1200
     assert len(label_sets(endless())) == 1200
 

@@ -1,4 +1,7 @@
-"""The choice of a threshold, against a search over all of them and by simulation."""
+"""The choice of a threshold for presence, against a search over all thresholds.
+
+It is chosen for the fewest wrong label sets ("sets") or the fewest wrong classes ("labels").
+"""
 
 import itertools
 import math
@@ -30,7 +33,7 @@ def error_rate(presence: Array, labels: Array, threshold: float, by: By) -> floa
 
 
 def every_threshold(presence: Array) -> list[float]:
-    """Return every finite score, a threshold between any two that follow each other, and one beyond each end."""
+    """Return thresholds at all finite scores, between any two of them, and beyond both ends."""
     scores = sorted({*presence[np.isfinite(presence)].tolist()})
     between = [(a + b) / 2 for a, b in itertools.pairwise(scores)]
     return [scores[0] - 1, *scores, *between, INF]
@@ -39,7 +42,10 @@ def every_threshold(presence: Array) -> list[float]:
 def sample_bags(
     rng: np.random.Generator, bags: int, classes: int, distance: float
 ) -> tuple[Array, Array]:
-    """Return presence scores and label sets; those of present classes are `distance` standard deviations higher."""
+    """Return presence scores and label sets.
+
+    The scores of present classes are `distance` standard deviations higher on average.
+    """
     labels = rng.random((bags, classes)) < 0.25
     presence = rng.normal(size=labels.shape)
     presence[labels] += distance
@@ -110,7 +116,7 @@ def test_bags_without_any_class_or_with_all_are_right(
 
 
 def test_of_a_gap_between_the_classes_the_middle_is_taken() -> None:
-    """The lowest present score of few bags is seldom the lowest of all: other bags lie in the gap."""
+    """Other bags may have scores in the gap, so its middle is the safest threshold."""
     labels = np.array([[True, False]] * 20)
     presence = np.array([[3.0, 1.0]] * 20)
     assert choose_threshold(presence, labels, by="sets") == 2.0
@@ -132,7 +138,7 @@ def test_well_separated_classes_are_told_apart_on_other_bags() -> None:
 @pytest.mark.parametrize("shift", [0.0, -9.0])
 @pytest.mark.parametrize("near", [None, 0.0])
 def test_naming_nothing_is_a_finite_threshold(shift: float, near: float | None) -> None:
-    """The only present class has the lowest score: of three bags two are right where no class is named."""
+    """The only bag with the class has the lowest score, so naming nothing errs least."""
     labels = np.array([[True], [False], [False]])
     presence = np.array([[0.0], [1.0], [2.0]]) + shift
     threshold = choose_threshold(presence, labels, by="sets", near=near)
@@ -160,8 +166,8 @@ def test_a_gap_gives_the_preferred_value_or_its_middle(near: float, expected: fl
     assert choose_threshold(presence, labels, by="sets", near=near) == expected
 
 
-# Half of the bags are right where the class is named in all bags, the others where it is named in
-# none.
+# Bags without the class have the higher score. So the best threshold names the class in all bags,
+# which is right for one half, or in none, which is right for the other half.
 UNDECIDED_PRESENCE = np.array([[1.0], [2.0]] * 20)
 UNDECIDED_LABELS = np.array([[True], [False]] * 20)
 

@@ -1,4 +1,4 @@
-"""Fixed bags: those made from labelled images, against values computed by hand, and the order of numbered ones."""
+"""Fixed bags: bags of labelled images against values by hand, and problems of bags in memory."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def test_an_image_is_a_bag_of_its_pixels(four_images: LabelledImages) -> None:
     bags = single_instance_bags(four_images, num_classes=3)
     assert bags.mask is None
     assert bags.instances.shape == (4, 1, 2, 3)
-    # The quotients as floats of 32 bits, by numpy.
+    # NumPy's quotients in float32.
     expected = np.arange(24, dtype=np.float32) / np.float32(255)
     assert bags.instances.flatten().tolist() == expected.tolist()
 
@@ -52,7 +52,7 @@ def test_one_instance_fills_an_image(four_images: LabelledImages) -> None:
         pytest.param(50, 10, 10, id="ten rounds"),
     ],
 )
-def test_every_bag_is_used_before_any_again(count: int, least: int, most: int) -> None:
+def test_every_bag_is_used_before_any_is_used_again(count: int, least: int, most: int) -> None:
     order = draw_in_rounds(5, count, generator(0)).tolist()
     used = Counter(order)
     assert all(least <= used[number] <= most for number in range(5))

@@ -1,7 +1,6 @@
-"""The parts of synthetic bags: probabilities that floating point loses, the ends of draws, and wrong labels.
+"""Parts of the generator of synthetic bags: tiny probabilities, extreme samples, wrong labels.
 
-That bags, their optimum and their reference are those of the model is tested with the task, by
-enumeration.
+The tests of the task `synthetic-bags` compare its bags and optimal errors with an enumeration.
 """
 
 import itertools
@@ -23,6 +22,7 @@ RARE_CLASSES = [Fraction(1, 4), Fraction(1, 10**8), Fraction(1, 10**8)]
 BACKGROUND = 1 - sum(RARE_CLASSES, Fraction(0))
 CLASSES = frozenset(range(len(RARE_CLASSES)))
 LARGEST = 6
+"""The number of instances of the largest bag."""
 
 
 def subsets(classes: Iterable[int]) -> list[frozenset[int]]:
@@ -34,10 +34,10 @@ def subsets(classes: Iterable[int]) -> list[frozenset[int]]:
 
 
 def alternating_sum(label_set: frozenset[int], size: int) -> Fraction:
-    """Return how probable it is, exactly, that independent instances have a label set."""
+    """Return the exact probability that `size` independent instances have a label set."""
     total = Fraction(0)
     for some in subsets(label_set):
-        # No instance is of another class than these.
+        # The probability that an instance is background or of one of these classes.
         allowed = BACKGROUND + sum((RARE_CLASSES[c] for c in some), Fraction(0))
         total += (-1) ** len(label_set - some) * allowed**size
     return total
@@ -48,7 +48,7 @@ def alternating_sum(label_set: frozenset[int], size: int) -> Fraction:
 def test_independent_label_sets_are_the_exact_alternating_sum(
     size: int, label_set: frozenset[int]
 ) -> None:
-    """With rare classes: q is down to 1e-16, where the alternating sum in floating point has no digit left."""
+    """Two classes are so rare that floating point would lose all digits of the alternating sum."""
     rates = torch.tensor([float(rate) for rate in (*RARE_CLASSES, BACKGROUND)], dtype=torch.float64)
     found = independent_log_prob(rates, LARGEST).exp()
     number = sum(1 << c for c in label_set)
@@ -60,23 +60,23 @@ LARGEST_BELOW_1 = 1 - 2**-53
 
 
 @pytest.mark.parametrize("edge", [0.0, LARGEST_BELOW_1], ids=["0", "below 1"])
-def test_the_ends_of_the_interval_draw_what_can_be(edge: float) -> None:
-    """Bags of two instances with one or two of three classes, in batches of up to three instances."""
+def test_random_numbers_at_the_ends_of_their_interval_give_possible_bags(edge: float) -> None:
+    """A bag has two of at most three instances, and one or two of three classes."""
     background = 3
     rates = torch.tensor([0.2, 0.2, 0.2, 0.4], dtype=torch.float64)
     rule = LabelSetRule("uniform", labels_per_bag=2)
     prior = LabelSetPrior(rule, rates, presence=rates[:-1], largest=3)
     size = torch.tensor([2])
-    # One draw for the label set, and one for each of three places.
-    for draws in itertools.product([edge, 0.5], repeat=1 + 3):
-        (bag,) = prior.draw(size, torch.tensor([draws], dtype=torch.float64)).tolist()
+    # One random number decides the label set, and one more each of up to three instances.
+    for numbers in itertools.product([edge, 0.5], repeat=1 + 3):
+        (bag,) = prior.draw(size, torch.tensor([numbers], dtype=torch.float64)).tolist()
         assert bag[2] == background, "there is no third instance"
         label_set = set(bag) - {background}
         assert 1 <= len(label_set) <= 2
 
 
 def test_a_label_set_too_rare_for_floats_has_a_posterior() -> None:
-    """The empty set, in 3,000 instances each of which is background with probability 1e-200."""
+    """Each of 3,000 instances is background with probability 1e-200 only."""
     count = 3000
     rare = 1e-200
     rates = torch.tensor([1 - rare, rare], dtype=torch.float64)
@@ -89,14 +89,14 @@ def test_a_label_set_too_rare_for_floats_has_a_posterior() -> None:
 
 
 COUNT = 3000
-"""Bags of each kind of `with_many_wrong_labels`."""
+"""How many bags of each kind `with_many_wrong_labels` returns."""
 
 
 def with_many_wrong_labels() -> Tensor:
     """Return label sets of three classes to which nearly every absent class was added.
 
-    First come bags of one instance that have class 1, then bags of one instance and of two
-    instances without a class.
+    First come bags of one instance that have class 1. Then come bags without a class: of one
+    instance, and of two instances.
     """
     labels = torch.zeros(3 * COUNT, 3, dtype=torch.bool)
     labels[:COUNT, 1] = True
@@ -119,6 +119,6 @@ def test_chance_decides_which_label_a_bag_of_one_gets() -> None:
     assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=4 * standard_error)
 
 
-def test_wrong_labels_fill_the_room_of_a_bag() -> None:
+def test_bags_of_two_nearly_always_get_two_wrong_labels() -> None:
     number_of_labels = with_many_wrong_labels()[2 * COUNT :].sum(dim=1)
     assert float(number_of_labels.double().mean()) > 1.99

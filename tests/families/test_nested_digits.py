@@ -1,4 +1,4 @@
-"""Digits nested on a canvas: bags against a naive rendering, and what every epoch and every seed must keep."""
+"""Digits on a canvas: bags against a rendering pixel by pixel, and the distribution of canvases."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests._helpers.tasks import loaded
 def named_digits(count: int, side: int = 3) -> LabelledImages:
     """Return digits that can be told apart by their pixels.
 
-    Digit n has the binary digits of n + 1 for pixels, of which 1 is shown as 5 of 8.
+    The pixels of digit n are the binary digits of n + 1. A 1 has the brightness 5; white is 8.
     """
     names = torch.arange(1, count + 1).unsqueeze(1)
     bits = (names >> torch.arange(side * side)) & 1
@@ -47,7 +47,7 @@ def truth(bags: Bags) -> tuple[Tensor, Tensor]:
 
 
 def random_canvases(digits: LabelledImages, per_bag: int) -> tuple[Tensor, Bags]:
-    """Return the numbers (25, M) of the digits of 25 bags, and the bags."""
+    """Return the indices (25, M) of the M digits in each of 25 bags, and the bags."""
     rng = torch.Generator().manual_seed(per_bag)
     index = torch.randint(len(digits), (25, per_bag), generator=rng)
     return index, draw_canvases(digits, index, (6, 8), rng)
@@ -76,8 +76,8 @@ def test_a_label_set_has_the_classes_of_the_digits(per_bag: int) -> None:
 
 
 @pytest.mark.parametrize("per_bag", [2, 5])
-def test_digits_that_overlap_are_1_at_most(per_bag: int) -> None:
-    """Two lit pixels are 10 / 8 together."""
+def test_pixels_of_overlapping_digits_are_1_at_most(per_bag: int) -> None:
+    """A lit pixel is 5 / 8, so two of them would be 10 / 8 together."""
     _, bags = random_canvases(named_digits(40), per_bag)
     overlapping = bags.instances[bags.instances > 5 / 8]
     assert len(overlapping)
@@ -104,29 +104,29 @@ def test_sides_are_uniform_on_their_range(many_canvases: list[Bags], axis: int) 
 def test_height_and_width_are_independent(many_canvases: list[Bags]) -> None:
     heights = [bags.instances.shape[2] for bags in many_canvases]
     widths = [bags.instances.shape[3] for bags in many_canvases]
-    # Without dependence the standard deviation is 1 / sqrt(400).
+    # The correlation of 400 independent pairs has the standard deviation 1 / sqrt(400).
     assert abs(pearsonr(heights, widths).statistic) < 4 / 400**0.5
 
 
 @pytest.mark.parametrize(
-    ("coordinate", "places"),
+    ("coordinate", "number_of_values"),
     [
-        # Eight pixels less the three of a digit leave six places.
+        # A digit of three pixels can begin at six of eight pixels, and at four of six.
         pytest.param(0, 6, id="left"),
         pytest.param(1, 4, id="top"),
     ],
 )
-def test_places_are_uniform_on_their_range(
-    many_canvases: list[Bags], coordinate: int, places: int
+def test_corners_of_digits_are_uniform_on_their_range(
+    many_canvases: list[Bags], coordinate: int, number_of_values: int
 ) -> None:
-    """On canvases of 6 by 8 pixels."""
+    """Only canvases of 6 rows and 8 columns are looked at."""
     corners = []
     for bags in many_canvases:
         if bags.instances.shape[2:] == (6, 8):
             _, boxes = truth(bags)
             corners.append(boxes[..., coordinate].flatten())
     counts = torch.cat(corners).long().bincount()
-    assert len(counts) == places
+    assert len(counts) == number_of_values
     assert chisquare(counts.tolist()).pvalue > 1e-4
 
 
@@ -137,7 +137,7 @@ def single_digits_on_canvases() -> Any:
 
 def test_an_epoch_has_a_canvas_for_each_digit(single_digits_on_canvases: Any) -> None:
     batches = list(single_digits_on_canvases.train_batches(0, generator("a")))
-    # 1,258 digits to train on.
+    # There are 1,258 digits to train on: 39 batches of 32, and 10 more.
     assert [len(bags) for bags in batches] == [32] * 39 + [10]
 
 

@@ -1,4 +1,7 @@
-"""svhn: what it makes of pictures in SVHN's format."""
+"""The task `svhn`: the bags and batches that it makes of pictures of house numbers.
+
+The pictures of these tests are drawn, and stored in the format of SVHN's files.
+"""
 
 import itertools
 import shutil
@@ -24,16 +27,16 @@ from tests._helpers.svhn_files import write_folder
 from tests._helpers.tasks import loaded, new_network
 
 TRAIN_PICTURES = 60
-"""Pictures in train, and in extra, which is a copy of it."""
+"""The number of pictures in train, and in extra, which is a copy of train."""
 TEST_PICTURES = 20
 BATCH = 32
 PUBLISHED_BATCH = 8
-"""Crops in a batch of the tests of the published protocol, in which an epoch has 60 // 8 = 7 of them."""
+"""Crops in a batch of the published protocol. An epoch has 60 // 8 = 7 batches."""
 
 
 @pytest.fixture(scope="module")
 def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The drawn pictures, with an extra part."""
+    """A data directory with train, test and extra."""
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(street_data / "svhn", root / "svhn")
     shutil.copytree(root / "svhn" / "train", root / "svhn" / "extra")
@@ -78,7 +81,7 @@ def test_the_truth_has_each_digit_in_order_with_its_box(root: Path) -> None:
 def test_an_epoch_has_every_training_crop_once(root: Path) -> None:
     problem = make(root, augmentation=False)
     batches = list(problem.train_batches(0, generator(1)))
-    # 60 pictures without 10 to validate on.
+    # Of 60 pictures 10 are for validation, so 50 are left: 32 and 18.
     assert [len(bags) for bags in batches] == [BATCH, 18]
     validated = problem.splits["validation"].bags
     assert sum(len(bags) for bags in validated) == 10
@@ -96,7 +99,10 @@ Batches = list[list[int]]
 
 
 def numbers_in(problem: Any, root: Path, epoch: int) -> Batches:
-    """Return the numbers of the training pictures in the batches of an epoch; those of extra are the same pictures."""
+    """Return the numbers of the training pictures in each batch of an epoch.
+
+    A picture of extra has the number of the equal picture in train.
+    """
     crops = load(root / "svhn/train", "paper", problem.protocol).crops
     number_of = {content: number for number, content in enumerate(contents(crops))}
     assert len(number_of) == TRAIN_PICTURES, "no two crops are equal"
@@ -110,11 +116,11 @@ POOLS = {
     "even extra": set(range(0, TRAIN_PICTURES, 2)),
     "odd extra": set(range(1, TRAIN_PICTURES, 2)),
 }
-"""The numbers of the crops of each pool."""
+"""The pools that batches come from, with the numbers of their crops; extra has two pools."""
 
 
 def pool_of(batch: list[int]) -> str:
-    """Return the pool that a batch comes from: only batches of train have even and odd numbers."""
+    """Return the pool of a batch; only batches of train have both even and odd numbers."""
     parities = {number % 2 for number in batch}
     if parities == {0}:
         return "even extra"
@@ -127,7 +133,7 @@ def pool_of(batch: list[int]) -> str:
 def epochs_with_extra(root: Path) -> list[Batches]:
     """The batches of 40 epochs on train and extra."""
     problem = make(root, parts="train+extra", validation=0, augmentation=False)
-    # Full batches of the 60 crops of train and the 60 of extra.
+    # As many full batches as the 60 crops of train and the 60 crops of extra make.
     assert problem.steps_per_epoch == (TRAIN_PICTURES + TRAIN_PICTURES) // BATCH
     return [numbers_in(problem, root, epoch) for epoch in range(40)]
 
@@ -138,9 +144,7 @@ def test_with_extra_all_batches_are_full(epochs_with_extra: list[Batches]) -> No
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_third_of_the_batches_is_of_each_pool(
-    epochs_with_extra: list[Batches], pool: str
-) -> None:
+def test_each_pool_has_a_third_of_the_batches(epochs_with_extra: list[Batches], pool: str) -> None:
     pools = [pool_of(batch) for batches in epochs_with_extra for batch in batches]
     count = len(pools)
     standard_deviation = (count * 1 / 3 * 2 / 3) ** 0.5
@@ -148,7 +152,7 @@ def test_a_third_of_the_batches_is_of_each_pool(
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_pool_is_used_up_before_any_of_it_returns(
+def test_a_pool_is_used_up_before_any_crop_of_it_returns(
     epochs_with_extra: list[Batches], pool: str
 ) -> None:
     numbers = POOLS[pool]
@@ -175,7 +179,7 @@ def published_batches(root: Path, seed: int) -> Batches:
 
 
 def order_of(batches: Batches) -> list[int]:
-    """Return the order of which all batches are blocks."""
+    """Return the one order of all crops in which every batch is a block of neighbours."""
     pairs = {pair for batch in batches for pair in itertools.pairwise(batch)}
     after = dict(pairs)
     assert len(after) == len(pairs), "each crop has one successor"
@@ -224,7 +228,7 @@ def test_the_published_order_is_drawn_by_the_seed(root: Path) -> None:
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
 def test_networks_have_as_many_weights_as_published(size: str, millions: float, root: Path) -> None:
-    """In millions of 2^20."""
+    """The paper counts in millions of 2^20."""
     network = new_network(make(root), size)
     count = sum(weight.numel() for weight in network.parameters())
     assert count / 2**20 == pytest.approx(millions, abs=0.05)
@@ -240,7 +244,7 @@ def test_a_crop_has_28_rows_and_columns_of_positions(size: str, root: Path) -> N
 
 @pytest.mark.parametrize("size", ["small", "medium", "large"])
 def test_augmented_crops_have_26_rows_of_positions_on_average(size: str, root: Path) -> None:
-    """Their sides are 50 to 70 pixels: 60 on average, 4 less than without augmentation."""
+    """Sides have 60 pixels on average, 4 less than without augmentation: 2 positions less."""
     problem = make(root)
     assert typical_positions(new_network(problem, size), problem) == 26 * 26
 
@@ -271,17 +275,18 @@ def digits_of_numbers(bags: Any, network: Any) -> list[list[Digit]]:
     return numbers
 
 
-def nearest(centres: Tensor, place: float) -> int:
-    return int((centres - place).abs().argmin())
+def nearest(centres: Tensor, coordinate: float) -> int:
+    """Return the number of the position whose centre is nearest to a coordinate."""
+    return int((centres - coordinate).abs().argmin())
 
 
 @dataclass(frozen=True)
 class OracleRun:
-    """What an oracle reaches: each digit shows at the position nearest to its middle, with certainty."""
+    """The metrics of an oracle, which shows each digit at the position nearest to its middle."""
 
     metrics: dict[str, float]
     digits: dict[str, list[list[Digit]]]
-    """Of each house number, by split."""
+    """By split, the digits of each house number."""
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +330,7 @@ def test_an_oracle_reads_every_number(oracle: OracleRun, split: str) -> None:
 
 
 def test_some_test_numbers_have_two_equal_digits_in_a_row(oracle: OracleRun) -> None:
-    """Without such numbers it would be no feat to read all of them."""
+    """Only such numbers show that the reader tells two equal digits from one."""
     neighbours = [pair for digits in oracle.digits["test"] for pair in itertools.pairwise(digits)]
     assert any(first.cls == second.cls for first, second in neighbours)
 
@@ -337,24 +342,24 @@ def test_house_numbers_have_no_one_instance_error(oracle: OracleRun, split: str)
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_the_published_rule_reads_columns_from_left_to_right(oracle: OracleRun, split: str) -> None:
-    """Whichever way the number is written."""
+    """It does so even if a number is written from top to bottom, which it reads wrongly."""
     numbers = oracle.digits[split]
     wrong = [number for number in numbers if not is_read_by_columns(number)]
     assert oracle.metrics[f"{split}/transcription_error_columns"] == len(wrong) / len(numbers)
 
 
 def test_some_validation_numbers_are_read_from_top_to_bottom(oracle: OracleRun) -> None:
-    """Without such numbers the rule of the paper would make no errors."""
+    """Only such numbers let the published rule make errors in the test above."""
     assert not all(is_read_by_columns(number) for number in oracle.digits["validation"])
 
 
 def is_read_by_columns(digits: list[Digit]) -> bool:
-    """Return whether each digit stands right of the one before it."""
+    """Return whether each digit is to the right of the digit before it."""
     pairs = itertools.pairwise(digits)
     return all(first.column < second.column for first, second in pairs)
 
 
-def test_the_data_are_named_for_what_they_are(root: Path) -> None:
+def test_data_in_the_format_of_svhn_are_not_named_svhn(root: Path) -> None:
     caption = load_task("svhn").check_data(root)
     assert caption.startswith("SVHN-format images, 60 train / 20 test, sha256 ")
 
@@ -364,7 +369,7 @@ def test_the_name_of_the_data_counts_the_extra_pictures(root: Path) -> None:
     assert caption.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
 
 
-def test_the_name_of_the_data_is_that_of_any_crop(root: Path) -> None:
+def test_the_name_of_the_data_does_not_depend_on_the_crop(root: Path) -> None:
     assert load_task("svhn", crop="tight").check_data(root) == load_task("svhn").check_data(root)
 
 
@@ -379,7 +384,7 @@ def test_missing_pictures_are_named_with_the_command_that_fetches_them(tmp_path:
         load_task("svhn").check_data(tmp_path)
 
 
-def test_a_file_that_is_no_picture_is_one_line(
+def test_a_file_that_is_no_picture_is_reported_in_one_line(
     milbench: Callable[..., Ran], tmp_path: Path
 ) -> None:
     digit = (1.0, 20.0, 5.0, 12.0, 20.0)

@@ -1,4 +1,4 @@
-"""Pictures of where classes are in bags, against the probabilities and places that they are drawn from."""
+"""Pictures of where classes are in bags, against the probabilities that they show."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,9 +25,10 @@ def found_in(
     instances: Any = None,
     files: Sequence[Path] = (),
 ) -> BagPredictions:
-    """Return what was found in one bag: the probabilities of cat and of dog at each place.
+    """Return the predictions for one bag.
 
-    `named` are the classes of the label set, such as "cat dog".
+    `cat` and `dog` are their probabilities at each position. `named` are the classes of the label
+    set, such as "cat dog". `places` say where the positions are.
     """
     cat = torch.tensor(cat)
     dog = torch.tensor(dog)
@@ -43,7 +44,7 @@ def found_in(
         batch=NamedBags("bag", [NAME], bags, placed, files),
         class_names=["cat", "dog"],
         labels=torch.tensor([["cat" in named, "dog" in named]]),
-        # What no picture shows.
+        # Pictures show neither the probability of the label set nor the presence.
         log_prob=torch.zeros(1),
         presence=torch.zeros(1, 2),
         probs=probs,
@@ -61,7 +62,7 @@ def picture_of(found: BagPredictions) -> Any:
 
 
 def title_of(figure: Any) -> str:
-    """Return the title as one line."""
+    """Return the title of a figure as one line."""
     return str(figure.get_suptitle()).replace("\n", " ")
 
 
@@ -95,7 +96,7 @@ def test_instances_in_the_plane_have_their_probabilities(
     (dots,) = plane.axes[number].collections
     places = [tuple(place) for place in dots.get_offsets()]
     shown = dict(zip(places, dots.get_array(), strict=True))
-    # The places are those of IN_THE_PLANE.
+    # The coordinates are those of IN_THE_PLANE.
     first, second, third = probs
     assert shown == pytest.approx({(10, 3): first, (0, 8): second, (5, 4): third})
 
@@ -115,12 +116,12 @@ def test_y_grows_downwards_as_in_pictures(plane: Any) -> None:
 
 
 OVER_AN_IMAGE = np.array([[0.9] * 4, [0.0, 0.2, 0.4, 0.1], [0.0] * 4, [0.9] * 4])
-"""The outer rows are in the margin of a square that a wide image was fitted into."""
+"""Probabilities of the cat. The first and the last row are in the margin around a wide image."""
 
 
 @pytest.fixture
 def over_image(tmp_path: Path) -> tuple[Any, Any]:
-    """Return an image as it is drawn, and the shades over it."""
+    """Return the drawn image, and the drawn probabilities over it."""
     file = tmp_path / "wide.png"
     Image.new("RGB", (200, 100), (200, 0, 0)).save(file)
     x, y = np.meshgrid([25.0, 75, 125, 175], [0.0, 25, 75, 100])
@@ -185,7 +186,7 @@ def test_classes_of_a_sequence_are_named_where_they_are_likeliest(sequence: Any)
     assert middles == {"cat": 1.25, "dog": 0.25}
 
 
-def test_classes_have_their_time_below_the_frames(sequence: Any) -> None:
+def test_classes_have_curves_over_time_below_the_frames(sequence: Any) -> None:
     _, below = sequence.axes
     for curve, probs in zip(below.patches, (CAT_IN_TIME, DOG_IN_TIME), strict=True):
         assert curve.get_data().values == pytest.approx(probs)
@@ -197,9 +198,9 @@ def test_where_nothing_is_found_the_likeliest_class_is_drawn() -> None:
     figure = picture_of(found_in([0.0, 0.0], [0.0, 1e-30], places=places))
     assert figure.axes[0].get_title() == "P(dog)"
     assert "{}, the likeliest is dog" in title_of(figure)
-    # Both probabilities round to nothing, and the scale needs some length.
+    # Both probabilities are almost 0, and the scale of colours must not be empty.
     assert figure.axes[0].collections[0].get_clim() == (0, 1e-6)
 
 
-def test_a_bag_without_places_has_no_picture() -> None:
+def test_a_bag_without_coordinates_has_no_picture() -> None:
     assert draw(found_in([0.5], [0.1], "cat", places={"instance": [0]}), 0) is None

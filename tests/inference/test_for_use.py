@@ -1,4 +1,4 @@
-"""Networks for use: trained on all bags, evaluated on none, and averaged over their seeds."""
+"""Networks for use by `milbench predict`: trained on all bags and averaged over their seeds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Kind:
 
 
 def labels_and_part(number: int) -> str:
-    """Return two columns of a row: classes a and b take turns, and so do the parts."""
+    """Return the columns of label set and split: classes take turns, and so do splits."""
     return f"{'ab'[number % 2]},{PARTS[number % 3]}"
 
 
@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_table(kind: Kind, name: str = "mine.csv", bags: int = NUM_BAGS) -> Path:
-    """Write a table and its files into this folder; return its whole path."""
+    """Write a table and its files into the working directory; return the absolute path."""
     table = Path(name).absolute()
     rows = [kind.row(number) for number in range(bags)]
     table.write_text("\n".join([kind.columns, *rows]))
@@ -73,10 +73,10 @@ def write_table(kind: Kind, name: str = "mine.csv", bags: int = NUM_BAGS) -> Pat
 
 
 def train_two_seeds(milbench: Milbench, kind: Kind) -> str:
-    """Train networks for use; return what was said."""
+    """Train networks for use with two seeds; return what the command printed."""
     table = write_table(kind)
     words = ["--loss", "exact", "--task", kind.task, "--seeds", "0-1", "--name", "use"]
-    # Without test bags all are trained on.
+    # Without test bags all bags are trained on.
     settings = ["-p", f"task.table={table}", "-p", "task.test=0", "-p", "recipe.epochs=1"]
     return milbench("run", *words, *settings, *kind.settings).done()
 

@@ -1,4 +1,4 @@
-"""What a trained network finds in tables, files and folders of bags, from networks whose logits are known by hand."""
+"""`milbench predict` on tables, files and folders of bags, with networks of known logits."""
 
 import itertools
 import json
@@ -34,13 +34,16 @@ from tests._helpers.handmade import publish
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "inputs": 2, "features": ["f0", "f1"]}
-"""What a task of two features remembers of its bags."""
+"""What a task of two features stores with a trained network, to read other bags later."""
 
 Predict = Callable[..., pd.DataFrame]
 
 
 def known_network() -> Network:
-    """Return a network with the logits f0 - 1, f1 - 2 and 0 for cat, dog and background: 1 and 2 are the means."""
+    """Return a network whose logits for cat, dog and background are f0 - 1, f1 - 2 and 0.
+
+    It standardises features with the means 1 and 2, and deviations of 1.
+    """
     network = InstanceMLP(2, 2, 0, layers=0)
     with torch.no_grad():
         network.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
@@ -65,18 +68,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Root:
 
 @pytest.fixture(scope="module")
 def known(store: Root) -> str:
-    """A cell of noisy-or, whose presence scores are log-odds, and whose table is nowhere to be found."""
+    """A cell of `noisy-or`, with log-odds as presence scores; the table of its task is missing."""
     return publish(store, cell(), known_network(), threshold=0.0, memory=MEMORY)
 
 
 @pytest.fixture
 def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predict:
-    """Return a function that writes the predictions of a cell, and returns them by the names of bags."""
+    """Return a function that runs `milbench predict`, and returns the predictions by bag."""
 
     def call(*words: object, of: str = known) -> pd.DataFrame:
         file = tmp_path / "found.csv"
-        places = ["--out", str(file), "--root", str(store.path)]
-        milbench("predict", *map(str, words), "--cell", of, *places).done()
+        folders = ["--out", str(file), "--root", str(store.path)]
+        milbench("predict", *map(str, words), "--cell", of, *folders).done()
         return pd.read_csv(file, keep_default_na=False).set_index("bag")
 
     return call
@@ -84,7 +87,11 @@ def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Predic
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Return bags without labels: columns in another order than in training, one more, and rows of bags mixed."""
+    """Write a table of bags without labels.
+
+    Its columns have another order than in training, one column is new, and rows of different bags
+    take turns.
+    """
     rows = [
         "f1,note,bag,f0",
         "2,x,a,9",
@@ -106,11 +113,11 @@ def softmax(f0: float, f1: float) -> list[float]:
 
 
 def set_probability(probs: list[list[float]], wanted: set[int]) -> float:
-    """Return the probability of a label set by enumeration of what every position shows; 2 is background."""
+    """Return the probability of a label set by an enumeration of label maps; 2 is background."""
     total = 0.0
     for shown in itertools.product(range(3), repeat=len(probs)):
         if set(shown) - {2} == wanted:
-            total += math.prod(of_place[c] for of_place, c in zip(probs, shown, strict=True))
+            total += math.prod(at_position[c] for at_position, c in zip(probs, shown, strict=True))
     return total
 
 
@@ -119,12 +126,12 @@ MAPS = {
     "b": [softmax(1, 2), softmax(1.5, 3)],
     "c": [softmax(-8, -7)],
 }
-"""What the known network gives at every place of every bag of the table."""
+"""The probabilities of the known network at every position, by the bags of the table."""
 
 
 def presence_of(probs: list[list[float]], c: int) -> float:
-    """Return the probability that a class is at any place."""
-    return 1 - math.prod(1 - of_place[c] for of_place in probs)
+    """Return the probability that a class is at any position."""
+    return 1 - math.prod(1 - at_position[c] for at_position in probs)
 
 
 def test_a_table_gives_label_sets(found: Predict, table: Path) -> None:
@@ -143,19 +150,19 @@ def test_classes_have_their_presence(found: Predict, table: Path, c: int, name: 
     assert found(table)[f"presence {name}"].to_dict() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_strongest_places_of_classes_are_listed(found: Predict, table: Path) -> None:
+def test_the_strongest_position_of_each_class_is_listed(found: Predict, table: Path) -> None:
     listed = {}
     for bag, text in found(table, "--positions")["positions"].items():
-        listed[bag] = [(place["class"], place["instance"]) for place in json.loads(text)]
+        listed[bag] = [(one["class"], one["instance"]) for one in json.loads(text)]
     assert listed == {"a": [("cat", 0), ("dog", 1)], "b": [("cat", 1), ("dog", 1)], "c": []}
 
 
-def test_a_strongest_place_has_its_probability(found: Predict, table: Path) -> None:
+def test_a_strongest_position_has_its_probability(found: Predict, table: Path) -> None:
     dog = json.loads(found(table, "--positions")["positions"]["a"])[1]
     assert dog["probability"] == pytest.approx(MAPS["a"][1][1], rel=1e-6)
 
 
-def test_every_place_has_its_probabilities_in_a_second_file(found: Predict, table: Path) -> None:
+def test_every_position_has_its_probabilities_in_a_second_file(found: Predict, table: Path) -> None:
     found(table, "--positions")
     positions = pd.read_csv(table.parent / "found-positions.csv")
     assert positions["bag"].tolist() == ["a", "a", "b", "b", "c"]
@@ -166,7 +173,10 @@ def test_every_place_has_its_probabilities_in_a_second_file(found: Predict, tabl
 
 @pytest.fixture
 def averaged(store: Root, known: str, found: Predict, table: Path) -> pd.DataFrame:
-    """Return predictions of the known network and one that gives every class and background a third everywhere."""
+    """Return predictions averaged over two networks.
+
+    One is the known network. The other gives 1/3 to each class and to background everywhere.
+    """
     even = known_network()
     with torch.no_grad():
         even.head.weight.zero_()
@@ -179,7 +189,7 @@ def test_the_presence_of_several_seeds_is_averaged(
     averaged: pd.DataFrame, c: int, name: str
 ) -> None:
     of_known = presence_of(MAPS["a"], c)
-    # Neither of two places has it.
+    # Bag a has two positions. The class is at neither of them with probability (2 / 3)^2.
     of_even = 1 - (2 / 3) ** 2
     found = averaged.loc["a", f"presence {name}"]
     assert found == pytest.approx((of_known + of_even) / 2, rel=1e-6)
@@ -193,8 +203,9 @@ def test_the_probability_of_several_seeds_is_averaged(averaged: pd.DataFrame) ->
 
 
 def test_the_distance_to_the_threshold_is_averaged_over_seeds(averaged: pd.DataFrame) -> None:
-    # In bag c the known network has log-odds of -9 at a threshold of 0, the other one 0 at -20:
-    # on average 5.5 above, though the known network alone names nothing.
+    # In bag c, the known network has presence scores of -9 with a threshold of 0. The other network
+    # has scores of 0 with a threshold of -20. On average scores are (-9 + 20) / 2 = 5.5 above the
+    # threshold, though the known network alone names nothing.
     assert averaged["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": "cat;dog"}
 
 
@@ -205,7 +216,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_inputs() -> None:
-    """Write tables and arrays, each of which lacks something, into this folder."""
+    """Write tables and arrays into the working directory; most of them are wrong in some way."""
     Path("empty").mkdir()
     np.save("a.npy", np.zeros((2, 2)))
     np.save("wide.npy", np.zeros((2, 3)))
@@ -288,7 +299,10 @@ def image_task() -> tuple[Task, BagFormat, Network]:
 def two_images(
     image_task: tuple[Task, BagFormat, Network], tmp_path_factory: pytest.TempPathFactory
 ) -> NamedBags:
-    """Return what is read of a green square of 100x100 pixels and a red image of 200x100."""
+    """Return the bags that are read from two images.
+
+    They are a green square of 100x100 pixels, and a red image of 200x100.
+    """
     task, bag_format, network = image_task
     folder = tmp_path_factory.mktemp("shots")
     Image.new("RGB", (200, 100), (200, 0, 0)).save(folder / "wide.png")
@@ -303,27 +317,28 @@ def test_images_of_a_folder_are_read_by_name(two_images: NamedBags) -> None:
 
 
 def test_images_keep_their_colours(two_images: NamedBags) -> None:
-    # Of the green square the second channel.
+    # The second channel of the green square.
     green = two_images.bags.instances[0, 1]
     assert green.mean() == pytest.approx(200 / 255, abs=0.02)
 
 
-def test_images_are_placed_in_their_own_pixels(
+def test_positions_are_given_in_pixels_of_the_original_image(
     image_task: tuple[Task, BagFormat, Network], two_images: NamedBags
 ) -> None:
     _, _, network = image_task
     centres: Any = network.position_centres(64, 64)
     rows, columns = centres
     middle = len(rows) // 2
-    # The place of the middle row and the first column, in pixels of the square of 64x64.
+    # Where the middle row and the first column of positions are, in pixels of the 64x64 image that
+    # the network sees.
     y = float(rows[middle])
     x = float(columns[0])
     xs = two_images.places["x"][:, middle, 0].tolist()
     ys = two_images.places["y"][:, middle, 0].tolist()
-    # The square was made smaller.
+    # The square was shrunk from 100x100 to 64x64 pixels.
     assert xs[0] == pytest.approx(x * 100 / 64)
     assert ys[0] == pytest.approx(y * 100 / 64)
-    # The wide image is 32 pixels high in the square, with 16 rows above that are no image.
+    # The wide image was shrunk to 64x32 pixels, with a margin of 16 rows above and below.
     assert xs[1] == pytest.approx(x * 200 / 64)
     assert ys[1] == pytest.approx((y - 16) * 200 / 64)
 
@@ -338,7 +353,7 @@ def test_a_file_that_is_no_image_is_refused(
 
 @dataclass
 class Sequences:
-    """A task of frames at ten a second, whose network has positions of two frames."""
+    """A task with ten frames a second, and a network with a position for every two frames."""
 
     folder: Path
     task: Task
@@ -395,11 +410,11 @@ def test_sequences_are_standardised_as_in_training(
     np.testing.assert_allclose(read, ((frames - MEAN) / SPREAD).T, rtol=1e-5)
 
 
-def test_sequences_are_placed_in_seconds(sequences: Sequences) -> None:
-    places = sequences.read("new.tsv").places
-    assert places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
-    # The last position has one frame of two.
-    assert places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
+def test_positions_of_sequences_are_given_in_seconds(sequences: Sequences) -> None:
+    times = sequences.read("new.tsv").places
+    assert times["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
+    # The sequence has seven frames, so the last position has one frame instead of two.
+    assert times["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
 
 
 def test_sequences_of_other_features_are_refused(sequences: Sequences) -> None:
@@ -412,7 +427,7 @@ def test_sequences_of_other_features_are_refused(sequences: Sequences) -> None:
 
 @dataclass
 class Saved:
-    """A model that was saved, and what its cell finds in the table."""
+    """A saved model, and the predictions of its cell for the table."""
 
     model: Any
     expected: pd.DataFrame
@@ -452,7 +467,7 @@ def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlugIn:
 
 @pytest.fixture
 def saved(store: Root, tmp_path: Path, found: Predict, table: Path, plug_in: PlugIn) -> Saved:
-    """Save a model of a plug-in and load it, when neither the plug-in nor what it imports are there."""
+    """Save a model of a plug-in's loss, remove the plug-in and its imports, and load the model."""
     import mlflow.pyfunc
 
     gallery = galleries.make(
@@ -480,9 +495,10 @@ def test_a_saved_model_needs_nothing_that_it_was_made_of(saved: Saved) -> None:
     bags_a_and_b = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
     found = saved.model.predict(bags_a_and_b)
     pd.testing.assert_frame_equal(found, saved.expected.head(2), check_dtype=False)
-    # Without bags the columns are the same.
+    # A prediction for no bags has the same columns.
     assert list(saved.model.predict(bags_a_and_b[:0]).columns) == list(saved.expected.columns)
-    # It says what it takes: any number of bags of any number of instances of two features.
+    # By its signature, the model takes any number of bags of any number of instances, which have
+    # two features.
     takes = saved.model.metadata.signature.inputs.to_dict()[0]["tensor-spec"]
     assert takes == {"dtype": "float32", "shape": (-1, -1, 2)}
     # The first bag of the gallery, which has one instance, is the example.

@@ -1,4 +1,4 @@
-"""What is read in pictures, by networks whose logits are known by hand."""
+"""`milbench predict` on pictures, with handmade networks whose logits are known."""
 
 import itertools
 import json
@@ -35,7 +35,10 @@ from tests._helpers.small_data import bomb
 DECODER = ComponentDecoder(
     mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0)
 )
-"""A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
+"""A decoder for which a one is at most five positions (ten pixels) wide.
+
+It drops components with a mass below six positions as specks.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,17 @@ class Cells:
     digits: str
     """Digits on grey pictures, without a threshold."""
     strict: str
-    """The same with a threshold that no score reaches."""
+    """Digits on grey pictures, with a threshold that no score reaches."""
     numbers: str
     """House numbers in colours, without a decoder."""
     decoder: str
-    """The same with a decoder for components."""
+    """House numbers, with a decoder for components."""
     strongest: str
-    """The same with the decoder for strongest positions, and a threshold."""
+    """House numbers, with the decoder for strongest positions and a threshold."""
     sets: str
     """Bags that are no pictures."""
     failed: str
-    """Digits on grey pictures, of which no network was stored."""
+    """Digits on grey pictures; the cell failed, so it has no network."""
 
 
 def number_cell(seed: int) -> Cell:
@@ -73,7 +76,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
     by_strongest = Reader(learnt=DECODER, decoder="strongest")
     often_wrong = {"test/set_error": 0.84}
 
-    # Seeds only tell the cells of a task apart.
+    # Seeds have no other use here than to tell cells of one task apart.
     of_digits = publish(root, cell("extended-digits"), digits)
     of_failed = publish(root, cell("extended-digits", seed=1), None)
     of_strict = publish(
@@ -99,7 +102,10 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
 def predict(
     milbench: Milbench, cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Milbench:
-    """Return a function that calls `milbench predict` in a folder with the pictures two.png and house.png."""
+    """Return a function that runs `milbench predict`.
+
+    The working directory has the pictures two.png and house.png.
+    """
     monkeypatch.chdir(tmp_path)
     Image.fromarray(squares()).save("two.png")
     Image.fromarray(house_number()).save("house.png")
@@ -113,7 +119,10 @@ def predict(
 
 
 def squares() -> NDArray[np.uint8]:
-    """Return a three and, to its right and lower, a seven on black: squares of 6x6 pixels in 40x24."""
+    """Return a picture of 40x24 pixels: a three and, to its lower right, a seven on black.
+
+    Digits are squares of 6x6 pixels for the handmade network, which tells them by their brightness.
+    """
     pixels = np.zeros((24, 40), np.uint8)
     pixels[4:10, 6:12] = 255
     pixels[14:20, 26:32] = 128
@@ -121,7 +130,7 @@ def squares() -> NDArray[np.uint8]:
 
 
 def house_number() -> NDArray[np.uint8]:
-    """Return two ones in red, a nine in blue and a two in green."""
+    """Return a picture of two ones in red, a nine in blue and a two in green."""
     picture = np.zeros((30, 70, 3), np.uint8)
     for left, channel in ((8, RED), (22, RED), (36, BLUE), (52, GREEN)):
         draw_rectangle(picture, channel, left=left, top=8, width=8, height=14)
@@ -140,7 +149,10 @@ def draw_rectangle(
 
 
 def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """Return P of the handmade network: position (i, j) depends on pixel (2 i + 2, 2 j + 2) alone."""
+    """Return the probabilities (C+1, h, w) of the handmade network.
+
+    Position (i, j) depends on the pixel (2 i + 2, 2 j + 2) only.
+    """
     values = torch.from_numpy(pixels[2:-2:2, 2:-2:2] / 255).double()
     logits = torch.full((11, *values.shape), -100.0, dtype=torch.float64)
     logits[10] = 0
@@ -150,20 +162,20 @@ def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
 
 
 def read(name: str, folder: str = "predictions") -> dict[str, Any]:
-    """Return what is said of a picture in its file."""
+    """Return the content of the JSON file about a picture."""
     about: dict[str, Any] = json.loads(Path(folder, f"{name}.json").read_text())
     return about
 
 
 @pytest.fixture
 def two(predict: Milbench) -> dict[str, Any]:
-    """Return what is said of the picture with a three and a seven, with all positions."""
+    """Return the content of the file about two.png, with all positions."""
     predict("two.png", "--positions").done()
     return read("two")
 
 
 LOG_PROBS = known_probs(squares()).log().unsqueeze(0)
-"""Those of the picture with a three and a seven, (1, C+1, h, w)."""
+"""The log-probabilities of the picture with a three and a seven, (1, C+1, h, w)."""
 
 
 def test_the_reading_and_the_label_set_are_printed(predict: Milbench) -> None:
@@ -197,7 +209,11 @@ def test_every_class_has_its_presence(two: dict[str, Any]) -> None:
 
 BOX_OF_3 = [5.5, 3.5, 11.5, 9.5]
 BOX_OF_7 = [25.5, 13.5, 31.5, 19.5]
-"""The squares' pixels 4..9 and 6..11 hold the middles of positions that depend on pixels 4, 6, 8 and 6, 8, 10."""
+"""Left, top, right and bottom of the boxes of both digits.
+
+The three has the rows 4 to 9 and the columns 6 to 11. Its positions depend on the rows 4, 6 and 8
+and the columns 6, 8 and 10, so they reach from 3.5 to 9.5 and from 5.5 to 11.5.
+"""
 
 
 def test_detections_have_boxes(two: dict[str, Any]) -> None:
@@ -206,12 +222,12 @@ def test_detections_have_boxes(two: dict[str, Any]) -> None:
 
 
 def note_in(said: str) -> str:
-    """Return the only note."""
+    """Return the only line with a note."""
     (note,) = [line for line in said.splitlines() if "note:" in line]
     return note
 
 
-def test_the_label_set_is_that_of_the_threshold(predict: Milbench, cells: Cells) -> None:
+def test_the_threshold_decides_the_label_set(predict: Milbench, cells: Cells) -> None:
     # The log-odds of both digits are near 90, and the threshold is 100.
     predict("two.png", of=cells.strict).done()
     about = read("two")
@@ -243,7 +259,7 @@ def test_a_cell_reads_by_the_decoder_chosen_for_it(predict: Milbench, cells: Cel
     predict("house.png", of=cells.strongest).done()
     about = read("house")
     assert about["decoder"] == "strongest"
-    # Strongest positions have each class once: of two ones the second is not read.
+    # This decoder reads each class once, so the second of two ones is not read.
     assert about["reading"] == "192"
     assert [one["class"] for one in about["read_from"]] == ["1", "2", "9"]
 
@@ -270,7 +286,7 @@ def test_pictures_are_drawn_as_png(predict: Milbench, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def drawn(cells: Cells) -> tuple[Any, Any]:
-    """Return the axes with the positions of the two digits, and those with the pixels that they depend on."""
+    """Return two matplotlib axes: with positions, and with the pixels that these depend on."""
     model = load_trained(Root(cells.root).find(cells.digits), torch.device("cpu"))
     picture, found = read_picture(model, Image.fromarray(squares()))
     (positions,) = prediction_figure(model, picture, found).axes
@@ -279,7 +295,7 @@ def drawn(cells: Cells) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["positions", "pixels"])
-def test_classes_are_named_in_their_places(drawn: tuple[Any, Any], number: int) -> None:
+def test_classes_are_named_where_they_are(drawn: tuple[Any, Any], number: int) -> None:
     names = {text.get_text(): tuple(text.get_position()) for text in drawn[number].texts}
     assert names == {"3": pytest.approx((8.5, 6.5)), "7": pytest.approx((28.5, 16.5))}
 
@@ -287,12 +303,12 @@ def test_classes_are_named_in_their_places(drawn: tuple[Any, Any], number: int) 
 def test_positions_lie_over_the_picture(drawn: tuple[Any, Any]) -> None:
     below, above = drawn[0].get_images()
     assert tuple(below.get_extent()) == (0, 40, 24, 0)
-    # Position (i, j) is around pixel (2 i + 2, 2 j + 2).
+    # The centre of position (i, j) is the centre of pixel (2 i + 2, 2 j + 2).
     assert tuple(above.get_extent()) == (1.5, 37.5, 21.5, 1.5)
 
 
-PLACES = [(3, 4, 6), (7, 14, 26)]
-"""Class, top and left of the two digits, which are 6x6 pixels, or 3x3 positions."""
+CORNERS = [(3, 4, 6), (7, 14, 26)]
+"""Class, top and left of the two digits, which have 6x6 pixels or 3x3 positions."""
 
 
 def colour_of(cls: int) -> tuple[float, ...]:
@@ -301,7 +317,7 @@ def colour_of(cls: int) -> tuple[float, ...]:
 
 def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
     expected = np.zeros((10, 18, 4))
-    for cls, top, left in PLACES:
+    for cls, top, left in CORNERS:
         row = top // 2 - 1
         column = left // 2 - 1
         expected[row : row + 3, column : column + 3] = colour_of(cls)
@@ -310,10 +326,10 @@ def test_positions_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> Non
 
 
 def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
-    # The network depends on pixels of even row and column alone, and on all of a digit in the same
-    # way.
+    # The network depends on pixels of even rows and columns only, and within a digit equally on all
+    # of these pixels.
     expected = np.zeros((24, 40, 4))
-    for cls, top, left in PLACES:
+    for cls, top, left in CORNERS:
         expected[top : top + 6 : 2, left : left + 6 : 2] = colour_of(cls)
     _, above = drawn[1].get_images()
     shown = np.array(above.get_array())
@@ -322,7 +338,10 @@ def test_pixels_have_the_colour_of_their_class(drawn: tuple[Any, Any]) -> None:
 
 
 def steep_number() -> NDArray[np.uint8]:
-    """Return two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
+    """Return a picture of two ones that touch, a nine to their lower right, and a speck.
+
+    The way down to the nine is less steep than the decoder's tilt.
+    """
     picture = np.zeros((60, 90, 3), np.uint8)
     draw_rectangle(picture, RED, left=12, top=10, width=18, height=10)
     draw_rectangle(picture, BLUE, left=42, top=44, width=10, height=8)
@@ -338,16 +357,18 @@ def test_a_cell_reads_by_what_its_decoder_has_learnt(predict: Milbench, cells: C
     assert about["reading"] == "119"
 
 
-def test_what_is_read_is_listed_with_its_places(predict: Milbench, cells: Cells) -> None:
+def test_components_that_are_read_are_listed_with_their_middles(
+    predict: Milbench, cells: Cells
+) -> None:
     Image.fromarray(steep_number()).save("house.png")
     predict("house.png", of=cells.decoder).done()
     listed = read("house")["read_from"]
-    # Specks are left out.
+    # The speck, a two, is left out.
     assert [one["class"] for one in listed] == ["1", "9"]
-    places = np.array([(one["x"], one["y"]) for one in listed])
+    middles = np.array([(one["x"], one["y"]) for one in listed])
     middle_of_ones = (12 + 18 / 2, 10 + 10 / 2)
     middle_of_nine = (42 + 10 / 2, 44 + 8 / 2)
-    assert np.abs(places - [middle_of_ones, middle_of_nine]).max() <= 1
+    assert np.abs(middles - [middle_of_ones, middle_of_nine]).max() <= 1
 
 
 def boxes_of_ones(folder: str) -> NDArray[Any]:
@@ -362,7 +383,7 @@ def test_boxes_have_the_margin_that_the_decoder_has_learnt(predict: Milbench, ce
     bare = boxes_of_ones("bare")
     wider = boxes_of_ones("wider")
     assert len(bare) > 0
-    # By 4 pixels to the left and right, and by 2 above and below.
+    # The margin of DECODER is 4 pixels to the left and right, and 2 above and below.
     assert np.array_equal(wider, bare + np.array([-4, -2, 4, 2]))
 
 
@@ -389,7 +410,7 @@ def save_moving(file: str) -> None:
 
 
 def save_with_a_hole(file: str) -> None:
-    # The three is a hole, and shown on white.
+    # The pixels of the three are transparent. Viewers show them on white.
     picture = Image.fromarray(squares()).convert("RGBA")
     picture.paste((255, 255, 255, 0), (6, 4, 12, 10))
     picture.save(file)
@@ -398,7 +419,7 @@ def save_with_a_hole(file: str) -> None:
 def save_turned(file: str) -> None:
     orientation = 0x0112
     exif = Image.Exif()
-    # A viewer turns the picture back.
+    # The picture is stored turned, and orientation 6 tells viewers to turn it back.
     exif[orientation] = 6
     Image.fromarray(squares()).transpose(Image.Transpose.ROTATE_90).save(file, exif=exif)
 
@@ -448,7 +469,7 @@ def save_white(file: str, width: int, height: int) -> None:
 def test_small_and_long_pictures_are_read_and_drawn(
     predict: Milbench, width: int, height: int
 ) -> None:
-    # A caption that leaves no room for its picture would be a warning.
+    # Matplotlib would warn if a caption left no room for its picture.
     save_white("white.png", width, height)
     predict("white.png").done()
     assert read("white")["reading"] == "3"
@@ -472,7 +493,8 @@ def test_a_picture_too_small_for_the_network_is_refused(predict: Milbench) -> No
 def test_a_large_picture_is_made_smaller_and_boxes_are_not(
     predict: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The default of `pixels`, of which at most so many are read: callers leave it out.
+    # `bounded` limits the number of pixels that are read. Its callers use the default of the
+    # argument `pixels`, which is lowered for this test.
     monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
     ten_times = Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST)
     ten_times.save("large.png")
@@ -481,13 +503,14 @@ def test_a_large_picture_is_made_smaller_and_boxes_are_not(
     assert about["size"] == [400, 240]
     assert 2300 < math.prod(about["seen"]) <= 2400
     box = np.array(about["detections"][0]["box"])
-    # The three is a square of 60x60 pixels; a position sees about 8 of them.
+    # The three is a square of 60x60 pixels. In the smaller picture positions are two pixels apart,
+    # so the box is less precise.
     assert np.abs(box - [60, 40, 120, 100]).max() < 25
 
 
 @pytest.fixture
 def restored(cells: Cells) -> Iterator[Callable[[str], CellFolder]]:
-    """Return a function that gives the folder of a cell; whole files are put back after the test."""
+    """Return a function that gives the folder of a cell; its files are restored after the test."""
     before: dict[Path, bytes] = {}
     opened: list[CellFolder] = []
 
@@ -534,7 +557,8 @@ def test_a_decoder_that_is_wrong_is_refused(
     text = folder.decoder.read_text()
     assert written in text
     folder.decoder.write_text(text.replace(written, changed))
-    # The cell is finished again, as if it had been written so.
+    # A finished cell has digests of its files. They are computed again here, so that the change is
+    # not taken for damage.
     folder.finish(folder.result())
     assert complaint in predict("two.png", of=cells.decoder).complaint()
 
@@ -574,7 +598,7 @@ def test_a_picture_is_read_at_the_scale_that_is_given(
 
 
 @pytest.mark.parametrize("scale", ["-1", "nan", "1e9"])
-def test_a_scale_that_is_no_use_is_refused(predict: Milbench, scale: str) -> None:
+def test_a_scale_out_of_range_is_refused(predict: Milbench, scale: str) -> None:
     complaint = predict("house.png", f"--scale={scale}", "--out", "no").complaint()
     assert "expected a number from 0.001 to 1000" in complaint
     assert not Path("no").exists()
@@ -624,7 +648,7 @@ def test_nothing_is_written_where_one_picture_is_bad(
     assert not Path("predictions").exists()
 
 
-def test_a_folder_in_place_of_a_picture_is_named(predict: Milbench) -> None:
+def test_a_folder_instead_of_a_picture_is_named(predict: Milbench) -> None:
     Path("folder.png").mkdir()
     assert "folder.png is a folder" in predict("two.png", "folder.png").complaint()
     assert not Path("predictions").exists()
@@ -664,7 +688,7 @@ def test_a_task_without_pictures_says_so() -> None:
 
 def test_sensitivity_agrees_with_finite_differences() -> None:
     network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
-    # The map of this loss is the softmax of the network.
+    # The map of the loss `exact` is the softmax of the logits.
     loss = load_loss("exact")
     image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     shape: Any = network.output_shape(8, 9)
@@ -678,7 +702,7 @@ def test_sensitivity_agrees_with_finite_differences() -> None:
             p = network(pixels.unsqueeze(0)).softmax(dim=1)[0, 1]
         return math.log(p[0, 1]) + math.log(p[1, 2])
 
-    # It needs gradients where its caller has switched them off, too.
+    # `sensitivity` must compute gradients even if its caller has switched them off.
     with torch.no_grad():
         found = sensitivity(network, loss, image, 1, positions)
     channels, height, width = image.shape
@@ -688,7 +712,7 @@ def test_sensitivity_agrees_with_finite_differences() -> None:
         step = torch.zeros_like(image)
         step[channel, y, x] = size
         difference = log_p(image + step) - log_p(image - step)
-        # Channels add up.
+        # The sensitivity of a pixel is summed over its channels.
         expected[y, x] += abs(difference) / (2 * size)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-8)
     assert (found > 0).any()

@@ -1,4 +1,4 @@
-"""Settings of the likelihood tests: hypothesis draws the same examples in every run."""
+"""Settings of hypothesis for the tests of the likelihood: the same examples in every run."""
 
 from hypothesis import settings
 

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Tensor, Tensor, Tensor | None, str]] = {
         r"got a sum of nan at bag 0, position \(0,\), of .*\(2, 4, 5\)",
     ),
 }
-"""Log-probabilities, label sets and a mask, of which one is wrong, and what is said of it."""
+"""Log-probabilities, label sets and a mask, one of which is wrong, and the message about it."""
 
 
 @pytest.mark.parametrize("function", TAKES_LABELS)

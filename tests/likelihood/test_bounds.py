@@ -17,7 +17,7 @@ from tests._helpers.likelihood_reference import (
 
 
 def first_classes(size: int, classes: int) -> torch.Tensor:
-    """Return (1, C), the label set of the first classes."""
+    """Return the label set (1, C) of the first `size` of C classes."""
     return (torch.arange(classes) < size).unsqueeze(0)
 
 
@@ -66,7 +66,7 @@ def test_bounds_are_differentiable(side: str) -> None:
 
 
 def test_bags_side_by_side_have_their_own_bounds() -> None:
-    """Inside torch.func, as on an accelerator, every bag has as many slots as the largest may need."""
+    """Inside torch.func all bags are computed with as many slots as the largest may need."""
     labels = torch.tensor(
         [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool
     )
@@ -82,7 +82,7 @@ def test_bags_side_by_side_have_their_own_bounds() -> None:
         return torch.stack(both)
 
     def total(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a number to derive, and the bounds."""
+        """Return the sum of the finite bounds, to be differentiated, and the bounds."""
         found = bounds(logits)
         return found.masked_fill(found.isinf(), 0.0).sum(), found
 

@@ -1,4 +1,4 @@
-"""First and second derivatives of the exact likelihood in every mode of torch, against enumerated label maps."""
+"""Derivatives of the exact likelihood in every mode of torch, against enumerated label maps."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -62,20 +62,21 @@ def one_bag(scale: float) -> Tensor:
 
 
 def truth(scale: float, label_set: Tensor) -> Truth:
-    # Tensors are no keys of a cache.
+    # A tensor cannot be the key of a cache.
     return enumerated(scale, tuple(label_set.tolist()))
 
 
 @cache
 def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
-    """Return both derivatives from the probabilities of all label maps that show exactly this label set.
+    """Return both derivatives from the label maps that show exactly this label set.
 
-    By the log-probabilities, the gradient is the posterior of one entry, and the second derivative
-    the covariance of two. The normalisation of the softmax subtracts its own mean and covariance at
-    every position.
+    An entry is a channel at a position. By the log-probabilities, the gradient is the posterior of
+    each entry, and the second derivative is the covariance of two entries. By the logits, the mean
+    and the covariance of the softmax at each position are subtracted.
     """
     p = softmax(one_bag(scale))
-    # The probabilities of all label maps, of those that have an entry, and of those that have two.
+    # Sums of probabilities: of all label maps, of the label maps that have an entry, and of the
+    # label maps that have two entries.
     total = exactly.mpf(0)
     of_entry = dict.fromkeys(ENTRIES, exactly.mpf(0))
     of_two = dict.fromkeys(itertools.product(ENTRIES, ENTRIES), exactly.mpf(0))
@@ -101,7 +102,10 @@ def enumerated(scale: float, label_set: tuple[bool, ...]) -> Truth:
 
 
 def label_maps(label_set: tuple[bool, ...]) -> Iterator[list[Entry]]:
-    """Yield the entries of every label map that shows exactly these classes, and perhaps background."""
+    """Yield the entries of each label map that shows exactly these classes.
+
+    It may show background, too.
+    """
     wanted = {c for c in range(C) if label_set[c]}
     for channels in itertools.product(range(C + 1), repeat=K):
         if set(channels) - {BACKGROUND} == wanted:
@@ -109,7 +113,7 @@ def label_maps(label_set: tuple[bool, ...]) -> Iterator[list[Entry]]:
 
 
 def covariance_of_softmax(p: list[list[Any]], first: Entry, second: Entry) -> Any:
-    """Return the covariance of two entries where every position shows a channel by itself."""
+    """Return the covariance of two entries where positions are independent of each other."""
     c, k = first
     d, m = second
     if k != m:
@@ -167,7 +171,7 @@ def mapped(derivative: Function, logits: Tensor) -> Tensor:
 
 
 Mode = Callable[[Function, Tensor], Tensor]
-"""A way to a derivative of a function at these logits."""
+"""A way to compute a derivative of a function at these logits."""
 
 GRADIENTS: dict[str, Mode] = {
     "autograd": torch.autograd.functional.jacobian,
@@ -314,11 +318,11 @@ SUMS: dict[str, Function] = {
     "lower bound": lambda z: bounds_of_long_bags(z).lower.sum(),
     "upper bound": lambda z: bounds_of_long_bags(z).upper.sum(),
 }
-"""Sums over the two bags of what the likelihood says of each."""
+"""Functions of the likelihood, summed over the two long bags."""
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_forward_derivatives_of_long_bags_are_those_of_backward(name: str) -> None:
+def test_forward_derivatives_of_long_bags_agree_with_backward(name: str) -> None:
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf)
     found = jvp(SUMS[name], (LONG,), (LONG_DIRECTION,))[1]
@@ -326,7 +330,7 @@ def test_forward_derivatives_of_long_bags_are_those_of_backward(name: str) -> No
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_second_derivatives_of_long_bags_are_those_of_backward(name: str) -> None:
+def test_second_derivatives_of_long_bags_agree_with_backward(name: str) -> None:
     leaf = LONG.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(SUMS[name](leaf), leaf, create_graph=True)
     (expected,) = torch.autograd.grad((gradient * LONG_DIRECTION).sum(), leaf)

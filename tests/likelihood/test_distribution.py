@@ -1,4 +1,4 @@
-"""The probabilities of all label sets, and the most probable one, against 80 digits and against each other."""
+"""The probabilities of all label sets, and the most probable label set."""
 
 import math
 
@@ -17,7 +17,7 @@ from tests._helpers.likelihood_reference import (
 
 
 def index_of(labels: torch.Tensor) -> torch.Tensor:
-    """Return where label sets (B, C) stand in the table of all: class c counts 2^c."""
+    """Return the indices of label sets (B, C) in a table of all label sets: class c adds 2^c."""
     return (labels * 2 ** torch.arange(labels.shape[1])).sum(dim=1)
 
 
@@ -33,10 +33,10 @@ def test_the_distribution_has_every_set_as_it_is_alone(bag: RandomBag) -> None:
 
 
 def underflowing_bag() -> torch.Tensor:
-    """Return log_probs (4, 5) by which the classes 0, 1 and 2 together have a probability of about exp(-800)."""
+    """Return log_probs (4, 5) by which a bag has all three classes with probability exp(-800)."""
     log_probs = torch.full((4, 5), -800.0, dtype=torch.float64)
-    # Position 0 shows class 0 or 1, but not both, position 1 shows class 2, the others show
-    # background.
+    # Position 0 shows class 0 or 1, but not both. Position 1 shows class 2. All other positions
+    # show background.
     log_probs[0, 0] = math.log(1 / 2)
     log_probs[1, 0] = math.log(1 / 2)
     log_probs[2, 1] = -1e-300
@@ -47,8 +47,8 @@ def underflowing_bag() -> torch.Tensor:
 def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     """Return log_probs (7, 4, 5) and the mask (7, 5) of bags that need different treatment.
 
-    In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose
-    probabilities underflow, one with rare classes, and an ordinary bag of three positions.
+    In this order: an ordinary bag; a bag of one position; a bag of none; a bag without class 1; a
+    bag whose probabilities underflow; a bag with rare classes; an ordinary bag of three positions.
     """
     regimes = ["background+4"] * 5 + ["all-tiny", "uniform"]
     seeds = [0, 1, 2, 3, 4, 0, 6]
@@ -130,7 +130,7 @@ def test_the_best_set_is_the_largest_of_the_table(
 ) -> None:
     rng = torch.Generator().manual_seed(round(10 * sharpness))
     logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
-    # Background is likelier the more positions there are, so that not every class is in every set.
+    # With more positions the background is made likelier, so that not every class is in every set.
     logits[:, -1] += math.log(math.prod(shape)) + 2
     log_probs = logits.log_softmax(dim=1)
     labels, log_prob = best_label_set(log_probs)
@@ -142,7 +142,8 @@ def test_the_best_set_is_the_largest_of_the_table(
 
 
 def test_the_best_of_many_classes_at_a_single_position() -> None:
-    # One class more than are listed, so that sets are searched, and no position dimension.
+    # Up to LISTED_CLASSES all label sets are listed; with one class more, the best set is searched
+    # for. The logits have no dimension for positions.
     classes = distribution.LISTED_CLASSES + 1
     logits = torch.zeros(2, classes + 1, dtype=torch.float64)
     logits[0, 3] = 5.0

@@ -1,4 +1,4 @@
-"""The exact likelihood with second derivatives, half precision, autocast, torch.compile, torch.func and CUDA."""
+"""The exact likelihood in torch's modes: derivatives, half precision, compilation, torch.func."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import torch
 
-# It is a script of benchmarks/, which counts them.
+# `likelihood` is the script benchmarks/likelihood.py. Its function `operators` counts the operators
+# that run.
 from likelihood import operators
 from torch import Tensor
 
@@ -40,7 +41,7 @@ Path = Callable[[], AbstractContextManager[None]]
 @BOTH_FUNCTIONS
 @MASKS
 @PATHS
-def test_first_derivatives_are_those_of_differences(
+def test_first_derivatives_agree_with_differences(
     path: Path, mask: Tensor | None, function: Function
 ) -> None:
     with path():
@@ -59,7 +60,7 @@ def test_first_derivatives_are_those_of_differences(
         pytest.param(torch.zeros(4, 4, 4, dtype=torch.float64), id="tied"),
     ],
 )
-def test_second_derivatives_are_those_of_differences(
+def test_second_derivatives_agree_with_differences(
     values: Tensor, path: Path, mask: Tensor | None, function: Function
 ) -> None:
     leaf = values.clone().requires_grad_()
@@ -91,8 +92,7 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     halves = logits(50, dtype=dtype).log_softmax(1)
     value = bag_log_prob(halves, LABELS)
     assert value.dtype == torch.float32
-    # Rounded, the probabilities of a position no longer sum to 1: the likelihood is that of their
-    # shares.
+    # The rounded probabilities of a position do not sum to 1, so they are normalised.
     expected = bag_log_prob(halves.double().log_softmax(1), LABELS)
     assert (value - expected).abs().max() < 1e-5
 
@@ -112,7 +112,10 @@ def test_the_posterior_of_halves_is_in_float32(dtype: torch.dtype) -> None:
 
 
 def rare_class(positions: int, dtype: torch.dtype) -> Tensor:
-    """Return log-probabilities (1, 2, K) of a class with odds of exp(-9); bfloat16 has 1 for the background."""
+    """Return log-probabilities (1, 2, K) of a class that has odds of exp(-9) everywhere.
+
+    The background's probability is 1 - 1.2e-4, which bfloat16 rounds to 1.
+    """
     return torch.tensor([-9.0, 0.0]).view(1, 2, 1).expand(1, 2, positions).to(dtype)
 
 
@@ -148,7 +151,7 @@ def test_autocast_does_not_lower_the_precision(function: Function) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_value_and_gradient_are_those_of_eager(backend: str) -> None:
+def test_compiled_value_and_gradient_agree_with_eager_mode(backend: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(
         lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3),
@@ -234,8 +237,8 @@ def test_more_classes_than_max_labels_give_nan_if_unchecked() -> None:
     torch.testing.assert_close(short[:3], bag_log_prob(log_probs, LABELS)[:3], rtol=1e-13, atol=0)
 
 
-def test_accelerators_do_not_look_at_values() -> None:
-    """Fake tensors have no values: reading one raises."""
+def test_the_path_of_accelerators_does_not_read_values() -> None:
+    """Reading a value of a fake tensor raises an error, since it has none."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with accelerator():
@@ -246,13 +249,14 @@ def test_accelerators_do_not_look_at_values() -> None:
             value = bag_log_prob_from_logits(z, labels, mask)
             (gradient,) = torch.autograd.grad(value.sum(), z)
             assert gradient.shape == z.shape
-        # What was made of fake tensors must not be kept for real ones.
+        # Tables that were made as fake tensors must not be kept and used with real ones.
         assert torch.isfinite(of_softmax(logits(5), LABELS)).all()
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("size", [0, 1, 4, 6])
 def test_an_accelerator_runs_few_operators_for_any_label_set(size: int, masked: bool) -> None:
+    # The bounds are the same for label sets of all sizes.
     assert operators("exact", size, masked=masked) <= 300
     assert operators("exact", size, masked=masked, second=True) <= 1300
 

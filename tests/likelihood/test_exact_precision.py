@@ -1,4 +1,7 @@
-"""The exact likelihood and its gradient against 80 digits, in every regime, by every path and in both precisions."""
+"""The exact likelihood and its gradient against results in 80 digits.
+
+Every regime of probabilities is tested with every path of computation, in float64 and float32.
+"""
 
 import itertools
 from functools import cache
@@ -10,22 +13,24 @@ from torch import Tensor
 
 from tests._helpers.likelihood_reference import PATHS, REGIMES, PreciseBag, Solver, regime_log_probs
 
-# |L|, and the number of positions.
-SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (6, 40), (7, 20), (8, 30), (9, 16),
-         (10, 12)]  # fmt: skip
+# |L|, the number of classes in the label set, and the number of positions.
+SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (6, 40), (7, 20),
+         (8, 30), (9, 16), (10, 12)]  # fmt: skip
 LONG = [(1, 10_000), (2, 3_000), (5, 1_000)]
 OF_LONG = ("uniform", "background+8", "background+40", "nearly-absent", "dominant")
 """The regimes in which bags of thousands of positions are tested."""
 LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
-"""The largest error of the value, and of the gradient."""
+"""The largest error of the value and of the gradient that is allowed."""
 
 
 class Case(NamedTuple):
-    """A bag (C+1, K), the truth, and at which slots and positions the gradient is compared with it."""
+    """A bag, its likelihood in 80 digits, and where the gradient is compared with the truth."""
 
     log_probs: Tensor
+    """(C+1, K)."""
     truth: PreciseBag
     compared: list[tuple[int, int]]
+    """Slots and positions: slot 0 is the background, then come the classes of the label set."""
 
 
 @cache
@@ -33,10 +38,10 @@ def case(regime: str, size: int, positions: int, dtype: torch.dtype) -> Case:
     log_probs = regime_log_probs(regime, size + 2, positions).to(dtype)
     truth = PreciseBag(log_probs, list(range(size)))
     middle = positions // 2
-    # The truth is slow where positions are many.
+    # Only two entries are compared where positions are many, since the truth is slow there.
     compared = [(0, middle), (size, 0)]
     if positions < 1000:
-        # A set, since in small bags some are the same.
+        # A set, since in small bags some of these pairs are equal.
         slots_and_positions = set(itertools.product((0, size // 2, size), (0, middle)))
         compared = sorted(slots_and_positions)
     return Case(log_probs, truth, compared)
@@ -45,7 +50,10 @@ def case(regime: str, size: int, positions: int, dtype: torch.dtype) -> Case:
 def errors(
     path: Solver, regime: str, size: int, positions: int, dtype: torch.dtype
 ) -> tuple[float, float]:
-    """Return the error of the value over max(1, |value|), and of the gradient over its largest entry."""
+    """Return the errors of the value and of the gradient.
+
+    The first is divided by max(1, |value|), the second by the largest entry of the gradient.
+    """
     log_probs, truth, compared = case(regime, size, positions, dtype)
     labels = (torch.arange(size + 2) < size).unsqueeze(0)
     value, gradient = path(log_probs.unsqueeze(0), labels)

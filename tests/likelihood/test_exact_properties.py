@@ -35,7 +35,7 @@ def test_every_path_agrees_with_enumeration(bag: RandomBag) -> None:
             assert torch.isfinite(posterior).all(), path
             continue
         assert value.exp().item() == pytest.approx(total, rel=1e-11), path
-        # The quotient of smaller floats is too coarse to compare with.
+        # The quotient of smaller floats has too few digits to compare with.
         if total > 1e-290:
             assert (posterior[0] - joint / total).abs().max() < 1e-11, path
 
@@ -45,6 +45,7 @@ ALL_SETS = every_label_set(4)
 
 
 def one_bag_for_each_set(shape: tuple[int, ...]) -> Tensor:
+    """Return log-probabilities (16, 5, *shape) of random bags, one for each set of four classes."""
     return torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)
 
 
@@ -84,7 +85,10 @@ def test_an_empty_bag_has_the_empty_label_set() -> None:
 
 
 def with_impossible_classes() -> tuple[Tensor, Tensor]:
-    """Return log-probabilities (4, 4, 6) with zeros among the probabilities, and label sets; only bag 2 is possible."""
+    """Return log-probabilities (4, 4, 6) and label sets, of which only that of bag 2 is possible.
+
+    In the other bags, the probabilities that their label sets need are 0.
+    """
     log_probs = torch.randn(4, 4, 6, dtype=torch.float64)
     required_class_nowhere = log_probs[0, 0]
     only_background = log_probs[1, :-1]

@@ -1,4 +1,4 @@
-"""The likelihood from logits, value and gradient: against 80 digits, also where a softmax or a series falls short."""
+"""The likelihood from logits: its value and gradient against results in 80 digits."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from tests._helpers.likelihood_reference import REGIMES, PreciseBag, derived, re
 from tests._helpers.losses import random_logits
 
 LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
-"""The largest error of the value, and of the gradient."""
+"""The largest error of the value and of the gradient that is allowed."""
 DTYPES = pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
-# |L|, and the number of positions.
+# |L|, the number of classes in the label set, and the number of positions.
 SIZES = [(0, 7), (1, 1), (1, 50), (2, 200), (3, 3), (5, 24), (8, 10), (9, 10)]
 
 
@@ -65,14 +65,14 @@ def errors(regime: str, size: int, positions: int, dtype: torch.dtype) -> Errors
 @DTYPES
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize(("size", "positions"), SIZES)
-def test_value_and_gradient_are_those_of_80_digits(
+def test_value_and_gradient_agree_with_80_digits(
     size: int, positions: int, regime: str, dtype: torch.dtype
 ) -> None:
     largest_of_value, largest_of_gradient = LIMITS[dtype]
     found = errors(regime, size, positions, dtype)
     assert found.value <= largest_of_value
-    # Relative to the largest entry, as for the posterior, and the rounding of a difference of
-    # probabilities.
+    # The gradient is a difference of two probabilities, which may be rounded. Beside this rounding,
+    # the error is measured relative to the largest entry.
     rounding = torch.finfo(dtype).eps
     assert found.gradient <= largest_of_gradient * found.largest_entry + rounding
 
@@ -80,14 +80,14 @@ def test_value_and_gradient_are_those_of_80_digits(
 @DTYPES
 @pytest.mark.parametrize("other", [300.0, 1e4, 1e6])
 def test_a_class_outside_of_the_label_set_may_be_sure(other: float, dtype: torch.dtype) -> None:
-    """The posterior depends on differences between far smaller logits, which must not be rounded away."""
+    """The posterior depends on far smaller logits, which must not be rounded away."""
     logits = random_logits(3, 4, seed=5).to(dtype)
     logits[1] += other
     truth = PreciseBag(logits, [0], normalised=True)
     value, gradient = solved(logits.unsqueeze(0), torch.tensor([[True, False]]))
     largest_of_value, largest_of_gradient = LIMITS[dtype]
     assert value.item() == pytest.approx(float(truth.log_prob()), rel=largest_of_value)
-    # The softmax of both rows is 0, so that the gradient is the posterior.
+    # The softmax of background and class 0 is almost 0, so that the gradient is the posterior.
     of_background = [float(truth.posterior(0, k)) for k in range(4)]
     of_class = [float(truth.posterior(1, k)) for k in range(4)]
     assert gradient[0, 2].tolist() == pytest.approx(of_background, abs=largest_of_gradient)
@@ -101,7 +101,7 @@ def test_a_class_outside_of_the_label_set_may_be_sure(other: float, dtype: torch
     is_masked=st.booleans(),
 )
 def test_batches_of_every_kind(seed: int, scale: float, background: float, is_masked: bool) -> None:
-    """Label sets of 0 to 9 classes, those that are solved by the series beside those that are not."""
+    """One batch has label sets of 0 to 9 classes, which are computed in different ways."""
     rng = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(12, 10, 3, 4, generator=rng, dtype=torch.float64)
     logits[:, -1] += background
@@ -125,7 +125,7 @@ def test_batches_of_every_kind(seed: int, scale: float, background: float, is_ma
     torch.testing.assert_close(without_gradient, value, rtol=1e-14, atol=1e-14)
 
 
-def test_an_infinite_logit_is_named_with_its_place() -> None:
+def test_an_infinite_logit_is_named_with_its_position() -> None:
     logits = torch.zeros(2, 3, 4)
     logits[1, 2, 3] = torch.inf
     with pytest.raises(

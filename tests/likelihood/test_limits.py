@@ -18,7 +18,10 @@ from tests._helpers.likelihood_reference import derived, every_set_prob
 
 
 def log_prob_of_all(probs: Tensor) -> list[float]:
-    """Return log Prb of the set of all classes, by a recursion over all sets, for bags (B, C+1, K)."""
+    """Return log Prb of the set of all classes for each bag, by a recursion over all sets.
+
+    `probs` are (B, C+1, K).
+    """
     return [float(np.log(every_set_prob(bag.numpy())[-1])) for bag in probs]
 
 
@@ -57,9 +60,9 @@ def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
     torch.testing.assert_close(posterior.sum(dim=1), torch.ones(1, 20, dtype=torch.float64))
     probs = log_probs[0].exp().numpy()
     whole = every_set_prob(probs)[-1]
-    # Two classes and, last, the background.
+    # Two classes and, as channel 13, the background, each at one position.
     for channel, k in ((0, 3), (12, 0), (13, 19)):
-        # The position can show nothing else.
+        # The joint probability: the position can show nothing but this channel.
         joint = probs.copy()
         joint[:, k] = 0
         joint[channel, k] = probs[channel, k]
@@ -120,7 +123,8 @@ def test_sixteen_classes_and_two_thousand_positions() -> None:
     log_probs = log_probs.log_softmax(1).requires_grad_()
     value = bag_log_prob(log_probs, (torch.arange(17) < 16).unsqueeze(0))
     own_channels = torch.cat([log_probs[:, :16], log_probs[:, -1:]], dim=1)
-    # Every class is certain to occur, so that nothing but log alpha is left.
+    # With so many positions every class is almost certain to occur. What is left is the probability
+    # alpha that no class outside of the label set occurs.
     log_alpha = torch.logsumexp(own_channels, 1).sum()
     assert value.item() == pytest.approx(log_alpha.item(), rel=1e-14)
     (gradient,) = torch.autograd.grad(value.sum(), log_probs)

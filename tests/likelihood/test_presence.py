@@ -19,7 +19,10 @@ from tests._helpers.losses import random_logits
 
 
 def precise_presence(log_probs: torch.Tensor, c: int) -> tuple[float, float]:
-    """Return log Prb(class c is in the bag) and its log-odds in 700 digits, of (C+1, K) log probabilities."""
+    """Return log Prb(class c is in the bag) and its log-odds, computed with 700 digits.
+
+    `log_probs` are those of one bag, (C+1, K).
+    """
     with mpmath.workdps(700):
         absent = mpmath.mpf(1)
         for column in log_probs.double().T.tolist():
@@ -35,7 +38,7 @@ def precise_presence(log_probs: torch.Tensor, c: int) -> tuple[float, float]:
     ids=["float64", "float32"],
 )
 @pytest.mark.parametrize("regime", REGIMES)
-def test_presence_is_that_of_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_presence_agrees_with_700_digits(regime: str, dtype: torch.dtype, tolerance: float) -> None:
     log_probs = regime_log_probs(regime, 3, 40).to(dtype)
     log_present = presence_log_prob(log_probs[None])[0].tolist()
     log_odds = presence_log_odds(log_probs[None])[0].tolist()
@@ -66,7 +69,7 @@ def test_nothing_is_present_in_a_bag_of_padding() -> None:
 def test_presence_is_a_sum_over_label_sets(bag: RandomBag) -> None:
     sets = every_label_set(bag.labels.shape[1])
     probs = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).exp()
-    # Of each class, the probabilities of the sets that hold it.
+    # For each class, the sum of the probabilities of the sets that have it.
     expected = (probs.unsqueeze(1) * sets).sum(dim=0)
     assert torch.allclose(presence_log_prob(bag.log_probs)[0].exp(), expected, atol=1e-12)
 
@@ -76,12 +79,12 @@ BOTH_FUNCTIONS = pytest.mark.parametrize("function", [presence_log_prob, presenc
 
 
 @BOTH_FUNCTIONS
-def test_first_derivatives_are_those_of_differences(function: Function) -> None:
+def test_first_derivatives_agree_with_differences(function: Function) -> None:
     logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: function(z.log_softmax(1)), (logits,))
 
 
 @BOTH_FUNCTIONS
-def test_second_derivatives_are_those_of_differences(function: Function) -> None:
+def test_second_derivatives_agree_with_differences(function: Function) -> None:
     logits = random_logits(4, 4, 3, scale=1.0).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda z: function(z.log_softmax(1)), (logits,))

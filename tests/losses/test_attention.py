@@ -1,4 +1,4 @@
-"""Attention against its formula, written out position by position in 600 digits."""
+"""The loss `attention` against its formula, written out position by position in 600 digits."""
 
 from typing import Any
 
@@ -37,12 +37,15 @@ def dot(first: list[Any], second: list[Any]) -> Any:
 
 
 class Formula:
-    """Attention and presence of one bag (C+1, K) by the formula, with the weights of a loss."""
+    """Attention and presence of one bag by the formula, with the weights of a loss.
+
+    The logits of the bag are (C+1, K).
+    """
 
     attention: list[list[Any]]
-    """a[c][k]."""
+    """a[c][k], the attention of class c at position k."""
     presence: list[Any]
-    """P_c."""
+    """P_c, the probability that class c is in the bag."""
 
     def __init__(self, loss: Loss, logits: Tensor) -> None:
         weights = {name: numbers(value.double()) for name, value in loss.named_parameters()}
@@ -92,7 +95,7 @@ BAGS = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @BAGS
-def test_values_are_those_of_the_formula(
+def test_values_agree_with_the_formula(
     logits: Tensor, rel: float, tiny: float, form: dict[str, Any]
 ) -> None:
     loss = with_random_attention(**form)
@@ -132,7 +135,7 @@ TWO_LABELS = torch.tensor([[True, False, True], [False, False, False]])
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_gradients_by_logits_and_weights_are_those_of_differences(form: dict[str, Any]) -> None:
+def test_gradients_by_logits_and_weights_agree_with_differences(form: dict[str, Any]) -> None:
     loss = with_random_attention(**form).double()
     names = [name for name, _ in loss.named_parameters()]
     weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]
@@ -158,7 +161,7 @@ def test_evidence_is_the_logarithm_of_attention_times_detector(form: dict[str, A
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_the_odds_in_a_map_are_relative_attention_times_those_of_detectors(
+def test_the_odds_in_a_map_are_relative_attention_times_odds_of_detectors(
     form: dict[str, Any],
 ) -> None:
     loss = with_random_attention(**form)
@@ -166,7 +169,7 @@ def test_the_odds_in_a_map_are_relative_attention_times_those_of_detectors(
     probs = loss.score(bag(0)[None]).instances[0]
     z = numbers(bag(0))
     for k in range(K):
-        # Attention over its mean, 1 / K.
+        # Relative attention is attention divided by its mean, 1 / K.
         odds = [K * attention[c][k] * exactly.exp(z[c][k]) for c in range(C)]
         # The background, which is last, has odds of 1.
         total = 1 + sum(odds)
@@ -188,7 +191,7 @@ def test_weights_start_with_deviation_1_over_root_of_their_inputs() -> None:
 
 @pytest.fixture
 def with_empty_bag() -> Loss:
-    """Return a loss that accepts a bag without instances."""
+    """Return the loss without checks, which would refuse a bag without instances."""
     loss = with_random_attention()
     loss.validate = False
     return loss

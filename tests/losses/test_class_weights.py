@@ -1,4 +1,4 @@
-"""Weights of the classes, against torch's own binary cross-entropy and label sets that are counted by hand."""
+"""Weights of classes: the losses against torch's binary cross-entropy, and weights from counts."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -25,11 +25,13 @@ from tests._helpers.losses import per_bag, random_logits
 from tests._helpers.training import train
 
 WEIGHTED = (
-    "attention", "auto-pool", "exponential-softmax", "generalised-mean", "isr", "linear-softmax", "log-sum-exp",
-    "mean", "noisy-and", "noisy-or", "one-vs-rest", "power-pooling", "top-k",
+    "attention", "auto-pool", "exponential-softmax", "generalised-mean", "isr", "linear-softmax",
+    "log-sum-exp", "mean", "noisy-and", "noisy-or", "one-vs-rest", "power-pooling", "top-k",
 )  # fmt: skip
+# The losses that are no sum over classes, and so take no weights.
 NOT_WEIGHTED = (
-    "count", "cross-entropy", "ctc", "exact", "exact-em", "hard-em", "max-pooling", "position", "superset",
+    "count", "cross-entropy", "ctc", "exact", "exact-em", "hard-em", "max-pooling", "position",
+    "superset",
 )  # fmt: skip
 WEIGHT = torch.tensor([0.5, 0.0, 3.0], dtype=torch.float64)
 POS_WEIGHT = torch.tensor([4.0, 0.25, 1.5], dtype=torch.float64)
@@ -44,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def by_torch(log_odds: Tensor, labels: Tensor, **weights: Any) -> Tensor:
-    """Return (B,), torch's binary cross-entropy, summed over classes."""
+    """Return torch's binary cross-entropy of each bag, (B,), summed over classes."""
     weight = torch.as_tensor(weights.get("weight", 1.0)).double()
     pos_weight = torch.as_tensor(weights.get("pos_weight", 1.0)).double()
     costs = binary_cross_entropy_with_logits(
@@ -64,7 +66,7 @@ def test_weights_mean_what_they_mean_in_torch(name: str, weights: dict[str, Any]
 
 
 def test_a_bag_of_one_instance_is_a_binary_cross_entropy() -> None:
-    # Without dimensions for positions.
+    # The shape has no dimension for positions.
     logits = random_logits(B, C + 1, seed=1)
     labels = torch.eye(C)[[0, 1, 2, 0]].bool()
     found = per_bag("noisy-or", weight=WEIGHT, pos_weight=POS_WEIGHT)(logits, labels)
@@ -79,7 +81,7 @@ def test_weighted_gradients_are_the_derivatives_of_the_value(weights: dict[str, 
 
 
 def test_a_class_of_weight_0_is_free_in_empty_bags() -> None:
-    """There a class of the label set costs infinity, and 0 times infinity is NaN."""
+    """In an empty bag a class of the label set costs infinity, and 0 times infinity is NaN."""
     loss = OneVsRest(weight=[1.0, 0.0, 1.0], reduction="none")
     loss.validate = False
     logits = some_logits(K).requires_grad_()
@@ -132,7 +134,8 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
         ),
         pytest.param(
             lambda: Mean(pos_weight=[1.0, 2.0])(some_logits(K), LABELS),
-            "pos_weight of mean has 2 values, expected one number, or one for each of the 3 classes",
+            "pos_weight of mean has 2 values, expected one number, "
+            "or one for each of the 3 classes",
             id="too few",
         ),
         pytest.param(
@@ -147,7 +150,7 @@ def test_a_loss_that_is_no_sum_over_classes_says_so(name: str) -> None:
         ),
     ],
 )
-def test_wrong_weights_are_one_line(call: Callable[[], object], complaint: str) -> None:
+def test_wrong_weights_are_reported_in_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
     assert complaint in str(error.value)
@@ -156,12 +159,14 @@ def test_wrong_weights_are_one_line(call: Callable[[], object], complaint: str) 
 
 def test_balanced_weights_are_negatives_over_positives() -> None:
     loss = OneVsRest(pos_weight="balanced", reduction="none")
+    # Of eight bags, two have class 0, none has class 1, all have class 2.
     loss.build(C, class_counts=(torch.tensor([2, 0, 8]), 8))
+    # Classes in no bag or in all bags have the weight 1.
     by_hand = OneVsRest(pos_weight=[6 / 2, 1.0, 1.0], reduction="none")
     assert_close(loss(some_logits(K), LABELS), by_hand(some_logits(K), LABELS))
 
 
-def test_building_anew_forgets_the_counts_of_before() -> None:
+def test_building_again_forgets_the_counts_of_the_first_build() -> None:
     loss = OneVsRest(pos_weight="balanced").build(C, class_counts=(torch.tensor([2, 1, 3]), 8))
     loss.build(C)
     with pytest.raises(UsageError, match="needs the label sets of the training bags"):
@@ -191,7 +196,7 @@ def test_the_command_line_takes_numbers_lists_and_balanced(text: str, expected: 
 
 
 def cells_of_mean(seeds: Any = 0, **params: Any) -> list[Cell]:
-    """Return the cells of a comparison of the loss `mean`, with each value of its parameters."""
+    """Return the cells of a comparison of the loss `mean`, one for each value of its parameters."""
     values: dict[str, Any] = {
         "name": "t",
         "losses": ["mean"],
@@ -213,7 +218,7 @@ def test_without_weights_a_cell_keeps_its_id() -> None:
 
 
 def balanced_weight(with_class: int, bags: int) -> float:
-    """Return the negatives over the positives, 1 for a class in all bags or in none."""
+    """Return bags without the class over bags with it, or 1 if either number is 0."""
     if with_class in (0, bags):
         return 1.0
     return (bags - with_class) / with_class

@@ -1,4 +1,7 @@
-"""The likelihood of counts against the sum over all assignments of channels to positions."""
+"""The loss `count` against a sum over all assignments of channels to positions.
+
+The channels are the C classes and, last, the background.
+"""
 
 import itertools
 import math
@@ -24,7 +27,10 @@ EVERYWHERE = torch.ones(B, K, dtype=torch.bool)
 
 
 def probability_of_counts(logits: Tensor, wanted: dict[int, int], mask: Tensor) -> float:
-    """Return the probability that so many positions of one bag show these classes, by all assignments."""
+    """Return the probability that each class c is at exactly wanted[c] positions of a bag.
+
+    The sum runs over all assignments. `logits` are (C+1, K), `mask` is (K,).
+    """
     p = logits[:, mask].double().softmax(dim=0).T.tolist()
     assignments = itertools.product(range(C + 1), repeat=len(p))
     probs = [
@@ -57,7 +63,7 @@ def test_joint_is_the_sum_over_all_assignments(mask: Tensor, scale: float) -> No
 
 @MASKS
 @SCALES
-def test_marginal_is_the_product_over_classes_of_such_sums(mask: Tensor, scale: float) -> None:
+def test_marginal_is_a_product_of_one_sum_for_each_class(mask: Tensor, scale: float) -> None:
     logits = scale * random_logits(B, C + 1, K, seed=1)
     value = per_bag("count", likelihood="marginal")(logits, COUNTS > 0, mask, COUNTS)
     for b, counts in enumerate(COUNTS.tolist()):
@@ -71,7 +77,7 @@ def test_marginal_is_the_product_over_classes_of_such_sums(mask: Tensor, scale: 
 def test_probabilities_that_no_float_holds_keep_their_digits(
     likelihood: str, dtype: torch.dtype
 ) -> None:
-    """A thousand positions that are sure of another class: e^-20,000, with finite gradients."""
+    """Where a thousand positions are sure of other classes, the probability is about e^-20,000."""
     logits = (20 * random_logits(2, C + 1, 1000, seed=4)).to(dtype).requires_grad_()
     counts = torch.tensor([[3, 2, 5], [0, 0, 1]])
     loss = per_bag("count", likelihood=likelihood)

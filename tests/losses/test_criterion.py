@@ -1,4 +1,7 @@
-"""Losses as criteria of somebody else's training loop: reductions, label sets, copies, transforms, messages."""
+"""Losses as criteria in a user's own training loop.
+
+Tested are imports, reductions, forms of label sets, copies, predictions, and messages of errors.
+"""
 
 import copy
 import importlib
@@ -23,13 +26,13 @@ from milbench.likelihood import bag_log_prob_from_logits
 from milbench.testing.loss_contract import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
 from tests._helpers.likelihood_reference import every_label_set
 
-# Any, since some of these tests pass arguments of wrong types.
+# The type is Any, since some of these tests pass arguments of wrong types.
 library: Any = importlib.import_module("milbench.losses")
 NAMES = [name for name in losses().names() if losses().entry(name).origin == "milbench"]
 LISTS = [[0, 2], [1], [], [0, 1, 2]]
 """LABELS as lists of class numbers."""
 WITH_NAN = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
-"""Logits of which bag 2 is NaN."""
+"""Logits that are NaN in bag 2."""
 
 Arguments = tuple[Tensor, Tensor, None, Tensor | None]
 """Logits, labels, no mask, and the target of a loss that takes one."""
@@ -62,17 +65,21 @@ def test_a_loss_loaded_by_name_is_of_the_imported_class(name: str) -> None:
 
 
 def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
-    code = "import sys, torch; known = {*sys.modules}; import milbench.losses; print(*{*sys.modules} - known)"
+    code = (
+        "import sys, torch; known = {*sys.modules}; "
+        "import milbench.losses; print(*{*sys.modules} - known)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
     assert {name.partition(".")[0] for name in found} == {"milbench"}
     rooms = {name.split(".")[1] for name in found if "." in name}
     assert rooms == {"_utils", "_version", "contracts", "errors", "likelihood", "losses"}
+    # All of milbench has several times as many modules.
     assert len(found) < 60
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reductions_are_those_of_torch(name: str) -> None:
+def test_reductions_agree_with_torch(name: str) -> None:
     arguments = arguments_for(name)
     each = load_loss(name, reduction="none").build(C)(*arguments)
     assert each.shape == (B,)
@@ -81,7 +88,7 @@ def test_reductions_are_those_of_torch(name: str) -> None:
 
 
 class Margin(library.OneVsRest):  # type: ignore[misc]
-    """A loss of somebody's whose constructor does not know of reductions."""
+    """A user's loss whose constructor does not take a reduction."""
 
     def __init__(self, margin: float = 0.0) -> None:
         super().__init__()
@@ -255,7 +262,7 @@ def test_cross_entropy_predicts_its_likeliest_class_alone() -> None:
 
 
 TOO_FEW_POSITIONS = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
-"""A mask by which bag 3 has two positions for its three classes."""
+"""A mask that leaves bag 3, which has three classes, only two positions."""
 exact = library.Exact()
 noisy_or = library.NoisyOr()
 
@@ -353,7 +360,7 @@ noisy_or = library.NoisyOr()
         ),
     ],
 )
-def test_a_mistake_is_one_line(call: Callable[[], object], complaint: str) -> None:
+def test_a_mistake_is_reported_in_one_line(call: Callable[[], object], complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         call()
     assert complaint in str(error.value)
@@ -410,9 +417,10 @@ def test_an_unknown_reduction_is_named_with_the_choices(reduction: Any) -> None:
 
 
 def test_hard_em_shares_ties_as_its_docstring_says() -> None:
-    """Class 0 and background tie at both positions. The class gets one of them, and shares the other.
+    """Class 0 gets position 0 whole and half of position 1, where it ties with background.
 
-    The mean over the three best assignments would give it 2/3 and 2/3.
+    It ties with background at both positions, so three assignments are best. Their mean would give
+    class 0 a share of 2/3 at each position.
     """
     logits = torch.tensor([[[2.0, 0.0], [2.0, -3.0], [2.0, 0.0]]], requires_grad=True)
     library.HardEM()(logits, torch.tensor([[True, False]])).backward()
@@ -458,7 +466,7 @@ class ScaledForward(library.OneVsRest):  # type: ignore[misc]
 
 
 def test_a_loss_that_writes_forward_is_refused() -> None:
-    """Training calls the arithmetic, so that what stands in `forward` would be left out without a word."""
+    """Training does not call `forward`, so that its code would be left out without a word."""
     with pytest.raises(UsageError, match=r"scaled-forward writes forward, .* write bag_loss"):
         ScaledForward()
 

@@ -1,4 +1,4 @@
-"""Classification of bags of one instance, and of positions, against torch's own cross-entropy."""
+"""The losses `cross-entropy` of bags and `position` of positions, against torch's cross-entropy."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from tests._helpers.losses import per_bag, random_logits
 
+# Five bags, four classes, and positions in a grid of 2 x 3.
 B = 5
 C = 4
 BACKGROUND = C
@@ -61,6 +62,7 @@ def test_no_position_of_a_map_is_background(logits: Tensor) -> None:
     torch.testing.assert_close(probs[:, :C], logits[:, :C].softmax(dim=1))
 
 
+# Three bags with the class of each position; there are two classes, and 2 is the background.
 TARGET = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])
 MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]]).bool()
 

@@ -1,4 +1,4 @@
-"""CTC over columns against the enumeration of alignments and against `torch.nn.functional.ctc_loss`."""
+"""The loss `ctc` over columns of positions, against enumerated alignments and torch's CTC."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ def some_logits(B: int, *positions: int, seed: int = 0, scale: float = 2.0) -> T
 
 
 def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tensor:
-    """Return sequences as a target (B, length), with -1 behind the shorter ones."""
+    """Return sequences as a target (B, length), in which -1 fills up the shorter ones."""
     if length is None:
         length = max(len(sequence) for sequence in sequences)
     target = torch.full((len(sequences), length), -1)
@@ -37,14 +37,21 @@ def loss_of(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = No
 
 
 def column_prob(logits: Tensor) -> list[float]:
-    """Return the probabilities of the classes of one column (C+1, h), blank last, given at most one class in it."""
+    """Return the probabilities of the C classes and, last, of the blank for one column.
+
+    They are given that the column, with logits (C+1, h) of h positions, shows at most one class.
+    """
     maps = LabelMaps(logits)
     weights = [maps.set_prob[frozenset({c})] for c in range(C)] + [maps.set_prob[frozenset()]]
     return [float(w / sum(weights)) for w in weights]
 
 
 def by_enumeration(columns: list[list[float]], sequence: tuple[int, ...]) -> float:
-    """Return Prb(sequence) of columns[t][c], over all (C+1)^w alignments: repeats are merged, then blanks removed."""
+    """Return the probability of a sequence, summed over the alignments that are read as it.
+
+    An alignment gives each of the w columns a class or the blank, so there are (C+1)^w. It is read
+    by merging repeats, then removing blanks. columns[t][c] is the probability of c in column t.
+    """
     total = 0.0
     for alignment in itertools.product(range(C + 1), repeat=len(columns)):
         read = tuple(c for c, _ in itertools.groupby(alignment) if c != C)
@@ -70,7 +77,7 @@ def test_value_and_gradient_agree_with_torch() -> None:
     loss = per_bag("ctc")
     logits = some_logits(len(SEQUENCES), 28).requires_grad_()
     target = padded(SEQUENCES)
-    # Columns of one position show what the position shows.
+    # A column of one position shows what this position shows, as in torch's CTC.
     reference = F.ctc_loss(
         log_probs=logits.permute(2, 0, 1).log_softmax(dim=2),
         targets=target,
@@ -93,7 +100,7 @@ TWO_SEQUENCES = padded([(0, 1), (2, 2)])
 
 def test_rows_have_no_order() -> None:
     logits = some_logits(2, 2, 3, 4)
-    # Two position dimensions of rows, whose six pairs are put in another order.
+    # The rows have two dimensions, 2 and 3. Their six pairs are put in another order.
     shuffled = logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]]
     value = loss_of(per_bag("ctc"), logits, TWO_SEQUENCES)
     assert_close(loss_of(per_bag("ctc"), shuffled, TWO_SEQUENCES), value)
@@ -152,7 +159,7 @@ def test_masked_rows_are_left_out_of_a_column() -> None:
 
 
 def test_a_sequence_that_does_not_fit_is_refused() -> None:
-    """Two equal classes need a blank between them, a third column."""
+    """The sequence (2, 2) needs a blank between its equal classes, and so a third column."""
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):
         loss_of(per_bag("ctc"), some_logits(2, 3, 2), TWO_SEQUENCES)
 

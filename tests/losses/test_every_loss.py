@@ -1,4 +1,4 @@
-"""The contract tests of every built-in loss in every variant, and of a loss from a file of a third party."""
+"""The contract tests for every built-in loss in several settings, and for a loss from a file."""
 
 import pytest
 import torch
@@ -26,7 +26,10 @@ from tests._helpers.losses import BUILT_IN
 
 
 def even_target(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
-    """Return a target by which each class of a label set is at equally many positions, where a loss is told of them."""
+    """Return a target by which the classes of a label set are at equally many positions.
+
+    A loss that takes no counts and no classes of positions gets the usual target.
+    """
     positions_of_class = K // C
     if loss.takes_target and loss.supervision == "count":
         return positions_of_class * labels.long()
@@ -42,7 +45,10 @@ class TestBuiltIn(LossContract):
     def test_first_and_second_derivatives(
         self, loss: Loss, labels: Tensor, mask: Tensor | None
     ) -> None:
-        """exact-em takes its targets as constants, though they change with the logits."""
+        """Skip exact-em, whose derivatives are not those of its value.
+
+        It takes its targets as constants, though they change with the logits.
+        """
         if loss.name == "exact-em":
             pytest.skip("test_exact_em.py tests its derivatives")
         super().test_first_and_second_derivatives(loss, labels, mask)
@@ -51,27 +57,29 @@ class TestBuiltIn(LossContract):
     def test_a_class_missed_everywhere_is_still_learnt(
         self, loss: Loss, labels: Tensor, background: float
     ) -> None:
-        """At logits of -200 probabilities are 0 in float32; a larger logit must lower the loss all the same."""
+        """A larger logit must lower the loss even where the probability in float32 is 0."""
         if loss.name == "superset":
-            pytest.skip("it cannot: test_exact.py asserts so")
+            pytest.skip("its gradient is 0 there, as test_exact.py asserts")
         is_softmax_of_positions = loss.name == "ctc" or (
             getattr(loss, "normalization", "") == "position"
         )
         if background == -200 and is_softmax_of_positions:
-            pytest.skip(
-                "all channels are equal, and what is asked for is as likely with less of a class"
-            )
+            pytest.skip("all channels are equal, and the target is as likely with less of a class")
         logits = torch.full((B, C + 1, K), -200.0)
         logits[:, C] = background
         logits.requires_grad_()
         target = even_target(loss, logits, labels)
         (gradient,) = torch.autograd.grad(loss(logits, labels, None, target).sum(), logits)
+        # A class of the label set must have a negative gradient that is not vanishing.
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
 
     def test_presence_differs_however_sure_the_network_is(
         self, loss: Loss, variant: Variant
     ) -> None:
-        """A probability in float32 is 1 from a margin of 17 on, and no threshold tells such bags from one another."""
+        """Presence must not be rounded to 1, since no threshold could then tell two bags apart.
+
+        In float32 a probability is 1 where the logits differ by 17 or more.
+        """
         if loss.supervision != "set" or variant.one_class:
             pytest.skip("its presence is a probability or an expected number of positions")
         logits = torch.zeros(2, C + 1, 1)
@@ -82,12 +90,12 @@ class TestBuiltIn(LossContract):
     def test_logits_of_zero_are_not_taken_for_padding(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
-        """Masked logits are set to zero. Other logits that are zero, or equal to each other, count as any."""
+        """Masked logits are set to zero; other logits of zero must not be confused with them."""
         if loss.name == "hard-em":
-            pytest.skip("assignments that tie have different gradients, of which any is right")
+            pytest.skip("assignments that tie have different gradients, and each of them is right")
         if variant.depends_on_batch:
             pytest.skip("its bags depend on one another")
-        # Half of these logits are 0, the others -1.
+        # About half of these logits are 0, all other logits are -1.
         logits = some_logits(K).sign().clamp(max=0)
         labels = labels_that_fit(labels)
         value, gradient = value_and_gradient(loss, logits, labels, MASK)
@@ -105,7 +113,7 @@ class TestBuiltIn(LossContract):
         if loss.supervision == "position":
             pytest.skip("its target is where the instances are, and there are none")
         if loss.name == "superset":
-            pytest.skip("it asks of no class that it occurs")
+            pytest.skip("it does not require that any class occurs")
         loss.validate = False
         logits = some_logits(K)
         no_instances = torch.zeros(B, K, dtype=torch.bool)

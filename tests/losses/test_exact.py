@@ -1,4 +1,8 @@
-"""The exact loss, and superset, which is half of it, against the enumeration of all label maps."""
+"""The losses `exact` and `superset` against an enumeration of all label maps.
+
+A label map gives each position a class or background. `superset` is the half of `exact` that
+punishes classes outside of the label set; it does not require the classes of the label set.
+"""
 
 import math
 from typing import Any
@@ -15,7 +19,7 @@ from tests._helpers.losses import per_bag
 
 ALL_SETS = [frozenset(labels.nonzero().flatten().tolist()) for labels in ALL_LABELS]
 
-# Two bags, of four positions and of two.
+# The first bag has four positions, the second has two that are not masked.
 LOGITS = torch.stack([bag(0), bag(1)])
 MASK = torch.tensor([[True, True, True, True], [True, False, True, False]])
 LABELS = torch.tensor([[True, False, True], [False, True, False]])
@@ -45,7 +49,7 @@ def test_the_divisor_of_the_negative_log_likelihood(
 
 @pytest.mark.parametrize("name", ["superset", "exact-em", "hard-em"])
 @DIVISORS
-def test_other_losses_of_a_label_set_are_divided_alike(
+def test_other_likelihood_losses_have_the_same_divisors(
     name: str, divide_by: str, divisors: tuple[int, int]
 ) -> None:
     whole = per_bag(name, divide_by="none")(LOGITS, LABELS, MASK)
@@ -64,7 +68,7 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
-    """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
+    """The score of class c is log(Prb({c}) + Prb({})), up to a constant that all classes share."""
     prob = LabelMaps(bag(seed)).set_prob
     log_alpha = [exactly.log(prob[frozenset({c})] + prob[frozenset()]) for c in range(C)]
     expected = [float(value - log_alpha[0]) for value in log_alpha]
@@ -73,14 +77,14 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
 
 
 def large_label_sets() -> tuple[Tensor, Tensor]:
-    """Return logits of 20 classes at 40 positions, and label sets of 3, 18 and 17 of them."""
+    """Return logits (3, 21, 40) of 20 classes, and label sets of 3, 18 and 17 of the classes."""
     logits = torch.randn(3, 21, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return logits, torch.arange(20) < torch.tensor([[3], [18], [17]])
 
 
 @pytest.fixture(scope="module")
 def exact_costs() -> list[float]:
-    """Return the negative log-likelihoods of the large label sets, by a recursion over all of their subsets."""
+    """Return -log of the likelihood of each large label set, by a recursion over its subsets."""
     costs = []
     for logits, label_set in zip(*large_label_sets(), strict=True):
         own_channels = [*label_set.nonzero()[:, 0], -1]
@@ -96,7 +100,7 @@ def cost_by(method: str) -> Tensor:
 
 
 def test_the_upper_bound_costs_no_more_than_the_sum(exact_costs: list[float]) -> None:
-    # An upper bound of the likelihood is a lower one of the loss.
+    # An upper bound of the likelihood is a lower bound of the loss, its negative logarithm.
     for cost, exact in zip(cost_by("upper").tolist(), exact_costs, strict=True):
         assert cost <= exact + 1e-9
 
@@ -113,7 +117,7 @@ def test_auto_sums_small_label_sets_and_bounds_large_ones(exact_costs: list[floa
     assert found[1:].tolist() == cost_by("lower")[1:].tolist()
 
 
-def test_the_log_prob_of_large_label_sets_is_that_of_auto() -> None:
+def test_label_log_prob_of_large_label_sets_uses_the_method_auto() -> None:
     logits, labels = large_label_sets()
     log_prob = per_bag("exact").label_log_prob(logits, labels)
     assert log_prob is not None
@@ -140,7 +144,8 @@ def test_a_label_set_too_large_is_refused_with_alternatives() -> None:
     assert exact(logits[:1], labels[:1]).isfinite()
     with pytest.raises(
         UsageError,
-        match="18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto",
+        match="18 classes exceeds the limit of the exact sum, 16 classes; "
+        "use method=lower, upper or auto",
     ):
         exact(logits, labels)
 
@@ -154,8 +159,8 @@ def test_a_label_set_has_the_probability_of_its_label_maps(name: str) -> None:
         assert got == pytest.approx(float(exactly.log(maps.set_prob[label_set])), abs=1e-12)
 
 
-def test_the_bound_of_training_holds_for_no_other_label_sets() -> None:
-    """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
+def test_label_sets_may_exceed_the_largest_of_training() -> None:
+    """Test bags and predicted label sets may have more classes than any training bag."""
     loss = per_bag("exact").build(C, max_labels=1)
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None
@@ -171,10 +176,10 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("logits", "rel", "tiny"), PRECISE + SINGLE)
-def test_superset_is_that_of_all_maps_without_another_class(
+def test_superset_sums_the_label_maps_without_another_class(
     logits: Tensor, rel: float, tiny: float
 ) -> None:
-    """The probability of all label maps that show nothing beside the label set and background."""
+    """Superset is -log of the probability that nothing outside of the label set is shown."""
     prob = LabelMaps(logits).set_prob
     value = per_bag("superset", divide_by="none")(logits.repeat(len(ALL_SETS), 1, 1), ALL_LABELS)
     expected = []
@@ -184,8 +189,8 @@ def test_superset_is_that_of_all_maps_without_another_class(
     assert value.tolist() == pytest.approx(expected, rel=rel, abs=tiny)
 
 
-def test_background_everywhere_is_an_optimum_without_a_gradient() -> None:
-    """This is the half of the exact likelihood that superset lacks: there the same bag is as bad as can be."""
+def test_background_everywhere_is_an_optimum_of_superset_without_a_gradient() -> None:
+    """For the loss `exact` the same logits are very bad, since the classes must occur."""
     logits = torch.full((len(ALL_LABELS), C + 1, K), -200.0)
     logits[:, C] = 200.0
     logits.requires_grad_()
@@ -194,7 +199,7 @@ def test_background_everywhere_is_an_optimum_without_a_gradient() -> None:
     assert value.tolist() == [0.0] * len(ALL_LABELS)
     assert not gradient.any()
     exact = per_bag("exact", divide_by="none")(logits, ALL_LABELS)
-    # Each class has log-odds of -400 against the background, wherever it is; where it is, there are
-    # a few choices.
+    # At every position each class has log-odds of -200 - 200 against the background. The number of
+    # ways to choose a position for each class changes this by less than 2 %.
     expected = 400.0 * ALL_LABELS.sum(dim=1)
     assert exact.tolist() == pytest.approx(expected.tolist(), rel=0.02)

@@ -1,7 +1,7 @@
-"""Expectation maximisation against the posterior of enumerated label maps, and against the likelihood's gradient.
+"""The loss `exact-em` against enumerated label maps and the loss `exact`.
 
-The bags of these tests have C classes and K positions. References are computed in 600 digits, by
-the mpmath context `exactly`.
+EM is expectation maximisation. The bags have C classes and K positions. Expected values are
+computed with 600 digits, by the mpmath context `exactly`.
 """
 
 import pytest
@@ -15,10 +15,10 @@ from tests._helpers.losses import per_bag, random_logits
 
 
 def enumerated(logits: Tensor, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return the cost (2^C,) of every label set and its gradient (2^C, C+1, K) with the posterior held fixed.
+    """Return the cost (2^C,) of every label set and its gradient (2^C, C+1, K).
 
-    The posterior is that of the probabilities p^s, normalised at every position, with the sharpness
-    s. They are softmax(s * logits).
+    The gradient holds the posterior fixed. The posterior, given the label set, belongs to the
+    probabilities softmax(s * logits) with the sharpness s: p^s, normalised at every position.
     """
     maps = LabelMaps(sharpness * logits)
     p = softmax(logits)
@@ -50,7 +50,7 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("logits", "sharpness", "rel", "tiny"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_enumerated_posterior(
+def test_value_and_gradient_agree_with_the_enumerated_posterior(
     logits: Tensor, sharpness: float, rel: float, tiny: float
 ) -> None:
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
@@ -69,12 +69,11 @@ MASK = torch.arange(K) < SIZES.unsqueeze(1)
 
 
 @pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
-def test_the_gradient_is_that_of_the_exact_likelihood(divide_by: str) -> None:
-    """On bags of several sizes.
+def test_the_gradient_equals_the_gradient_of_the_exact_likelihood(divide_by: str) -> None:
+    """This is Fisher's identity, on bags of several sizes.
 
-    Fisher's identity: the gradient of log Prb(L) is the mean gradient of the log-probability of a
-    label map, over the posterior of the label maps. It is the gradient of EM, which holds the
-    posterior fixed.
+    The gradient of log Prb(L) is the mean, over the posterior of label maps, of the gradient of a
+    label map's log-probability. EM holds the posterior fixed, so this is its gradient.
     """
     logits = BAGS.clone().requires_grad_()
     value = per_bag("exact-em", divide_by=divide_by)(logits, ALL_LABELS, MASK)
@@ -86,8 +85,8 @@ def test_the_gradient_is_that_of_the_exact_likelihood(divide_by: str) -> None:
 
 @pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
 def test_the_value_exceeds_the_exact_loss_by_an_entropy(divide_by: str) -> None:
-    # The expectation of -log p over the posterior is the negative log-likelihood plus the entropy
-    # of the posterior, which is 0 for the empty label set, as it has one label map.
+    # The mean of -log p over the posterior is the negative log-likelihood plus the entropy of the
+    # posterior. This entropy is 0 for the empty label set, which has a single label map.
     value = per_bag("exact-em", divide_by=divide_by)(BAGS, ALL_LABELS, MASK)
     exact = per_bag("exact", divide_by=divide_by)(BAGS, ALL_LABELS, MASK)
     assert not ALL_LABELS[0].any()
@@ -95,15 +94,15 @@ def test_the_value_exceeds_the_exact_loss_by_an_entropy(divide_by: str) -> None:
     assert (value[1:] > exact[1:] + 1e-6).all()
 
 
-def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
+def test_second_derivatives_hold_the_posterior_fixed() -> None:
     labels = torch.tensor([[True, False, True]])
     logits = bag(0).unsqueeze(0).requires_grad_()
     value = per_bag("exact-em", divide_by="none")(logits, labels)
     (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
     direction = random_logits(1, C + 1, K, seed=7)
     (second,) = torch.autograd.grad((gradient * direction).sum(), logits)
-    # The Hessian of a softmax cross-entropy with fixed targets is diag(p) - p p^T at every
-    # position.
+    # At every position, the Hessian of a softmax cross-entropy with fixed targets is
+    # diag(p) - p p^T.
     p = logits.detach().softmax(dim=1)
     assert_close(second, p * direction - p * (p * direction).sum(dim=1, keepdim=True))
 

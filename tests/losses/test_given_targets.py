@@ -1,4 +1,7 @@
-"""Targets are taken as label sets are: of any integer type, as lists, arrays and tensors, and checked with the bag."""
+"""Targets may be lists, arrays or tensors of any integer type, and a wrong one is refused.
+
+A target is what a loss needs beside the label set: an order, counts, or a class for each position.
+"""
 
 from typing import Any
 
@@ -50,6 +53,7 @@ def test_every_spelling_of_a_target_gives_the_same_loss(name: str) -> None:
 
 
 def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
+    """Return the good target of a loss with another row for one bag."""
     return [row if number == bag else list(given) for number, given in enumerate(TARGETS[name])]
 
 
@@ -154,7 +158,7 @@ def changed(name: str, bag: int, row: list[int]) -> list[list[int]]:
         ),
     ],
 )
-def test_a_wrong_target_is_one_line_with_bag_and_value(
+def test_a_wrong_target_is_reported_in_one_line_with_bag_and_value(
     name: str, target: Any, complaint: str
 ) -> None:
     assert_refused(name, target, complaint)
@@ -185,9 +189,10 @@ def assert_refused(name: str, target: Any, complaint: str) -> None:
 
 
 def test_masked_positions_of_a_target_may_hold_anything() -> None:
-    """The target may lack classes of the label set, too: the box of one instance may hide that of another."""
+    """The target may also lack classes of the label set: one instance's box may hide another's."""
     loss = load_loss("position")
     mask = torch.tensor([True, True, False, True, False]).expand(B, K)
+    # Bags 0 and 1 lack class 2 and class 1 of their label sets; 3 is the background.
     target = torch.tensor([[0, 0, 3, 3, 3], [3] * 5, [3] * 5])
     padded = target.masked_fill(~mask, -100)
     assert torch.equal(loss(LOGITS, LABELS, mask, padded), loss(LOGITS, LABELS, mask, target))

@@ -1,4 +1,8 @@
-"""Hard EM against the enumeration of all assignments."""
+"""The loss `hard-em` against an enumeration of all label maps.
+
+A label map gives each of the K positions a channel: one of the C classes or, last, the background.
+Hard EM assigns the positions of a bag to channels by the most probable label map of its label set.
+"""
 
 import itertools
 from typing import NamedTuple
@@ -13,11 +17,15 @@ from tests._helpers.losses import per_bag, random_logits
 
 K = 5
 ROUNDING = 1e-9
-"""Log-probabilities that differ by less are the same."""
+"""Two log-probabilities that differ by less are taken to be equal."""
 
 
 def bag(seed: int, scale: float = 2.0, background: float = 0.0) -> Tensor:
-    """Return the (C+1, K) logits of one bag; with a probable background, classes have to be put somewhere."""
+    """Return the (C+1, K) logits of one bag, with a number added to those of the background.
+
+    If the background is the most probable channel everywhere, the best label map must force the
+    classes of the label set into some position.
+    """
     logits = random_logits(C + 1, K, seed=seed, scale=scale)
     logits[-1] += background
     return logits
@@ -81,7 +89,7 @@ SINGLE = [
 
 
 @pytest.mark.parametrize(("logits", "rel"), PRECISE + SINGLE)
-def test_value_and_gradient_are_those_of_the_best_assignment(logits: Tensor, rel: float) -> None:
+def test_value_and_gradient_agree_with_the_best_assignment(logits: Tensor, rel: float) -> None:
     found = best_maps(logits)
     value, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for i, labels in enumerate(ALL_LABELS):
@@ -114,14 +122,17 @@ TIED = pytest.mark.parametrize(
 
 
 def shares_of(logits: Tensor) -> Tensor:
-    """Return (2^C, C+1, K), the shares of the channels that the gradient of every label set is made of."""
+    """Return the share of each channel at each position for every label set, (2^C, C+1, K).
+
+    The gradient is the softmax minus the shares.
+    """
     logits = logits.double()
     _, gradient = value_and_gradient(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     return logits.softmax(dim=0) - gradient
 
 
 @TIED
-def test_where_assignments_tie_the_value_is_that_of_each(logits: Tensor) -> None:
+def test_where_label_maps_tie_the_value_is_the_same_for_each(logits: Tensor) -> None:
     found = best_maps(logits)
     value, _ = value_and_gradient(logits.double().repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     expected = [-found[class_numbers(labels)].log_prob for labels in ALL_LABELS]
@@ -129,7 +140,7 @@ def test_where_assignments_tie_the_value_is_that_of_each(logits: Tensor) -> None
 
 
 @TIED
-def test_where_assignments_tie_shares_belong_to_best_ones(logits: Tensor) -> None:
+def test_where_label_maps_tie_only_best_ones_have_shares(logits: Tensor) -> None:
     found = best_maps(logits)
     for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
         maps = [one_hot(label_map) for label_map in found[class_numbers(labels)].maps]
@@ -138,7 +149,7 @@ def test_where_assignments_tie_shares_belong_to_best_ones(logits: Tensor) -> Non
 
 
 @TIED
-def test_where_assignments_tie_every_class_is_placed(logits: Tensor) -> None:
+def test_where_label_maps_tie_every_class_has_at_least_one_position(logits: Tensor) -> None:
     for labels, shares in zip(ALL_LABELS, shares_of(logits), strict=True):
         assert_close(shares.sum(dim=0), torch.ones(4, dtype=torch.float64))
         of_classes = shares[:-1].sum(dim=1)
@@ -154,7 +165,7 @@ def test_positions_with_equal_logits_have_equal_shares(logits: Tensor) -> None:
 
 
 def test_label_sets_have_no_limit() -> None:
-    """Thirty classes on thirty positions: each is placed once, wherever that loses least together."""
+    """Of thirty classes, each gets the one of thirty positions where its logit was raised."""
     classes = 30
     planted = torch.randperm(classes, generator=torch.Generator().manual_seed(0))
     logits = random_logits(classes + 1, classes, scale=0.1)

@@ -1,4 +1,7 @@
-"""Max-pooling in its three variants against loops over the formula."""
+"""The loss `max-pooling` against loops over its formula.
+
+Its softmax is over the channels of each position, over each bag, or over the whole batch.
+"""
 
 import itertools
 import math
@@ -26,7 +29,7 @@ Probs = dict[tuple[int, int, int], float]
 
 
 def probabilities(logits: Tensor, mask: Tensor, groups: list[list[int]]) -> Probs:
-    """Return probabilities that sum to 1 over each group of bags."""
+    """Return probabilities that sum to 1 over all channels and positions of each group of bags."""
     p: Probs = {}
     for group in groups:
         odds = {}
@@ -126,6 +129,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score() -> None:
     logits = torch.tensor([background_wins, background_wins, a_class_wins, a_tie])
     mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
     scores = per_bag("max-pooling", normalization="batch").score(logits, mask)
+    # Where the background has the largest score of a bag, no class has a score.
     unnamed = [-math.inf, -math.inf]
     assert scores.classes.tolist() == [unnamed, unnamed, [4.0, 2.0], [3.0, 2.0]]
     assert scores.presence.tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
@@ -140,7 +144,8 @@ def test_the_map_compares_a_position_with_a_uniform_share(normalization: str, ma
         positions = mask[b].nonzero().flatten().tolist()
         total = float(logits[b, :C, positions].exp().sum())
         for k in positions:
-            # The odds against the background are the share among classes and positions over 1 / K.
+            # A class has a share of the sum over classes and positions. Its odds against the
+            # background are this share divided by 1 / K.
             odds = [len(positions) * math.exp(logits[b, c, k]) / total for c in range(C)]
             weights = [*odds, 1.0]
             expected = [weight / sum(weights) for weight in weights]

@@ -1,4 +1,7 @@
-"""Noisy-OR of the softmax against the enumeration of label maps; that of detectors is among the poolings."""
+"""`noisy-or (softmax)` against an enumeration of label maps, and maps of `noisy-or`.
+
+Presence and loss of `noisy-or`, which has independent detectors, are tested in test_poolings.py.
+"""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +41,7 @@ def value_of(log_odds: Sequence[Any], labels: list[bool]) -> float:
 
 
 def gradient_of(logits: torch.Tensor, labels: list[bool]) -> torch.Tensor:
-    """Return the gradient of the loss of one bag, straight from 1 - prod_k (1 - p_{c,k})."""
+    """Return the gradient of the loss of one bag, derived from 1 - prod_k (1 - p_{c,k})."""
     p = softmax(logits)
     gradient: list[list[Any]] = [[exactly.mpf(0)] * K for _ in range(C + 1)]
     for c in range(C):
@@ -75,7 +78,7 @@ BAGS = pytest.mark.parametrize(
 
 
 @BAGS
-def test_presence_is_that_of_all_label_maps(logits: torch.Tensor, tolerance: Tolerance) -> None:
+def test_presence_agrees_with_all_label_maps(logits: torch.Tensor, tolerance: Tolerance) -> None:
     maps = LabelMaps(logits)
     expected = [float(maps.log_odds(c)) for c in range(C)]
     found = per_bag("noisy-or", head="softmax").score(logits[None])
@@ -85,7 +88,7 @@ def test_presence_is_that_of_all_label_maps(logits: torch.Tensor, tolerance: Tol
 
 
 @BAGS
-def test_value_and_gradient_are_those_of_all_label_maps(
+def test_value_and_gradient_agree_with_all_label_maps(
     logits: torch.Tensor, tolerance: Tolerance
 ) -> None:
     maps = LabelMaps(logits)
@@ -113,7 +116,7 @@ def test_instances_of_detectors_are_given_that_at_most_one_fires() -> None:
         for c in range(C):
             others = probs[:c] + probs[c + 1 :]
             weights.append(probs[c] * none_of(others))
-        # Last the background, where no detector fires.
+        # The background, which is last, is shown where no detector fires.
         weights.append(none_of(probs))
         expected = [float(weight / sum(weights)) for weight in weights]
         assert found[:, k].tolist() == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Losses that pool detectors, against their formulas in 600 digits, their limits, and a training of their weights."""
+"""Losses that pool detectors, against their formulas in 600 digits, also for extreme logits."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,10 @@ from tests._helpers.losses import per_bag, random_logits
 K = 5
 Row = list[Any]
 Pooling = Callable[[Row, Any], Any]
-"""From the logits of a class at all positions of a bag, and the loss's own weight for the class, to P."""
+"""Takes the logits of a class at all positions of a bag, and the loss's own weight for the class.
+
+Returns P, the probability that the class is in the bag.
+"""
 
 
 def sigmoid(value: Any) -> Any:
@@ -26,7 +29,10 @@ def sigmoid(value: Any) -> Any:
 
 
 def weighted_mean(weight_of: Callable[[Any, Any], Any]) -> Pooling:
-    """Return the mean of probabilities p with weights that depend on p and the loss's own weight for the class."""
+    """Return a pooling by a weighted mean of the probabilities p at the positions.
+
+    The weight of a position depends on p and on the loss's own weight for the class.
+    """
 
     def pool(z: Row, own: Any) -> Any:
         p = probabilities(z)
@@ -96,7 +102,10 @@ def top_k(one_in: int) -> Pooling:
 
 @dataclass
 class Case:
-    """A loss, what it computes, and values for the weight of its own, if it has one: one a class, or one for all."""
+    """A loss, its formula, and values for its own weights, if it has any.
+
+    There is one weight for each class, or one for all classes.
+    """
 
     name: str
     pool: Pooling
@@ -114,7 +123,7 @@ class Case:
         return loss
 
     def weight(self, c: int) -> Any:
-        """Return the weight for a class, which may be that of all classes."""
+        """Return the loss's own weight for a class, or its one weight for all classes."""
         is_shared = len(self.weights) == 1
         if is_shared:
             return exactly.mpf(self.weights[0])
@@ -188,7 +197,10 @@ def gradient_of(case: Case, row: Row, c: int, is_held: bool) -> list[float]:
 def check_against_definition(
     case: Case, logits: Tensor, mask: Tensor | None = None, *, rel: float, tiny: float
 ) -> None:
-    """Compare loss, gradient and presence of one bag (C+1, K) with the definition, for every label set."""
+    """Compare loss, gradient and presence of one bag with the definition, for every label set.
+
+    `logits` are (C+1, K), `mask` is (K,).
+    """
     loss = case.load()
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
     masks = None if mask is None else mask.expand(len(ALL_LABELS), -1)
@@ -219,7 +231,7 @@ def check_against_definition(
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> None:
+def test_value_gradient_and_presence_agree_with_the_definition(case: Case) -> None:
     check_against_definition(case, random_logits(C + 1, K, seed=6), rel=1e-11, tiny=1e-12)
 
 
@@ -232,7 +244,7 @@ def test_masked_positions_are_not_pooled(case: Case) -> None:
 @pytest.mark.parametrize("name", EXTREME)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_extreme_logits_in_float32(case: Case, name: str) -> None:
-    """P rounds to 0 or to 1, loss and gradient do not: nothing is clamped."""
+    """P is rounded to 0 or 1 here, but the loss and its gradient must still be precise."""
     tiny = 1e-4
     if case.name in ("one-vs-rest", "noisy-or"):
         # These two are exact also where losses and their gradients all but vanish.
@@ -253,7 +265,7 @@ def gradient_of_weight(loss: Loss, *arguments: Tensor) -> Tensor:
 
 
 @WITH_WEIGHTS
-def test_the_gradient_of_its_own_weights_is_that_of_the_definition(case: Case) -> None:
+def test_the_gradient_of_a_loss_s_own_weights_agrees_with_the_definition(case: Case) -> None:
     logits = random_logits(C + 1, K, seed=8)
     gradient = gradient_of_weight(case.load(), logits.unsqueeze(0), LABELS)
     rows = numbers(logits)
@@ -301,7 +313,7 @@ def gradient_of_top_k(one_in: int, logits: list[float]) -> list[float]:
 def test_the_k_positions_of_top_k_share_its_gradient(
     one_in: int, logits: list[float], expected: list[float]
 ) -> None:
-    """At a mean of 0 the loss has the slope -1/2, which the k positions share."""
+    """Where the mean logit is 0, the loss has the slope -1/2, of which each position gets 1/k."""
     assert gradient_of_top_k(one_in, logits) == expected
 
 
@@ -315,5 +327,5 @@ def test_the_k_positions_of_top_k_share_its_gradient(
 def test_positions_that_tie_for_the_last_of_top_k_share_its_gradient(
     logits: list[float], expected: list[float]
 ) -> None:
-    """Each of the two largest has a slope of -1/4, which the positions that tie for it share."""
+    """Each of the two largest logits has a slope of -1/4, which positions that tie share."""
     assert gradient_of_top_k(2, logits) == pytest.approx(expected)

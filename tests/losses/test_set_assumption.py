@@ -1,8 +1,8 @@
-"""Which losses let the presence of a class depend on absence, on frequency or on the size of the bag.
+"""Which losses let presence depend on absence, on frequency, or on the size of a bag.
 
-For these losses a bag is a set of columns of logits, one an instance, in any order. Another
-instance can only add a class, and copies of instances can add none: a pooling may use them all the
-same.
+In these tests each position is an instance, and the order does not matter. In truth, another
+instance can only add a class to a bag, and a copy of an instance adds none. Some losses follow
+this; with other losses, another instance may lower the presence of a class, or copies change it.
 """
 
 from typing import Any
@@ -32,15 +32,21 @@ MONOTONE: list[Case] = [
     BY_SOFTMAX,
     BY_POSITION,
 ]
-"""Another instance never lowers the presence of a class, so that no class is present because of what a bag lacks."""
+"""Losses with which another instance never lowers the presence of a class.
+
+No class is then present because of what a bag lacks.
+"""
 BLIND_TO_COPIES: list[Case] = [*with_defaults("one-vs-rest"), BY_POSITION]
-"""Copies of one instance change no presence, so that no class is present because of how often something occurs."""
+"""Losses with which copies of one instance change no presence.
+
+No class is then present because of how often something occurs.
+"""
 BLIND_TO_SIZE: list[Case] = [
     *BLIND_TO_COPIES,
     *with_defaults("mean", "linear-softmax", "exponential-softmax", "auto-pool", "power-pooling"),
     *with_defaults("generalised-mean", "log-sum-exp", "noisy-and", "attention", "top-k"),
 ]
-"""A bag twice as large, each of its instances twice, has the same presence."""
+"""Losses with which a bag that has each instance twice has the same presence."""
 SET_LOSSES = sorted(name for name in losses().names() if losses().get(name).supervision == "set")
 
 
@@ -52,7 +58,7 @@ def case_name(case: Case) -> str:
 EVERY_CASE = pytest.mark.parametrize(
     "case", [*with_defaults(*SET_LOSSES), BY_POSITION, BY_SOFTMAX], ids=case_name
 )
-# Nine instances a bag; the last one is the other instance.
+# 300 bags of nine instances. ONE_LESS lacks the last instance of each.
 BAGS = random_logits(300, C + 1, K + 1)
 ONE_LESS = BAGS[:, :, :K]
 

@@ -1,4 +1,7 @@
-"""Which losses work with torch.func and torch.compile: every cell of the table in docs/losses.md is tried."""
+"""Which losses work with torch.func and torch.compile: tries every cell of a table.
+
+The table is in docs/losses.md.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +29,7 @@ DIRECTION = some_logits(K, seed=5)
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Return the cells of the table by loss and column; the row `all others` is under that name."""
+    """Return the cells of the table by loss and column; the row `all others` counts as a loss."""
     lines = PAGE.read_text("utf-8").split("\n")
     rows = {}
     for line in lines[lines.index(HEADER) + 2 :]:
@@ -42,7 +45,7 @@ TABLE = table()
 
 
 def stated(variant: Variant, column: str) -> str:
-    """Return what the table says of a loss with these settings, or else of the loss."""
+    """Return what the table says of a loss with these settings; without them, of the loss."""
     settings = ", ".join(map(str, variant.params.values()))
     for name in (f"{variant.loss} ({settings})", variant.loss, "all others"):
         if name in TABLE:
@@ -58,10 +61,10 @@ class Case:
         # Some losses accept only label sets of one class.
         self.labels = ONE_CLASS if variant.one_class else LABELS
         logits = some_logits(K)
-        # Whole numbers, of which several are the largest.
+        # Rounded to whole numbers, several logits are the largest.
         self.logits = logits.round() if tied else logits
-        # Losses whose supervision says more than the label set, such as counts or the order, take
-        # this as a target: (B, ...), by bags. It is None for all other losses.
+        # The target (B, ...) of losses that need more than the label set, such as counts or the
+        # order; None for all other losses.
         self.target = target_for(self.loss, self.logits, self.labels)
 
     def total(self, logits: Tensor) -> Tensor:
@@ -105,8 +108,8 @@ def try_jvp(case: Case) -> None:
 
 def try_hessian(case: Case) -> None:
     expected = case.hessian_times_direction()
-    # (B, C + 1, K, B, C + 1, K), of which the last three dimensions are multiplied with those of
-    # DIRECTION.
+    # The shape is (B, C + 1, K, B, C + 1, K). DIRECTION is multiplied with the last three
+    # dimensions.
     whole = hessian(case.total)(case.logits)
     assert_close(torch.tensordot(whole, DIRECTION, dims=3), expected)
     # The same product without the whole Hessian.
@@ -129,8 +132,8 @@ def try_vmap(case: Case) -> None:
 def try_compile(case: Case) -> None:
     torch.compiler.reset()
     leaf = case.logits.clone().requires_grad_()
-    # What decides is whether torch can trace the whole loss, as it does for every backend. This
-    # backend then runs what was traced without making machine code, which would take long.
+    # Whether a loss compiles depends on whether torch can trace it, which is the same for every
+    # backend. The backend "eager" runs the trace without making machine code, which takes long.
     value = torch.compile(case.total, backend="eager", fullgraph=True)(leaf)
     assert_close(torch.autograd.grad(value, leaf)[0], case.gradient())
 

@@ -1,4 +1,4 @@
-"""Networks that pool instances, against the formulas of their papers in loops over instances, and with padding."""
+"""Networks that pool instances, against the formulas of their papers in loops over instances."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,17 +14,18 @@ from milbench.networks.known_networks import make_network
 from milbench.networks.sequence import pad_frames
 from tests._helpers.network_formulas import Array, Weights, weighted_sum
 
+# D features of each instance, and C classes.
 D = 6
 C = 3
 
 
 class Pooled(NamedTuple):
-    """What a formula says of one bag of K instances."""
+    """The results of a formula for one bag of K instances."""
 
     logits: list[float]
-    """One a class."""
+    """A logit for each class."""
     attention: list[Array]
-    """(K,) a class."""
+    """For each class, the attention of the instances (K,)."""
 
 
 def gated_attention(w: Weights, bag: Array) -> Pooled:
@@ -74,8 +75,8 @@ def set_transformer(w: Weights, bag: Array) -> Pooled:
 
 
 def multi_head(w: Weights, embedded: list[Array], heads: int) -> list[Array]:
-    """Return what each instance takes from all of them by self-attention."""
-    # Of each instance (3, heads, D / heads): query, key and value.
+    """Return the result of self-attention for each instance."""
+    # For each instance (3, heads, D / heads): its query, key and value.
     parts = [w.linear("qkv", x).reshape(3, heads, -1) for x in embedded]
     attended = []
     for own in parts:
@@ -97,7 +98,7 @@ NAMES = list(FORMULAS)
 
 
 def bags_of(*sizes: int) -> Bags:
-    """Return random bags of so many instances each."""
+    """Return random bags with these numbers of instances."""
     rng = torch.Generator().manual_seed(len(sizes))
     instances = torch.randn(len(sizes), max(sizes), D, generator=rng)
     mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
@@ -116,7 +117,7 @@ def test_scores_and_evidence_are_the_formula_of_the_paper(name: str) -> None:
         expected = FORMULAS[name](weights, instances)
         assert answer.classes[bag].tolist() == pytest.approx(expected.logits, abs=1e-5)
         for c in range(C):
-            # The evidence is the logarithm of the attention, but for a constant.
+            # The evidence is the logarithm of the attention plus a constant.
             attention = softmax(answer.evidence[bag, c, :size].tolist())
             assert attention == pytest.approx(expected.attention[c], abs=1e-5)
 
@@ -130,7 +131,7 @@ def no_labels(task: Task) -> Tensor:
 
 
 def check_padding_changes_nothing(network: Network, bags: Bags, alone: Tensor) -> None:
-    """Check the logits of the first of two bags, the shorter one, against those without padding."""
+    """Check the logits of the first of two bags, which is padded, against those without padding."""
     logits = network.logits_of(bags)
     mask = network.mask_of(bags)
     assert mask is not None
@@ -175,7 +176,7 @@ def test_positions_of_an_image_stay_where_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_does_not_depend_on_others_of_its_batch(name: str) -> None:
+def test_an_image_does_not_depend_on_other_images_of_its_batch(name: str) -> None:
     images = torch.rand(2, 1, 16, 24, generator=torch.Generator().manual_seed(5))
     network = on_encoder(name, load_task("extended-digits"), seed=6)
     torch.testing.assert_close(network(images[:1]), network(images)[:1], atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Torchvision's networks as maps of positions: their geometry, their weights, and their independence of chance."""
+"""Torchvision's networks as encoders with a map of positions: geometry, weights and randomness."""
 
 import pickle
 from pathlib import Path
@@ -40,9 +40,9 @@ Stride = Literal[4, 8]
 
 
 def pixels_seen(network: Backbone, side: int, row: int, column: int) -> Tensor:
-    """Return (side, side) bool, the pixels of a square image on which the logits of a position depend."""
+    """Return the pixels of a square image, (side, side) bool, that a position depends on."""
     is_seen = torch.zeros(side, side, dtype=torch.bool)
-    # A rectifier may hide a pixel in one pair of images, hardly in three.
+    # Rectifiers may make the gradient of a pixel 0 in one pair of images, but hardly in three.
     for seed in range(3):
         rng = torch.Generator().manual_seed(seed)
         images = torch.rand(2, 3, side, side, dtype=torch.float64, generator=rng)
@@ -54,7 +54,7 @@ def pixels_seen(network: Backbone, side: int, row: int, column: int) -> Tensor:
 
 
 def middle_of(is_seen: Tensor) -> float:
-    """Return the middle of the pixels that are seen along one side of an image, in pixel coordinates."""
+    """Return the middle of the pixels that are seen along one side, in pixel coordinates."""
     pixels = is_seen.nonzero().flatten().tolist()
     first = pixels[0]
     last = pixels[-1]
@@ -86,7 +86,7 @@ def test_positions_are_a_stride_apart(name: str, stride: Stride) -> None:
         assert (coordinates.diff() == stride).all()
 
 
-# Of the pixels of ImageNet, on which torchvision trained its networks.
+# Mean and standard deviation of the pixels of ImageNet, on which torchvision trained its networks.
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 IMAGENET_SCALE = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 
@@ -142,7 +142,7 @@ def test_a_file_of_weights_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 class Trap:
-    """It runs code where it is unpickled: it prints."""
+    """An object that runs code when it is unpickled: it prints."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return print, ("unpickled",)
@@ -166,7 +166,7 @@ def test_a_file_with_one_tensor_is_no_file_of_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "convnext_tiny"])
-def test_neither_weights_nor_outputs_draw_from_the_global_generator(name: str) -> None:
+def test_neither_weights_nor_outputs_use_the_global_generator(name: str) -> None:
     before = torch.get_rng_state()
     # In training torchvision's networks have dropout and stochastic depth.
     network = Backbone(name, 3, 2, seed=0, stride=8).train()

@@ -1,4 +1,4 @@
-"""Networks that take an encoder, built in or in a file of the user's: what each of them gets from milbench."""
+"""Networks that take an encoder, built in or from a user's file: what milbench gives to them."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from milbench.networks.known_networks import (
 from milbench.testing import NetworkContract
 
 FEATURES = 64
-"""How many an encoder gives for each position."""
+"""The number of features that an encoder gives for each position."""
 
 OWN = """
 import torch
@@ -60,11 +60,14 @@ class OnOutputs(WithoutMethod):
     def forward(self, images):
         return self.head(self.encoder(images).movedim(1, -1)).movedim(-1, 1)
 """
-"""The file of a user who writes `BesideMean` for losses of some heads, and networks that are no `BagNetwork`."""
+"""The file of a user, with a `BagNetwork` for losses of some heads and networks of other kinds."""
 
 
 class BesideMean(BagNetwork):
-    """It sees each position beside the mean of its bag. The same class is in OWN, as a file cannot import this one."""
+    """A network that sees each position beside the mean of its bag.
+
+    The same class is in OWN, since the user's file cannot import this module.
+    """
 
     name = "mean-of-test"
 
@@ -132,7 +135,7 @@ def test_logits_are_made_of_the_encoder_s_outputs(file: str) -> None:
 
 @pytest.mark.parametrize("name", OF_BAGS)
 def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> None:
-    """They are the same for all of these networks: normal / sqrt(fan_in)."""
+    """For all of these networks they are standard normal numbers divided by sqrt(fan_in)."""
     network = made(load_task("synthetic-bags"), name, seed=7, head="sigmoid")
     assert isinstance(network.encoder, InstanceMLP)
     weight = network.encoder.head.weight
@@ -144,7 +147,7 @@ def test_the_encoder_begins_with_weights_of_its_seed_and_names(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", OF_BAGS)
-def test_weights_behind_the_encoder_are_those_without_one(name: str) -> None:
+def test_weights_behind_the_encoder_do_not_depend_on_it(name: str) -> None:
     task = load_task("extended-digits")
     network = made(task, name, seed=7, head="sigmoid")
     weights = network.state_dict()
@@ -212,7 +215,7 @@ def test_the_source_of_a_network_names_its_encoder(task_of_bag_networks: Any) ->
 
 
 def test_an_encoder_that_sees_the_mask_gets_it() -> None:
-    """Without the mask the padding would have a part in the mean of a bag."""
+    """Without the mask, padding would count in the mean of a bag."""
     encoder = BesideMean(2, 63, 0)
     network = BesideMean(64, 3, 0).with_encoder(encoder, 0)
     bag = torch.randn(1, 2, 2)

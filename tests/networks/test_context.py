@@ -1,4 +1,7 @@
-"""The network `context`, against its formula in loops, and on the encoders of tasks."""
+"""The network `context` against its formula in loops, and on the encoders of tasks.
+
+It is a transformer without coordinates: each position sees all positions of its bag.
+"""
 
 import math
 from typing import ClassVar
@@ -15,6 +18,7 @@ from milbench.networks.sequence import pad_frames
 from milbench.testing import NetworkContract
 from tests._helpers.network_formulas import Array, Weights, weighted_sum
 
+# D features of each instance, and C classes.
 D = 6
 C = 3
 
@@ -57,8 +61,8 @@ class TestOnSets(OnATask):
 
 
 def block(w: Weights, name: str, bag: list[Array], heads: int) -> list[Array]:
-    """Return what a block makes of the positions of a bag, one head and pair of positions after another."""
-    # By position and head.
+    """Return the output of a transformer block for the positions of a bag, by plain loops."""
+    # Indexed by position, then by head.
     queries, keys, values = [], [], []
     for x in bag:
         qkv = w.linear(f"{name}.qkv", w.norm(f"{name}.attention_norm", x))
@@ -99,7 +103,10 @@ def some_bags(sizes: list[int], features: int = D, classes: int = C) -> Bags:
 
 
 def drawn_norms(network: Network) -> Network:
-    """Draw scale and shift of the layer norms, which begin as 1 and 0, where a slip would not show."""
+    """Give random scales and shifts to the layer norms.
+
+    They begin as 1 and 0, with which a mistake in their use would not show.
+    """
     rng = torch.Generator().manual_seed(4)
     for module in network.modules():
         if isinstance(module, torch.nn.LayerNorm):
@@ -110,7 +117,7 @@ def drawn_norms(network: Network) -> Network:
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("heads", [1, 4])
-def test_logits_are_those_of_loops_over_heads_and_positions(layers: int, heads: int) -> None:
+def test_logits_agree_with_loops_over_heads_and_positions(layers: int, heads: int) -> None:
     sizes = [5, 2, 1]
     bags = some_bags(sizes)
     network = drawn_norms(load_network("context", D, C, seed=1, layers=layers, heads=heads))
@@ -121,7 +128,7 @@ def test_logits_are_those_of_loops_over_heads_and_positions(layers: int, heads: 
         np.testing.assert_allclose(logits[number, :, :size].detach(), expected, atol=1e-4)
 
 
-def test_features_of_the_width_are_not_projected() -> None:
+def test_features_that_have_the_network_s_width_are_not_projected() -> None:
     names = [name for name, _ in load_network("context", 64, C, seed=0).named_parameters()]
     assert not [name for name in names if name.startswith("embed")]
 
@@ -173,7 +180,7 @@ def test_positions_of_an_encoder_may_be_in_any_order() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("length", [21, 50, 200])
 def test_padding_does_not_change_the_logits_of_a_recording(length: int) -> None:
-    """Padding of sequences is NaN."""
+    """Padding of sequences is NaN, which would spread if it were used."""
     task = load_task("sound-events")
     features = task.format_from({}).inputs
     network = on_encoder(task)
@@ -190,7 +197,7 @@ def test_padding_does_not_change_the_logits_of_a_recording(length: int) -> None:
 
 
 @torch.no_grad()
-def test_positions_are_those_of_the_encoder() -> None:
+def test_the_encoder_decides_where_positions_are() -> None:
     task = load_task("extended-digits")
     bags = Bags(torch.rand(2, 1, 20, 28), torch.zeros(2, 10, dtype=torch.bool))
     encoder = make_network(task, task.format_from({}), "conv", {}, seed=0)
@@ -222,7 +229,7 @@ def test_every_loss_of_label_sets_gets_a_finite_gradient(name: str) -> None:
 
 @torch.no_grad()
 def test_training_begins_near_one_instance_of_each_class() -> None:
-    """At 20 positions the odds of a class against the background are 1/20 on average over initial networks."""
+    """At 20 positions, initial networks give each class odds of 1/20 against the background."""
     positions = 20
     bags = some_bags([positions] * 8)
     log_odds = []

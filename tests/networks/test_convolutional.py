@@ -1,4 +1,4 @@
-"""Initial weights, speed and standardisation of convolutional networks."""
+"""Convolutional networks and perceptrons: initial weights, precision and standardisation."""
 
 import math
 
@@ -25,7 +25,7 @@ PAPER = (
 
 
 def scaled_parameters(network: torch.nn.Module, name: str) -> list[Tensor]:
-    """Return the weights or the biases of all layers, times the root of how many inputs a unit has."""
+    """Return the weights or the biases of each layer, times sqrt(number of inputs of a unit)."""
     found = []
     for layer in network.modules():
         if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
@@ -41,13 +41,13 @@ NETWORKS = [
 
 
 def assert_standard_deviation_1(values: Tensor) -> None:
-    """Assert that the standard deviation is 1, within five standard errors of one of normal numbers."""
+    """Assert that the standard deviation is 1, within five standard errors for normal numbers."""
     standard_error = 1 / math.sqrt(2 * values.numel())
     assert abs(float(values.std()) - 1) < 5 * standard_error
 
 
 def assert_mean_0(values: Tensor) -> None:
-    """Assert that the mean is 0, within five standard errors of one of standard normal numbers."""
+    """Assert that the mean is 0, within five standard errors for standard normal numbers."""
     standard_error = 1 / math.sqrt(values.numel())
     assert abs(float(values.mean())) < 5 * standard_error
 
@@ -92,7 +92,7 @@ def test_half_precision_changes_speed_not_meaning() -> None:
 
 def test_half_precision_has_a_gradient_for_every_weight() -> None:
     network = AllConvolutional(PAPER, 1, seed=0).move_to(torch.device("cpu"))
-    # Any function of the logits would do that depends on all of them.
+    # Any function that depends on all logits would do.
     loss = in_half_precision(network).float().logsumexp(dim=1).mean()
     loss.backward()
     for name, weights in network.named_parameters():
@@ -120,7 +120,10 @@ def test_an_image_of_one_grey_becomes_zero() -> None:
 
 
 def standardised_features(features: Tensor) -> Tensor:
-    """Return features (400, D) by their own mean and deviation, after they were four bags of 100 instances."""
+    """Return features (400, D), standardised by their own means and deviations.
+
+    They are standardised as four bags of 100 instances.
+    """
     standardise = StandardiseFeatures(features.mean(dim=0), features.std(dim=0, correction=0))
     bags = features.float().view(4, 100, -1)
     standardised: Tensor = standardise(bags)

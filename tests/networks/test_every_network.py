@@ -1,4 +1,4 @@
-"""The contract tests of the networks of milbench, those of tasks too; `context` has more of them in test_context.py."""
+"""The contract tests for milbench's networks; `context` has more of them in test_context.py."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,7 @@
-"""Where positions are, against the pixels on which the gradient says that they depend."""
+"""Where the positions of a network are in an image, against the pixels that they depend on.
+
+A position depends on the pixels by which its logits have a gradient.
+"""
 
 from collections.abc import Callable
 
@@ -24,7 +27,7 @@ PAPER = (
 EVEN = (Layer(3, 4, stride=2, padding=1), Layer(2, 2, stride=3, padding=0))
 
 
-# Of the images, in pixels.
+# The size of images in pixels.
 HEIGHT = 90
 WIDTH = 101
 
@@ -34,7 +37,7 @@ def conv(*arguments: int, **named: object) -> nn.Module:
 
 
 class Own(Network):
-    """A network of one channel in every layer, whose convolution `one` comes before a function and `head`."""
+    """A network of `one` convolution, then a function, then a `head`; all have one channel."""
 
     def __init__(
         self,
@@ -43,7 +46,8 @@ class Own(Network):
         head: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        # `layers` is a name that users are fond of: it must not be taken for a geometry.
+        # Users often have an attribute `layers`. It must not be taken for the layers that tell
+        # the geometry of AllConvolutional.
         self.layers = nn.Sequential(one)
         self.other = conv(3, padding=1)
         self.then = then
@@ -56,8 +60,8 @@ class Own(Network):
 
 
 def receptive_centre(network: nn.Module, row: int, column: int) -> tuple[float, float]:
-    """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
-    # A rectifier may hide a pixel in one image, hardly in fifty.
+    """Return the middle of the pixels that a position depends on, in pixel coordinates."""
+    # A rectifier may make the gradient of a pixel 0 in one image, but hardly in fifty.
     images = torch.randn(50, 1, HEIGHT, WIDTH, requires_grad=True)
     (gradient,) = torch.autograd.grad(network(images)[:, 0, row, column].sum(), images)
     rows, columns = gradient.abs().sum(dim=(0, 1)).nonzero().unbind(dim=1)
@@ -101,7 +105,7 @@ def test_the_output_shape_is_known_without_a_call(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_position_centres_are_those_of_the_receptive_fields(kind: str) -> None:
+def test_position_centres_are_the_centres_of_receptive_fields(kind: str) -> None:
     network = KNOWN[kind].eval()
     shape = network.output_shape(HEIGHT, WIDTH)
     centres = network.position_centres(HEIGHT, WIDTH)
@@ -112,9 +116,10 @@ def test_position_centres_are_those_of_the_receptive_fields(kind: str) -> None:
     assert len(ys) == height
     assert len(xs) == width
     if kind == WEIGHED:
-        # Channels are weighed by the whole image, in which a field has no middle.
+        # The weights of channels depend on the whole image, so a receptive field would have no
+        # middle. It is found without these weights.
         network = Own(network.get_submodule("layers"), unchanged)
-    # Off the borders.
+    # Two positions whose receptive fields do not reach the border of the image.
     middle = (height // 2, width // 2)
     below_and_left = (height // 2 + 1, width // 2 - 3)
     for row, column in (middle, below_and_left):
@@ -139,12 +144,12 @@ def test_the_smallest_image_has_a_position_and_a_smaller_one_none(kind: str) -> 
         pytest.param(lambda _, x: F.pad(x, (1, 1, 1, 1)), id="padded"),
         pytest.param(lambda _, x: F.adaptive_avg_pool2d(x, 4), id="of one size"),
         pytest.param(lambda _, x: x[:, :, ::2, ::2], id="sliced"),
-        # It cannot be traced.
+        # A condition on values cannot be traced.
         pytest.param(lambda _, x: x.relu() if x.mean() > 0 else x, id="by a condition"),
         pytest.param(lambda _, x: x.flatten(2), id="flat"),
     ],
 )
-def test_what_no_layer_tells_is_not_known_rather_than_wrong(
+def test_a_geometry_that_cannot_be_found_is_unknown_rather_than_wrong(
     then: Callable[[Network, Tensor], Tensor],
 ) -> None:
     network = Own(conv(3, stride=2), then, nn.Identity())
@@ -161,8 +166,8 @@ def test_tracing_leaves_the_network_in_training() -> None:
 
 
 def test_standardised_images_leave_the_geometry_known() -> None:
-    """The input goes through a module that the task adds."""
+    """Images then go through a module that the task adds before the network."""
     network = input_standardised(Own(conv(5, stride=2), unchanged), StandardiseImages())
-    # (30 - 5) // 2 + 1 and (41 - 5) // 2 + 1.
+    # By the kernel of 5 and the stride of 2: (30 - 5) // 2 + 1 and (41 - 5) // 2 + 1.
     assert network.output_shape(30, 41) == (13, 19)
     assert tuple(network(torch.rand(1, 1, 30, 41)).shape[2:]) == (13, 19)

@@ -1,4 +1,4 @@
-"""A network of the user's: from a file, a module, a function or a notebook, and where it does not suit."""
+"""A user's own network, from a file, a module, a function or a notebook, and its name."""
 
 import linecache
 import sys
@@ -16,7 +16,7 @@ IMAGES = torch.zeros(2, 1, 16, 17)
 
 
 def network_code(class_name: str, attribute: str = "", *, stride: int = 2) -> str:
-    """Return the code of a network of one layer, with an attribute of the class such as a name."""
+    """Return the code of a network of one layer; `attribute` is a line in its class."""
     return f"""
 from torch import nn
 from milbench import Network
@@ -63,7 +63,7 @@ def made(task: Any, name: str, **params: Any) -> Network:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Return a file with two networks, of which the second names itself."""
+    """Return the path of a file with two networks; the second has a `name` of its own."""
     one_layer = network_code("OneLayer")
     second = network_code("B", "name = 'two'")
     return written(tmp_path / "nets.py", one_layer + second)
@@ -113,7 +113,7 @@ def test_a_function_is_known_by_its_module(module: str, task: Any) -> None:
 def run_in_notebook(code: str, number: int) -> dict[str, Any]:
     """Run a cell of a notebook as IPython does, and return the names that it defines."""
     cell = f"<cell {number}>"
-    # There is no file: Python finds the code of a cell in this cache.
+    # A cell has no file, so Python looks its code up in this cache.
     linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, cell, "exec"), names)
@@ -121,7 +121,8 @@ def run_in_notebook(code: str, number: int) -> dict[str, Any]:
 
 
 def test_a_class_of_a_notebook_is_the_one_that_ran_last(task: Any) -> None:
-    # (16 - 3) // 2 + 1 rows, and after the cell was edited (16 - 3) // 4 + 1.
+    # With stride 2 there are (16 - 3) // 2 + 1 rows. After an edit of the cell the stride is 4, and
+    # there are (16 - 3) // 4 + 1.
     for number, (stride, rows) in enumerate([(2, 7), (4, 4)]):
         names = run_in_notebook(network_code("Noted", stride=stride), number)
         name = network_name(task, add_object(networks(), names["Noted"]))
@@ -151,7 +152,7 @@ def test_the_first_classifier_of_a_task_is_the_default() -> None:
 def test_a_network_of_a_file_has_no_name_of_the_task_s(
     tmp_path: Path, task: Any, name: str
 ) -> None:
-    """By such a name the network of the task, or of torchvision, would be trained in place of the file's."""
+    """By such a name, the network of the task or of torchvision would be trained instead."""
     file = written(tmp_path / "mine.py", network_code("Mine", f"name = '{name}'"))
     complaint = rf"mine.py is named '{name}', as another one of extended-digits is: rename"
     with pytest.raises(UsageError, match=complaint):

@@ -1,4 +1,4 @@
-"""Networks for sequences: positions in time, and sequences of different length in one batch."""
+"""Networks for sequences: where positions are in time, and batches of different lengths."""
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from milbench.networks.sequence import (
     pad_frames,
 )
 
+# F features in each frame, WIDTH hidden units, and OUTPUTS channels of logits.
 F = 3
 WIDTH = 6
 OUTPUTS = 5
@@ -50,7 +51,7 @@ def test_a_position_stands_in_the_middle_of_its_block(
     assert xs.tolist() == [stride * (k + 0.5) for k in range(positions)]
 
 
-def test_a_position_is_there_where_one_of_its_frames_is() -> None:
+def test_a_position_is_not_masked_where_one_of_its_frames_is_there() -> None:
     lengths = torch.tensor([[9], [4], [1], [8]])
     has_frame = torch.arange(9) < lengths
     mask = made(SequenceConvolutional, stride=4).mask_of(bags_of(9, has_frame))
@@ -75,8 +76,8 @@ def test_a_convolutional_position_sees_frames_around_its_middle() -> None:
     seen = gradient[0].abs().sum(dim=0).nonzero().flatten()
     first = int(seen.min())
     last = int(seen.max())
-    # Kernels of 5, 4, 4, 3 and 3, whose inputs are 1, 1, 2, 4 and 4 frames apart: 5 + 3*1 + 3*2 +
-    # 2*4 + 2*4.
+    # The kernels are 5, 4, 4, 3 and 3 wide, and their inputs are 1, 1, 2, 4 and 4 frames apart:
+    # 5 + 3*1 + 3*2 + 2*4 + 2*4 = 30.
     assert last - first + 1 == 30
     # Position 10 stands for the frames 40 to 43.
     assert (first + last + 1) / 2 == 42
@@ -94,11 +95,11 @@ def torch_gru_of(network: SequenceNetwork) -> torch.nn.GRU:
     return gru
 
 
-def test_a_gru_is_that_of_torch_with_the_same_weights() -> None:
+def test_a_gru_agrees_with_torch_s_gru_of_the_same_weights() -> None:
     network = made(SequenceGRU)
     long = torch.randn(F, 24)
     short = torch.randn(F, 12)
-    # (K, 4 F), the frames of each block.
+    # The four frames of each block, (K, 4 F).
     blocks = [frames.unfold(1, 4, 4).transpose(0, 1).flatten(1) for frames in (long, short)]
     packed_states, _ = torch_gru_of(network)(torch.nn.utils.rnn.pack_sequence(blocks))
     states, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed_states, batch_first=True)

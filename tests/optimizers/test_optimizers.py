@@ -1,4 +1,4 @@
-"""Optimisers, their settings, rules for the length of a gradient against their definitions, and schedules."""
+"""Optimisers, rules that change the length of gradients, and schedules of the learning rate."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def weights_and_biases(model: torch.nn.Linear) -> Tensor:
 def test_every_optimiser_descends(name: str) -> None:
     model = torch.nn.Linear(2, 3)
     before = weights_and_biases(model).detach().clone()
-    # Adadelta's steps are short whatever the gradient, until it has seen many.
+    # Adadelta's first steps are short for any gradient, so it needs a larger learning rate.
     lr = 1.0 if name == "adadelta" else 0.05
     optimizer = optimizers().get(name)(model, Recipe(lr=lr), 0)
     slopes = torch.tensor([1.0, 3.0, 2.0])
@@ -55,7 +55,7 @@ def spread_of_singular_values(matrix: Tensor) -> float:
     ],
 )
 def test_muon_moves_every_matrix_by_an_orthogonal_one(layout: torch.memory_format) -> None:
-    """From rest, a step's singular values are alike, whatever the gradient's are."""
+    """The singular values of the first step are nearly equal, unlike those of the gradient."""
     model = torch.nn.Conv2d(3, 8, 3).to(memory_format=layout)
     before = model.weight.detach().clone()
     rng = torch.Generator().manual_seed(0)
@@ -89,7 +89,8 @@ def test_a_setting_of_no_effect_is_refused(recipe: dict[str, object], complaint:
 
 
 WRONG_RULES = [
-    "", "clip:1", "unit:2", "none:1", "max", "max:0", "max:nan", "max:inf", "quantile:1", "rms:-1", 1.0,
+    "", "clip:1", "unit:2", "none:1", "max", "max:0", "max:nan", "max:inf", "quantile:1", "rms:-1",
+    1.0,
 ]  # fmt: skip
 
 
@@ -101,7 +102,10 @@ def test_a_wrong_rule_for_gradients_is_refused(rule: object) -> None:
 
 
 def gradients(steps: int = 30) -> list[list[Tensor]]:
-    """Return the gradients of two parameters in a row of steps; their lengths differ by orders of magnitude."""
+    """Return the gradients of two parameters in several steps.
+
+    From step to step their lengths differ by orders of magnitude.
+    """
     rng = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-3, 1, steps)[torch.randperm(steps, generator=rng)]
     return [
@@ -111,11 +115,12 @@ def gradients(steps: int = 30) -> list[list[Tensor]]:
 
 
 class Applied(NamedTuple):
-    """The gradient of all parameters before and after a rule, and whether the rule says that it changed it."""
+    """The gradient of all parameters before and after a rule."""
 
     before: Tensor
     after: Tensor
     changed: bool
+    """Whether the rule says that it changed the gradient."""
 
 
 def apply_rule(rule: str) -> list[Applied]:
@@ -155,7 +160,7 @@ def test_quantile_shortens_gradients_to_one_of_the_lengths_so_far(quantile: floa
         lengths.append(length)
         factor = min(1.0, float(np.quantile(lengths, quantile)) / length)
         torch.testing.assert_close(applied.after, applied.before * factor)
-        # The quantile may be this length itself, up to rounding.
+        # Where the quantile is this length itself, the factor is 1 up to rounding.
         assert applied.changed == (factor < 1 - 1e-6)
 
 
@@ -173,7 +178,7 @@ def test_a_rule_in_two_spellings_is_one_cell(rule: str, same: str, other: str) -
     cell_of_other = small_cell(recipe={"gradient_norm": other})
     assert cell_of_same.id == cell.id
     assert cell_of_other.id != cell.id
-    # What the cell keeps is a rule again.
+    # The spelling that a cell stores can be read again.
     kept = GradientNorm(cell_of_other.recipe.gradient_norm)
     kind, _, _ = other.partition(":")
     assert kept.rule == kind
@@ -197,7 +202,7 @@ def test_one_cycle_is_the_schedule_of_torch() -> None:
     for _ in range(1000):
         expected.append(scheduler.get_last_lr()[0])
         optimizer.step()
-        # torch refuses a step after the last one.
+        # torch's schedule refuses a step after the last one.
         if len(expected) < 1000:
             scheduler.step()
     assert rates("one-cycle", 1000) == pytest.approx(expected, rel=0.02, abs=1e-4)
@@ -208,7 +213,7 @@ def test_drop_at_half_falls_to_a_tenth() -> None:
 
 
 def test_drop_at_thirds_falls_twice_to_a_tenth() -> None:
-    # 3 * 333 = 999 < 1000, so the first third has 334 steps.
+    # 1,000 steps are no multiple of 3, so the first third has 334 steps and the others 333.
     expected = [2.0] * 334 + [0.2] * 333 + [0.02] * 333
     assert rates("drop-at-thirds", 1000) == pytest.approx(expected)
 

@@ -1,4 +1,4 @@
-"""The preconditioner against known Hessians, Hessian-vector products against torch's own, and the length of a step."""
+"""The optimiser PSGD: its preconditioner, its Hessian-vector products and the length of a step."""
 
 from collections.abc import Callable
 
@@ -23,9 +23,10 @@ def symmetric_matrix(eigenvalues: list[float], seed: int) -> Tensor:
 
 
 def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor, Tensor]:
-    """Return the factors after watching tr(W^T A W B) / 2, with A `rows` and B `columns`.
+    """Return the preconditioner's factors after many updates on one quadratic.
 
-    The Hessian-vector product of this quadratic is A V B.
+    The quadratic is tr(W^T A W B) / 2, where A is `rows` and B is `columns`. Its Hessian-vector
+    product with V is A V B.
     """
     rng = torch.Generator().manual_seed(1)
     left = torch.eye(ROWS).double()
@@ -34,7 +35,7 @@ def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor,
         direction = torch.randn(ROWS, COLUMNS, generator=rng, dtype=torch.float64)
         rate = 0.1
         if step >= steps // 2:
-            # Over the second half it falls to a hundredth, so that the factors settle.
+            # Over the second half the rate falls to a hundredth, so that the factors settle.
             rate *= 0.01 ** (2 * step / steps - 1)
         left, right = update_factors(left, right, direction, rows @ direction @ columns, rate)
     return left, right
@@ -75,7 +76,7 @@ def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> None:
     optimizer.step()
 
 
-def test_the_products_are_those_of_the_whole_hessian() -> None:
+def test_the_products_agree_with_the_whole_hessian() -> None:
     model = network()
     optimizer = KroneckerPSGD(model, lr=0.1, seed=7)
     optimizer.backward(bag_loss(model))
@@ -116,7 +117,7 @@ def step_and_its_size(clip_rms: float) -> tuple[KroneckerPSGD, float]:
 def test_a_long_step_is_shortened_to_its_bound() -> None:
     optimizer, rms = step_and_its_size(clip_rms=1e-4)
     assert bool(optimizer.clipped)
-    # The learning rate times the bound.
+    # The learning rate of 0.5 times the bound.
     assert rms == pytest.approx(0.5 * 1e-4)
 
 
@@ -127,8 +128,8 @@ def test_a_short_step_is_not_shortened() -> None:
 
 
 def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
-    """With the converged preconditioner and lr 1 one step is Newton's."""
-    # With its biases a layer is a matrix of one row more.
+    """With the converged preconditioner and a learning rate of 1, a step is a Newton step."""
+    # PSGD takes weights and biases of a layer as one matrix, in which the biases are another row.
     layer = nn.Linear(ROWS - 1, COLUMNS).double()
     rows = symmetric_matrix([0.1, 1.0, 3.0, 20.0], seed=0)
     columns = symmetric_matrix([0.5, 2.0, 8.0], seed=1)

@@ -1,4 +1,7 @@
-"""Plug-ins of a user are imported beside each other, and leave what the process has imported before."""
+"""Imports of several plug-ins in one process, which must not disturb each other.
+
+A plug-in is a user's file with a loss, a task or a network.
+"""
 
 import sys
 from pathlib import Path
@@ -9,7 +12,7 @@ from milbench.processes.fresh import call_fresh
 from tests._helpers.project import Project, loss_text
 
 LATE_HELPER = "__import__('late_helper').FACTOR"
-"""An expression that imports a module when it is computed."""
+"""An expression that imports a module each time it is computed, and not before."""
 
 LAZY = """
 import sys
@@ -24,7 +27,7 @@ sys.modules["lazy_module"] = Lazy("lazy_module")
 
 
 def project_with_late_helper(folder: Path, factor: int) -> Project:
-    """Return a project whose loss imports late_helper.py, which holds a factor, when it is computed."""
+    """Return a project whose loss imports the file late_helper.py when its factor is computed."""
     project = Project(folder)
     project.write("mine.py", loss_text(factor=LATE_HELPER, name=f"late-{factor}"))
     project.write("late_helper.py", f"FACTOR = {factor}")
@@ -34,7 +37,7 @@ def project_with_late_helper(folder: Path, factor: int) -> Project:
 def test_a_late_import_finds_the_helper_beside_its_own_file(tmp_path: Path) -> None:
     first = project_with_late_helper(tmp_path / "first", factor=1)
     second = project_with_late_helper(tmp_path / "second", factor=2)
-    # A launcher imports and records both while it plans their cells.
+    # A launcher imports and records both losses while it plans their cells.
     for project in (first, second):
         call_fresh(project.factor)
         project.record()
@@ -64,7 +67,7 @@ def test_a_failing_lazy_module_harms_no_import(tmp_path: Path) -> None:
 
 
 def project_with_namespace_package(folder: Path, factor: int) -> Project:
-    """Return a project whose loss imports a module of a folder without an __init__.py, which holds a factor."""
+    """Return a project whose loss imports a module from a folder without an __init__.py."""
     project = Project(folder)
     text = loss_text("from parts_of_mine import inner\n", "inner.FACTOR", f"inner-{factor}")
     project.write("mine.py", text)
@@ -77,5 +80,5 @@ def test_namespace_packages_of_two_folders_may_share_a_name(tmp_path: Path) -> N
     second = project_with_namespace_package(tmp_path / "second", factor=2)
     assert first.factor() == 1
     assert second.factor() == 2
-    # To import the second has not changed the first.
+    # The import of the second project has not changed the first.
     assert first.factor() == 1

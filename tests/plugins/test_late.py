@@ -1,4 +1,4 @@
-"""What a plug-in imports only in a training step is no part of its digest; cell, plan and report say so."""
+"""Files that a plug-in imports only in a training step, which are no part of its digest."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ NOTE = "loss mine imported scale.py while training; an edit of it does not make 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    """A loss that imports helper.py at once and scale.py in its steps."""
+    """A loss that imports helper.py at its own import, and scale.py in a training step."""
     project = Project(tmp_path / "project")
     project.write("helper.py", "K = 1\n")
     project.write("scale.py", "SCALE = 1.0\n")

@@ -1,4 +1,4 @@
-"""The process of a cell refuses code that was edited after the cell was planned, and names it."""
+"""The process of a cell refuses code that was edited after planning, and names the file."""
 
 import sys
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_another_version_of_a_package_is_named() -> None:
         check_as_planned("loss mine", record)
 
 
-def test_a_class_that_was_defined_anew_is_named() -> None:
+def test_a_class_that_was_defined_again_is_named() -> None:
     def define(factor: str) -> Any:
         names: dict[str, Any] = {"__name__": "a_notebook"}
         exec(loss_text(factor=factor), names)

@@ -1,4 +1,4 @@
-"""The digest of a plug-in changes with what its import brought in, and with nothing else."""
+"""The record of a plug-in: its digest changes with all that its import reads, and nothing else."""
 
 import os
 import py_compile
@@ -19,7 +19,7 @@ from tests._helpers.project import Project, loss_text
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    """A folder of a user's files, whose modules are forgotten after the test."""
+    """A folder of a user's files; the modules imported from it are forgotten after the test."""
     yield Project(tmp_path / "project")
     for name, module in list(sys.modules.items()):
         if str(tmp_path) in str(getattr(module, "__file__", "")):
@@ -275,8 +275,8 @@ def test_stale_bytecode_does_not_hide_an_edit(project: Project) -> None:
     py_compile.compile(str(helper))
     before = helper.stat()
     project.write("helper.py", "SIGN = 2\n")
-    # Python takes bytecode for fresh where size and second of the last edit are those of the
-    # source.
+    # Python takes bytecode for fresh if the source has the same size and was last edited in the
+    # same second. So the time of the edit is set back.
     os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert project.factor() == 2
 
@@ -308,7 +308,7 @@ def test_the_next_load_uses_an_edited_helper(project: Project) -> None:
         ),
     ],
 )
-def test_an_import_that_ends_its_process_is_one_line(
+def test_an_import_that_ends_its_process_is_reported_in_one_line(
     project: Project, text: str, says: str
 ) -> None:
     path = project.write("mine.py", text)
@@ -324,12 +324,12 @@ def test_a_relative_import_asks_for_the_name_in_its_package(project: Project) ->
     with pytest.raises(UsageError) as error:
         project.factor()
     assert str(error.value) == (
-        f"cannot import the loss file {path}: it imports relatively, so name it as a module of its package: "
-        f"PACKAGE.MODULE:CLASS ({path}, line 1)"
+        f"cannot import the loss file {path}: it imports relatively, so name it as a module of "
+        f"its package: PACKAGE.MODULE:CLASS ({path}, line 1)"
     )
 
 
-def test_an_import_that_hangs_is_one_line(
+def test_an_import_that_hangs_is_reported_in_one_line(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_module, "LIMIT", 1.0)
@@ -347,10 +347,10 @@ class OwnError(UsageError):
 
 raise OwnError("moon", "full")
 """
-"""An error whose class takes other arguments, so that it cannot be made anew from its message."""
+"""An error whose class takes two arguments, so that it cannot be made anew from its message."""
 
 
-def test_a_usage_error_of_an_own_class_is_one_line(tmp_path: Path) -> None:
+def test_a_usage_error_of_an_own_class_is_reported_in_one_line(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("mine.py", OWN_USAGE_ERROR)
     with pytest.raises(UsageError, match="the moon is not full"):

@@ -1,4 +1,4 @@
-"""A class of a notebook is told apart by its code, and by whatever in the session this code uses."""
+"""The record of a class in a notebook: its digest depends on its code and on all that this uses."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def scaled(method):
 
 
 def record_of(*cells: str) -> ImportRecord:
-    """Return the record of the class Mine that the cells of a notebook define; no file holds their code."""
+    """Return the record of the class Mine, which the cells of a notebook define without a file."""
     names: dict[str, Any] = {"__name__": "a_notebook"}
     for number, text in enumerate(cells):
         exec(compile(text, f"<cell {number}>", "exec"), names)
@@ -126,7 +126,9 @@ def test_a_comment_in_the_class_changes_nothing() -> None:
     assert record_of(with_comment).digest == record_of(loss_text()).digest
 
 
-def test_a_file_of_milbench_that_moves_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_milbench_that_moves_to_another_module_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cells = ["from milbench import Loss", "class Mine(Loss):\n    name = 'mine'\n"]
     before = record_of(*cells).digest
     moved = ModuleType("milbench.another_room")
@@ -151,7 +153,7 @@ def test_editing_a_module_that_it_uses_changes_the_digest(
 
 
 def test_another_process_finds_the_same_digest() -> None:
-    # The order of a set depends on the seed of hashes.
+    # Python's order of the elements of a set depends on the seed of its hashes.
     cells = ["K = {'a', 'b', 'c'}", "C = frozenset('xyz')", loss_text(factor="K | C | {'p', 'q'}")]
     first = digest_in_process(cells, hash_seed="1")
     second = digest_in_process(cells, hash_seed="2")
@@ -159,7 +161,7 @@ def test_another_process_finds_the_same_digest() -> None:
 
 
 def digest_in_process(cells: list[str], hash_seed: str) -> str:
-    """Return the digest of the class Mine, made in a fresh process with this seed for Python's hashes."""
+    """Return the digest of the class Mine from a new process with this seed of hashes."""
     code = (
         f"from tests.plugins.test_session import record_of\nprint(record_of(*{cells!r}).digest)\n"
     )

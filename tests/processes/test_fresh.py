@@ -1,4 +1,4 @@
-"""Fresh processes: what a call does stays in its process, how it ends is told, and nothing of it is left."""
+"""Calls in fresh processes: their results and ends, and that they leave nothing behind."""
 
 import os
 import re
@@ -15,14 +15,17 @@ import pytest
 from milbench.processes.fresh import FreshProcesses, ProcessDied, TookTooLong, call_fresh
 
 END = 60.0
-"""Seconds within which something happens that should happen at once, even on a busy machine."""
+"""Seconds to wait for what should happen at once, long enough for a busy machine."""
 
 
 @pytest.fixture(
     scope="module", params=[pytest.param(True, id="forked"), pytest.param(False, id="started")]
 )
 def processes(request: pytest.FixtureRequest) -> Iterator[FreshProcesses]:
-    """Fresh processes that the tests of this module share: forked as on Linux, and started as on other systems."""
+    """Fresh processes that the tests of this module share.
+
+    They are forked as on Linux, or started as on other systems.
+    """
     processes = FreshProcesses(can_fork=request.param)
     yield processes
     processes.shutdown()
@@ -34,10 +37,10 @@ def hold_the_interpreter() -> None:
 
 
 def start_hidden_child(file: Path) -> None:
-    """Start a process as daemons do, and write its id into a file.
+    """Start a process in the way of daemons, and write its id into a file.
 
-    It is forked twice, in a session of its own, so that neither its parent nor its session leads to
-    it.
+    The process is forked twice and has a session of its own, so that it cannot be found by its
+    parent or its session.
     """
     if os.fork():
         os.wait()
@@ -67,7 +70,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process does not run any more; a zombie may wait for its parent."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -91,7 +94,7 @@ def test_each_call_has_a_process_of_its_own(processes: FreshProcesses) -> None:
 
 
 def test_calls_are_computed_at_once(processes: FreshProcesses, tmp_path: Path) -> None:
-    """Each waits for the file of the other one."""
+    """Each call waits for a file that the other call writes."""
 
     def meet(mine: str, other: str) -> str:
         (tmp_path / mine).touch()
@@ -143,8 +146,8 @@ def test_code_that_holds_the_interpreter_is_killed_at_its_limit() -> None:
 
 
 def test_a_stopped_process_is_killed_at_its_limit() -> None:
-    # The process 0 stands for the group of the caller. Each call leads a group of its own, which
-    # pytest is not in.
+    # `os.kill` with process 0 sends the signal to the caller's process group. A call has a process
+    # group of its own, so pytest does not get the signal.
     with pytest.raises(TookTooLong):
         call_fresh(os.kill, 0, signal.SIGSTOP, limit=0.5)
 
@@ -157,13 +160,13 @@ def test_a_child_of_a_call_ends_with_it(processes: FreshProcesses, tmp_path: Pat
 
 def test_a_daemon_of_a_child_ends_with_its_call(tmp_path: Path) -> None:
     file = tmp_path / "child"
-    # A forked call, as `call_fresh` makes it on Linux, adopts such a child and so finds it. A
-    # started call cannot: this test does not take `processes`, which has both kinds.
+    # `call_fresh` forks on Linux, and a forked call adopts such a child and so finds it. A started
+    # call cannot, so this test does not take `processes`, which has both kinds.
     call_fresh(start_hidden_child, file)
     wait_until(lambda: is_gone(int(file.read_text())))
 
 
-def test_a_thread_that_never_ends_does_not_hold_a_call(processes: FreshProcesses) -> None:
+def test_a_thread_that_never_ends_does_not_delay_a_call(processes: FreshProcesses) -> None:
     def start_thread() -> str:
         import threading
 
@@ -186,8 +189,8 @@ def test_a_call_that_kills_the_host_fails_alone() -> None:
     So the call dies although only the host was killed, and the message tells how the host ended: by
     SIGKILL.
     """
-    # Not those of the other tests, since their host would be gone. The host is the parent of a
-    # forked call; a started call would have pytest as its parent, and kill it.
+    # This test has processes of its own, since the host is gone afterwards. They are forked, so the
+    # parent of a call is the host. The parent of a started call would be pytest.
     processes = FreshProcesses()
     with pytest.raises(ProcessDied, match="SIGKILL"):
         processes.submit(lambda: os.kill(os.getppid(), signal.SIGKILL)).result(END)
@@ -195,7 +198,9 @@ def test_a_call_that_kills_the_host_fails_alone() -> None:
     processes.shutdown()
 
 
-def test_what_a_call_changes_of_its_process_reaches_no_other(processes: FreshProcesses) -> None:
+def test_changes_that_a_call_makes_in_its_process_reach_no_other(
+    processes: FreshProcesses,
+) -> None:
     def change() -> None:
         import torch
 
@@ -285,12 +290,12 @@ FreshProcesses().submit(hang, Path(sys.argv[1])).result()
 
 
 def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
-    """Not even one whose code holds the interpreter, nor a process that this code has started."""
+    """Processes end even if their code holds the interpreter, and so do their hidden children."""
     repository = Path(__file__).parents[2]
     launcher = subprocess.Popen(
         [sys.executable, "-c", KILLED_LAUNCHER, str(tmp_path)], cwd=repository
     )
-    # The call writes its own id last, so the other one is there by then.
+    # The call writes its own id last, so the id of its child is there by then.
     process = pid_in(tmp_path / "process")
     hidden = pid_in(tmp_path / "hidden")
     launcher.kill()

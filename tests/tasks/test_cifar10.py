@@ -1,4 +1,7 @@
-"""CIFAR-10: its files, the published network, the windows of augmentation, and files that would do harm."""
+"""The task `cifar10`: its files, the published network, augmentation, and files that do harm.
+
+Augmentation pads an image by four pixels, cuts a window of the old size and may mirror it.
+"""
 
 import itertools
 import os
@@ -22,9 +25,10 @@ def make(**params: Any) -> Any:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data directory whose third batch has three equal images, and the other four batches 24 each.
+    """A data directory whose third training batch has three equal images.
 
-    They are 7 in red, 8 in green and 9 in blue, but for the second pixel of the second row.
+    They are 7 in red, 8 in green and 9 in blue; only the second pixel of the second row is 200 in
+    red. The other four training batches have 24 images each.
     """
     folder = small_cifar(tmp_path)
     red = np.full(1024, 7, np.uint8)
@@ -36,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
+def test_channels_rows_and_columns_are_in_the_order_of_the_file(root: Path) -> None:
     train, _ = make().images(root)
     expected = torch.tensor([7, 8, 9], dtype=torch.uint8).view(3, 1, 1).repeat(1, 32, 32)
     expected[0, 1, 1] = 200
@@ -45,8 +49,8 @@ def test_channels_rows_and_columns_are_those_of_the_file(root: Path) -> None:
 
 def test_classes_are_in_the_order_of_the_files(root: Path) -> None:
     train, _ = make().images(root)
-    # The image n of 24 has the class (n + 24) % 10: the last of the second batch, the third, the
-    # first of the fourth.
+    # In the other batches, image n of 24 has the class (n + 24) % 10. These five are the last image
+    # of the second batch, all of the third, and the first of the fourth.
     assert train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
@@ -70,11 +74,11 @@ BODY = [
     (256, 256),
     (256, 256),
 ]
-"""Inputs and outputs of the nine 3x3 convolutions below the last one, in Section 5.1.2 of the paper."""
+"""Inputs and outputs of the first nine 3x3 convolutions, in Section 5.1.2 of the paper."""
 
 
 def test_networks_have_as_many_weights_as_published(tmp_path: Path) -> None:
-    """2.7 M with M = 2^20; the baseline has no background."""
+    """The paper says 2.7 M, with M = 2^20. The baseline has no output for background."""
     problem = loaded("cifar10", small_cifar(tmp_path), any_data=True, validation=30)
     body = sum((9 * inputs + 1) * outputs for inputs, outputs in BODY)
     of_a_channel = 9 * 256 + 1
@@ -100,11 +104,11 @@ def test_the_background_of_the_baseline_is_0(tmp_path: Path) -> None:
 
 
 Window = tuple[int, int, bool]
-"""Top, left, and whether it is mirrored."""
+"""The top and left edge of a window, and whether it is mirrored."""
 
 
 def drawn_windows(count: int) -> list[Window]:
-    """Return which window of the padded image each of some training images is."""
+    """Return the windows that `count` augmented copies of one image show."""
     # No two windows of this image are equal.
     image = torch.arange(1, 3073).view(3, 32, 32).fmod(251).byte()
     padded = torch.from_numpy(np.pad(image, ((0, 0), (4, 4), (4, 4))))
@@ -133,12 +137,12 @@ def test_windows_are_drawn_uniformly(axis: int, count: int) -> None:
     expected = 4000 / count
     squares = [(values.count(value) - expected) ** 2 for value in range(count)]
     chi_square = sum(squares) / expected
-    # Of at most 8 degrees of freedom: by chance it is larger in two of 10,000 tests.
+    # With at most 8 degrees of freedom, it is larger by chance in two of 10,000 tests.
     assert chi_square < 30
 
 
 class Reduced:
-    """What is pickled as a call of a function."""
+    """An object that is pickled as a call of a function, with its arguments."""
 
     def __init__(self, *call: Any) -> None:
         self.call = call
@@ -148,9 +152,9 @@ class Reduced:
 
 
 HUGE = Reduced(np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B"))
-"""An array of nine billion bytes without its contents."""
+"""A pickled array that says it has nine billion bytes, without its contents."""
 NESTED: Any = 1
-"""Lists of lists of lists, each ten times the same one: a billion numbers in a few bytes."""
+"""Nine levels of lists of ten times the same list, which are a billion numbers in a few bytes."""
 for _ in range(9):
     NESTED = [NESTED] * 10
 

@@ -1,4 +1,4 @@
-"""The contract tests of every built-in task, on small files where its data are files, and of tasks of third parties."""
+"""The contract tests for every built-in task and for tasks from files, on small data."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,7 +55,7 @@ TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "Tiny": (TINY, {}),
     "Template": (str(REPOSITORY / "milbench" / "templates" / "my_task.py"), {}),
 }
-"""The task and its parameters of each class of contract tests."""
+"""The task and the parameters for each class of contract tests, by the name of the class."""
 for _name, _params in PARAMS.items():
     TRIED[_name.title().replace("-", "")] = (_name, _params)
 
@@ -68,8 +68,7 @@ class OnFiles(TaskContract):
         return data_of_all
 
 
-# pytest collects classes, and each class is the contract of one task: there is one for each way of
-# trying a task.
+# pytest collects test classes from a module, so this makes a class for each entry of TRIED.
 for _name, (_task, _params) in TRIED.items():
     globals()[f"Test{_name}"] = type(f"Test{_name}", (OnFiles,), {"task": _task, "params": _params})
 
@@ -79,7 +78,10 @@ class TestFewSyntheticBagsWithErrors(TaskContract):
     params: ClassVar = FEW | {"training_bags": 60, "labels_dropped": 0.2, "labels_added": 0.05}
 
     def test_label_sets_agree_with_the_truth(self, problem: Problem, batches: list[Bags]) -> None:
-        """Those of test bags alone: training label sets have errors, and no truth, which would know better."""
+        """Check the label sets of test bags alone, since those of training bags have errors.
+
+        Training bags must have no truth, which would give the right label sets away.
+        """
         assert all(bags.truth is None for bags in batches)
         super().test_label_sets_agree_with_the_truth(problem, [])
 
@@ -105,46 +107,62 @@ def assert_refused(task: str, params: dict[str, Any], complaint: str) -> None:
 
 @pytest.mark.parametrize(("task", "params", "complaint"), [
     pytest.param("extended-digits", {"digits_per_bag": 50},
-                 "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit", id="more digits than fit"),
+                 "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit",
+                 id="more digits than fit"),
     pytest.param("extended-digits", {"bags_per_epoch": 99_999_999_999_999},
                  "bags_per_epoch = 99999999999999 is wrong.* 10000000", id="too many bags"),
     pytest.param("image-bags", {"crop": 32},
-                 "task.crop=32 may leave nothing of an image of task.size=32", id="a crop of the whole image"),
-    pytest.param("feature-bags", {"folds": 1}, "task.folds=1 leaves no bag to train on", id="one fold"),
+                 "task.crop=32 may leave nothing of an image of task.size=32",
+                 id="a crop of the whole image"),
+    pytest.param("feature-bags", {"folds": 1},
+                 "task.folds=1 leaves no bag to train on", id="one fold"),
     pytest.param("feature-bags", {"folds": 3, "splits": "x.json"},
-                 "task.folds=3 would be other folds than those of task.splits", id="folds of two kinds"),
+                 "task.folds=3 would be other folds than those of task.splits",
+                 id="folds of two kinds"),
     pytest.param("feature-bags", {"repeats": 3},
                  "task.repeats=3 needs the number of folds", id="repetitions without folds"),
     pytest.param("feature-bags", {"folds": 2, "validation": 0.5},
-                 "task.folds=2 and task.validation=0.5 leave no bag to train on", id="two folds and half to validate"),
+                 "task.folds=2 and task.validation=0.5 leave no bag to train on",
+                 id="two folds and half to validate"),
 ])  # fmt: skip
-def test_parameters_that_do_not_fit_together_are_one_line(
+def test_parameters_that_do_not_fit_together_are_reported_in_one_line(
     task: str, params: dict[str, Any], complaint: str
 ) -> None:
     assert_refused(task, params, complaint)
 
 
 @pytest.mark.parametrize(("params", "complaint"), [
-    pytest.param({"min_size": 6}, "min_size = 6 is larger than max_size = 3", id="smallest above largest"),
+    pytest.param({"min_size": 6},
+                 "min_size = 6 is larger than max_size = 3", id="smallest above largest"),
     pytest.param({"num_classes": 3, "label_sets": "together"},
-                 "together needs pairs of classes, num_classes = 3 is odd", id="a class without a partner"),
-    # Each class is to occur in 1 - (1 - 0.4)^2.5 = 0.72 of the bags.
+                 "together needs pairs of classes, num_classes = 3 is odd",
+                 id="a class without a partner"),
+    # With bags of 2.5 instances on average, each of two classes is to occur in
+    # 1 - (1 - 0.4)^2.5 = 0.72 of the bags.
     pytest.param({"label_sets": "exclusive", "class_rate": 0.4},
-                 r"the probabilities of two such classes add up to 1\.44", id="exclusive and too frequent"),
+                 r"the probabilities of two such classes add up to 1\.44",
+                 id="exclusive and too frequent"),
     pytest.param({"labels_per_bag": 2},
-                 "labels_per_bag = 2 is for label_sets = uniform, not for independent", id="a number of another rule"),
+                 "labels_per_bag = 2 is for label_sets = uniform, not for independent",
+                 id="a number of another rule"),
     pytest.param({"label_sets": "uniform", "labels_per_bag": 3},
-                 "more than 2: num_classes = 2, and the smallest bag has 2", id="more labels than classes"),
+                 "more than 2: num_classes = 2, and the smallest bag has 2",
+                 id="more labels than classes"),
     pytest.param({"label_sets": "constant", "empty_share": 0.1},
-                 "empty_share = 0.1: with label_sets = constant no bag is", id="empty and constant"),
+                 "empty_share = 0.1: with label_sets = constant no bag is",
+                 id="empty and constant"),
     pytest.param({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1},
                  "at most 8 classes", id="too many label sets"),
     pytest.param({"context": 0.1, "dimension": 2},
-                 "2 classes and context need as many axes and one more, dimension = 2", id="no axis for context"),
+                 "2 classes and context need as many axes and one more, dimension = 2",
+                 id="no axis for context"),
     pytest.param({"test_sizes": "9-6"},
-                 "test_sizes = 9-6: the smallest is larger than the largest", id="test sizes in the wrong order"),
+                 "test_sizes = 9-6: the smallest is larger than the largest",
+                 id="test sizes in the wrong order"),
 ])  # fmt: skip
-def test_synthetic_bags_that_cannot_be_are_one_line(params: dict[str, Any], complaint: str) -> None:
+def test_synthetic_bags_that_cannot_be_are_reported_in_one_line(
+    params: dict[str, Any], complaint: str
+) -> None:
     assert_refused("synthetic-bags", SMALL | params, complaint)
 
 
@@ -167,17 +185,17 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, data_of_all: Path) 
     by_metric = outcomes(found.predictions)
     assert {"set_error", "label_error", "own_label_error"} <= set(by_metric)
     assert all(len(of_metric) == limit for of_metric in by_metric.values())
-    # Single instances are other items than bags.
+    # The instance error is measured on single instances, not on bags.
     of_bags = {one.items for metric, one in by_metric.items() if metric != "instance_error"}
     assert len(of_bags) == 1, "the metrics of bags have the same items"
 
 
 def most_batches(name: str) -> int:
-    """Return how many limited batches a task is evaluated on at most."""
+    """Return the largest number of batches, each of `limit` bags, that a task is evaluated on."""
     if name == "svhn":
-        # The threshold is chosen on one, and house numbers of two splits are read at three scales.
+        # One batch chooses the threshold. House numbers of two splits are read at three scales.
         return 1 + 2 * 3
-    # Bags and single instances of two splits.
+    # A batch of bags and one of single instances, for each of two splits.
     return 2 * 2
 
 
@@ -188,7 +206,7 @@ ORIGINS += [
     ),
     pytest.param("mnist-bags", PARAMS["mnist-bags"] | {"labels": "all"}, id="all digits"),
 ]
-"""Each task, and its parameters where its bags are made in another way."""
+"""Each task with its parameters; some are tried again with bags that are made in another way."""
 MADE_OF_ITEMS = {"extended-digits", "extended-mnist", "mnist-bags", "soundscapes", "spoken-digits"}
 
 
@@ -215,11 +233,12 @@ def test_training_bags_do_not_say_where_they_come_from(
 
 
 DRAWN_ONCE_A_SEED = ["mnist-bags", "soundscapes", "spoken-digits"]
+"""Tasks that sample their training bags once for each seed."""
 
 
 @pytest.mark.parametrize("name", DRAWN_ONCE_A_SEED)
 def test_training_bags_depend_on_the_seed(name: str, data_of_all: Path) -> None:
-    """Even on seeds of the same fold, of which soundscapes have five."""
+    """Seeds 0 and 5 have other training bags even in soundscapes, where both test on fold 0."""
     one = first_training_bags(name, data_of_all, seed=0)
     assert first_training_bags(name, data_of_all, seed=5) != one
 
@@ -240,17 +259,17 @@ def test_another_fold_of_soundscapes_has_other_test_bags(data_of_all: Path) -> N
 
 
 def first_training_bags(name: str, data_dir: Path, seed: int) -> Any:
-    """Return what tells the first training bags of a seed from others."""
+    """Return digests of the first training bags of a seed."""
     problem = loaded(name, data_dir, seed, 8, **PARAMS[name])
     return bag_digests(next(iter(problem.train_batches(0, generator("t")))))
 
 
 def first_test_bags(name: str, data_dir: Path, seed: int) -> Any:
-    """Return what tells the first test bags of a seed from others."""
+    """Return digests of the first test bags of a seed, or the times of their events."""
     problem = loaded(name, data_dir, seed, 8, **PARAMS[name])
     bags = problem.splits["test"].bags[0]
     if name == "mnist-bags":
         return bag_digests(bags)
-    # Sequences are standardised by those that are trained on: where their events are tells them
-    # apart.
+    # The frames of equal sequences may differ, since they are standardised by the training bags of
+    # the seed. So sequences are compared by when their events are.
     return bags.truth.boxes.tolist()

@@ -1,4 +1,7 @@
-"""Extended digits: splits, items and canvases against scikit-learn's images."""
+"""The task `extended-digits`: splits, items and canvases against scikit-learn's images.
+
+A bag is a canvas on which several of these images of digits lie.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -60,7 +63,7 @@ def test_images_have_their_classes(
         assert part.classes.tolist() == expected
 
 
-def test_every_split_has_every_class_alike(parts: list[LabelledImages]) -> None:
+def test_every_split_has_the_same_shares_of_classes(parts: list[LabelledImages]) -> None:
     shares = torch.bincount(torch.tensor(load_digits().target), minlength=10) / 1797
     for part in parts:
         counts = torch.bincount(part.classes, minlength=10)
@@ -68,7 +71,7 @@ def test_every_split_has_every_class_alike(parts: list[LabelledImages]) -> None:
 
 
 def test_items_are_the_digits_on_a_canvas(problem: Any) -> None:
-    """By scikit-learn's images: where a digit is, the canvas is at least as bright as the digit."""
+    """Where a digit is, the canvas is at least as bright as scikit-learn's image of this digit."""
     images = torch.from_numpy(load_digits().images).float() / 16
     for item, shown in digits_on_canvases(problem):
         assert (shown >= images[item] - 1e-6).all()
@@ -80,10 +83,10 @@ def digits_on_canvases(problem: Any) -> Iterator[tuple[int, torch.Tensor]]:
         for bags in split.bags:
             corners = bags.truth.boxes[..., :2].int()
             count, per_bag = bags.origin.items.shape
-            for bag, place in itertools.product(range(count), range(per_bag)):
-                left, top = corners[bag, place].tolist()
+            for bag, digit in itertools.product(range(count), range(per_bag)):
+                left, top = corners[bag, digit].tolist()
                 canvas = bags.instances[bag, 0]
-                yield int(bags.origin.items[bag, place]), canvas[top : top + 8, left : left + 8]
+                yield int(bags.origin.items[bag, digit]), canvas[top : top + 8, left : left + 8]
 
 
 def test_single_digits_are_the_images_of_their_numbers(problem: Any) -> None:
@@ -103,13 +106,14 @@ def test_each_digit_is_an_item_as_often_as_shown(problem: Any) -> None:
     assert torch.equal(target[items], classes)
     uses = torch.bincount(items, minlength=1797)
     assert uses.sum() == 4000 * 2
-    # 8,000 places for 360 digits, each in turn: 22.2 on average.
+    # 4,000 canvases have two digits each. The 360 test digits take turns, so each is used
+    # 8000 / 360 = 22.2 times on average.
     assert set(uses[uses > 0].tolist()) <= {22, 23}
 
 
 def test_the_fixed_split_is_what_published_figures_were_measured_on() -> None:
-    # A change here changes what every published figure on this task means: raise the task's
-    # revision with it.
+    # Published figures of this task were measured on this split. If it has to change, raise the
+    # task's revision.
     task: Any = load_task("extended-digits", split="fixed")
     test = task.digits(None, seed=3).test
     assert test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
@@ -128,18 +132,18 @@ def proportional(request: pytest.FixtureRequest) -> Any:
 
 def test_an_epoch_has_as_many_canvases_as_asked_for(proportional: Any) -> None:
     batches = list(proportional.train_batches(0, generator("canvases")))
-    # 629 / 4 = 157.25
+    # 629 / 4 = 157.25, rounded up.
     assert proportional.steps_per_epoch == len(batches) == 158
     digits = sum(bags.truth.classes.numel() for bags in batches)
     assert digits == 629 * proportional.digits_per_bag
 
 
-def test_any_number_of_digits_can_have_the_same_room_each(proportional: Any) -> None:
+def test_with_a_proportional_canvas_each_digit_has_the_same_area(proportional: Any) -> None:
     areas = []
     for bags in proportional.train_batches(0, generator("canvases")):
         height, width = bags.instances.shape[2:]
         areas.append(height * width)
     mean_area = sum(areas) / len(areas)
-    # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but
-    # for rounded sides.
+    # By default two digits have canvases with sides of 16 to 24 pixels, an area of 400 on average.
+    # These are 200 for each digit. Sides are rounded, so the area is a little different.
     assert mean_area / proportional.digits_per_bag == pytest.approx(200, rel=0.06)

@@ -1,4 +1,4 @@
-"""One's own table as a task: what is trained on, what is evaluated, and that a stranger's table runs unaided."""
+"""The task `feature-bags`, made from a user's own table: training, evaluation, folds, messages."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -29,12 +29,13 @@ BACKGROUND = ""
 
 
 def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
-    """Write a table of 60 bags of up to 6 instances, with values of further columns for each bag.
+    """Write a table of 60 bags of up to 6 instances and return its path.
 
-    Every second bag has an instance of "high", whose first feature is about 5, and every third one
-    of "wide", whose second feature is. All other instances are background, with first and second
-    features about 0. The third feature is about 100 everywhere: a network that does not standardise
-    features can hardly learn beside it.
+    Every second bag has an instance of "high", whose first feature is about 5. Every third bag has
+    an instance of "wide", whose second feature is about 5. All other instances are background, with
+    first and second features of about 0. The third feature is about 100 everywhere, so that a
+    network can hardly learn unless it standardises features. `columns` are further columns, with a
+    value for each bag.
     """
     rng = np.random.default_rng(0)
     means = {"high": (5, 0, 100), "wide": (0, 5, 100), BACKGROUND: (0, 0, 100)}
@@ -48,8 +49,7 @@ def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
         size = max(int(rng.integers(1, 7)), len(classes))
         kinds = classes + [BACKGROUND] * (size - len(classes))
         for kind in kinds:
-            # In another order than the names of classes have, as the order of labels does not
-            # matter.
+            # Reversed, since the order of labels must not matter.
             row = {"bag": f"bag {bag}", "labels": ";".join(reversed(classes))}
             row |= dict(zip(FEATURES, rng.normal(means[kind]), strict=True))
             if truth:
@@ -73,7 +73,7 @@ def one_by_one(batches: Iterable[Bags]) -> Iterator[Bags]:
 
 
 def test_an_epoch_has_batches_of_the_size_asked_for(tmp_path: Path) -> None:
-    """60 bags without 12 to test on and 6 to validate on."""
+    """Of 60 bags 12 are for testing and 6 for validation, so 42 are left: six batches of 7."""
     problem = make(write_table(tmp_path), batch_bags=7)
     assert problem.steps_per_epoch == 6
     batches = list(problem.train_batches(0, generator(0)))
@@ -101,7 +101,7 @@ def test_padding_is_0(tmp_path: Path) -> None:
 
 
 def label_sets_in(path: Path) -> dict[tuple[float, ...], set[str]]:
-    """Return the label set of each bag of a table by the features of its instances, one after the other."""
+    """Return the label sets of a table's bags, by the features of all instances of a bag."""
     found = {}
     for _, rows in pd.read_csv(path, keep_default_na=False).groupby("bag"):
         features = rows[FEATURES].to_numpy(np.float32)
@@ -118,7 +118,7 @@ class Written:
 
     @property
     def names(self) -> list[str]:
-        """The names of bags in the order of their first rows: a bag has its index in this order."""
+        """The names of bags in the order of their first rows, in which bags are numbered."""
         return [*self.frame["bag"].unique()]
 
     def rows_of(self, bag: int) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def read_written(path: Path) -> Written:
 GROUPS = [f"patient {bag // 4}" for bag in range(BAGS)]
 
 
-def test_an_evaluated_bag_knows_which_rows_it_is_from(tmp_path: Path) -> None:
+def test_an_evaluated_bag_knows_its_number_in_the_table(tmp_path: Path) -> None:
     path = write_table(tmp_path, truth=True, group=GROUPS)
     written = read_written(path)
     for split in make(path).splits.values():
@@ -157,9 +157,9 @@ def test_evaluated_bags_of_a_group_have_the_index_of_the_group(tmp_path: Path) -
 
 
 def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> None:
-    """Without a column of groups, the bag that it is from is the group.
+    """Without a column of groups, each bag of the table is a group.
 
-    As a bag of one instance it has the index of its row in place of the index of a bag.
+    An instance is evaluated as a bag of its own, whose number is that of its row.
     """
     path = write_table(tmp_path, truth=True)
     written = read_written(path)
@@ -173,7 +173,7 @@ def test_an_evaluated_instance_is_in_the_group_of_its_bag(tmp_path: Path) -> Non
             assert written.names[int(instance.origin.group)] == row["bag"]
 
 
-# The head of these tests is "sigmoid" since gated attention has no other.
+# These tests use the head "sigmoid", since gated attention has no other head.
 NETWORKS = pytest.mark.parametrize("name", ["mlp", "gated-attention"])
 
 
@@ -192,22 +192,25 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path, n
 
 @NETWORKS
 def test_a_network_takes_raw_features(tmp_path: Path, name: str) -> None:
-    """Means and divisors are stored with the weights: whoever has these needs nothing else."""
+    """Means and divisors are stored with the weights, so that nothing else is needed."""
     network: Any = new_network(make(write_table(tmp_path)), name, head="sigmoid")
     stored = network.state_dict()
     raw = torch.tensor([[[0.3, -1.0, 100.0], [2.0, 1.0, 99.0]]])
     standardised = (raw - stored["standardise.mean"]) / stored["standardise.divisor"]
-    # To call a network standardises features first; `forward` alone does not.
+    # Calling the network standardises features first; calling its `forward` does not.
     assert torch.allclose(network(raw), network.forward(standardised), atol=1e-5)
 
 
 def scores_by_features(bags: Bags) -> Scores:
-    """Find an instance of "high" where the first feature is nearer to 5 than to 0, and of "wide" by the second."""
+    """Return scores of a rule that knows how `write_table` makes instances.
+
+    An instance is "high" if its first feature is nearer to 5 than to 0, "wide" if its second is.
+    """
     is_class = (bags.instances[..., :2] > 2.5).float().transpose(1, 2)
     is_background = 1 - is_class.amax(dim=1, keepdim=True)
     shown = torch.cat([is_class, is_background], dim=1)
     presence = is_class.masked_fill(~mask_of(bags).unsqueeze(1), 0).amax(dim=2)
-    # An instance that is found to be of both classes is half of each.
+    # An instance that is taken for both classes counts as half of each.
     shares = shown / shown.sum(dim=1, keepdim=True)
     return Scores(classes=presence, presence=presence, instances=shares)
 
@@ -251,8 +254,8 @@ def test_a_limited_evaluation_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     all_sizes = sorted(evaluated_sizes(path, limit=None))
     some = evaluated_sizes(path, limit=6)
-    # Six test bags, and six training bags: without validation bags the threshold is chosen on
-    # these.
+    # Six test bags are evaluated, and six training bags, which choose the threshold since there are
+    # no validation bags.
     assert len(some) == 12
     median = all_sizes[len(all_sizes) // 2]
     assert max(some) > median
@@ -266,7 +269,7 @@ def test_a_limited_evaluation_is_always_on_the_same_bags(tmp_path: Path) -> None
 def test_a_feature_that_is_not_finite_is_named(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     frame = pd.read_csv(path, keep_default_na=False)
-    # Row 11 of the file: its rows are counted from 1, and the first one has the names of columns.
+    # This is row 11 of the file: its rows are counted from 1, and row 1 has the names of columns.
     frame.loc[9, "f1"] = np.inf
     frame.to_csv(path, index=False)
     complaint = r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf"
@@ -284,7 +287,7 @@ def test_folds_beside_a_column_split_are_refused(tmp_path: Path) -> None:
 
 
 def compare_losses(folder: Path, milbench: Milbench, epochs: int) -> str:
-    """Run a comparison as somebody would who has only a table, and return what is printed."""
+    """Run a comparison as a user would who has only a table, and return what is printed."""
     write_table(folder)
     settings = assignments(
         {
@@ -303,15 +306,15 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     tmp_path: Path, root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # Two losses on three folds.
+    # The six cells are two losses on three folds.
     assert "all 6 cells are done" in compare_losses(tmp_path, milbench, epochs=30)
     frame = results(root, "mine").frame
     last = frame[frame["epoch"] == 30].pivot_table("value", "cell", "metric")
     assert len(last) == 6
-    # The most frequent label set as the answer for every bag errs on two thirds.
+    # Answering every bag with the most frequent label set would err on two thirds of the bags.
     assert last["test/set_error"].mean() < 0.4
-    # Even odds for each of the two classes have 2 log 2. The bound is ten times that: no training
-    # has diverged.
+    # Even odds for each of the two classes have a negative log-likelihood of 2 log 2. The bound is
+    # ten times larger; it shows that no training has diverged.
     assert last["test/nll"].max() < 20 * np.log(2)
     assert last["test/presence_ece"].notna().all()
 
@@ -325,8 +328,8 @@ def test_a_report_says_that_folds_share_training_bags(
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
     assert "Seeds split the same data on mine" in page
     (info,) = results(root, "mine").plan.tasks.values()
-    # Nadeau and Bengio's correction for overlapping training sets needs this ratio. Of 60 bags each
-    # of the three folds tests on 20; 6 are to validate on, and 34 are left to train on.
+    # Nadeau and Bengio's correction for overlapping training sets needs this ratio. Each of the
+    # three folds tests on 20 of the 60 bags and validates on 6, so 34 are left to train on.
     assert info.overlap == pytest.approx(20 / 34), "test bags for each training bag"
 
 
@@ -347,7 +350,7 @@ def test_a_sample_has_instances_of_the_training_bags(tmp_path: Path) -> None:
     assert instances_in(sampled) < instances_in(whole)
 
 
-def test_a_sample_is_drawn_by_the_seed(tmp_path: Path) -> None:
+def test_the_sample_of_instances_depends_on_the_seed(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), instances=3)
 
     def drawn(seed: int) -> list[Any]:
@@ -363,7 +366,7 @@ def test_all_instances_are_evaluated_where_training_samples_them(tmp_path: Path)
 
 
 def test_the_name_of_the_data_says_that_instances_are_sampled(tmp_path: Path) -> None:
-    """Plan and report show it."""
+    """Plans and reports show the name of the data."""
     task = load_task("feature-bags", table=str(write_table(tmp_path)), instances=3)
     assert "label sets hold for the whole bag" in task.check_data(None)
 
@@ -385,21 +388,23 @@ def test_no_batch_has_more_instances_than_it_may(tmp_path: Path) -> None:
 def test_every_bag_is_in_one_of_the_small_batches(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=12)
     trained = [len(bags) for bags in problem.train_batches(0, generator(0))]
-    # Of the 60 bags 12 are tested on and 6 validated on. A batch has as many bags as fit at the
-    # size of the largest, which has 6 instances: 12 / 6 = 2. So 42 training bags make 42 / 2 = 21
-    # batches.
+    # Of 60 bags 12 are for testing and 6 for validation, so 42 are left. The largest bag has 6
+    # instances, so a batch has 12 / 6 = 2 bags, and 42 training bags make 42 / 2 = 21 batches.
     assert len(trained) == problem.steps_per_epoch == 21
     assert sum(trained) == 42
     assert sum(len(bags) for bags in problem.splits["test"].bags) == 12
 
 
-def test_a_bag_larger_than_a_batch_is_one_itself(tmp_path: Path) -> None:
+def test_a_bag_larger_than_a_batch_may_be_is_a_batch_of_its_own(tmp_path: Path) -> None:
     problem = make(write_table(tmp_path), batch_instances=1)
     assert {len(bags) for bags in problem.train_batches(0, generator(0))} == {1}
 
 
 def write_slides(folder: Path) -> None:
-    """Write slides.csv, and 30 files of 20 instances whose coordinates begin with the number of the file."""
+    """Write slides.csv and 30 files of 20 instances each.
+
+    The coordinates of file n begin at n, and every second number is an x.
+    """
     rng = np.random.default_rng(0)
     (folder / "h5_files").mkdir()
     rows = []
@@ -411,7 +416,7 @@ def write_slides(folder: Path) -> None:
         with h5py.File(folder / f"h5_files/s{number}.h5", "w") as file:
             file["features"] = features.astype(np.float16)
             file["coords"] = np.arange(40).reshape(20, 2) + number
-        # A label that a drawing could take for a formula.
+        # Matplotlib could take this label for a formula.
         rows.append({"slide_id": f"s{number}", "label": "$t_$" if has_class else ""})
     pd.DataFrame(rows).to_csv(folder / "slides.csv", index=False)
 
@@ -440,7 +445,7 @@ def trained_on_slides(
     return path.parent
 
 
-def test_places_of_instances_are_in_the_gallery(trained_on_slides: Path) -> None:
+def test_coordinates_of_instances_are_in_the_gallery(trained_on_slides: Path) -> None:
     shown = gallery.load(trained_on_slides / "gallery.npz")
     assert shown.coords is not None
     assert shown.coords.shape == (len(shown), 20, 2)
@@ -448,7 +453,7 @@ def test_places_of_instances_are_in_the_gallery(trained_on_slides: Path) -> None
     assert (np.diff(x) == 2).all()
 
 
-def test_places_of_instances_are_in_predictions(
+def test_coordinates_of_instances_are_in_predictions(
     tmp_path: Path, trained_on_slides: Path, milbench: Milbench
 ) -> None:
     files = ["h5_files/s1.h5", "h5_files/s2.h5"]
@@ -465,7 +470,10 @@ def test_places_of_instances_are_in_predictions(
 
 
 def write_small_bags(folder: Path) -> Path:
-    """Write 40 bags: every fifth has one instance and two classes, the others two instances and one class."""
+    """Write 40 bags, of which every fifth has fewer instances than classes: one and two.
+
+    All other bags have two instances and one class.
+    """
     rows = ["bag,labels,x"]
     for bag in range(40):
         if bag % 5 == 0:
@@ -493,7 +501,7 @@ def test_small_bags_are_left_out_of_training(tmp_path: Path) -> None:
 
 
 def test_small_bags_are_left_out_of_every_fold(tmp_path: Path) -> None:
-    """The first instance of a bag has the number of the bag for its feature."""
+    """The test knows a bag by the feature of its first instance, which is the bag's number."""
     path = write_small_bags(tmp_path)
     tested: list[float] = []
     for seed in range(4):
@@ -511,7 +519,10 @@ def knows_label_sets(bags: Bags) -> Scores:
 
 
 def area_of_pooled_trees(path: Path, train: Any, test: Any, seed: int) -> float:
-    """Return the area under the ROC curve of trees on the mean, maximum and minimum of the features of each bag."""
+    """Return the area under the ROC curve of trees on pooled features.
+
+    They are the mean, maximum and minimum of each feature in a bag.
+    """
     of_bags = pd.read_csv(path, keep_default_na=False).groupby("bag", sort=False)
     values = of_bags[FEATURES]
     pooled = np.hstack([values.mean(), values.max(), values.min()]).astype(np.float32)
@@ -519,7 +530,7 @@ def area_of_pooled_trees(path: Path, train: Any, test: Any, seed: int) -> float:
     truth = np.array([["high" in text, "wide" in text] for text in texts])
     trees = ExtraTreesClassifier(n_estimators=100, random_state=seed)
     trees.fit(pooled[train], truth[train])
-    # Of each class, for each bag: how probable its absence is, and its presence.
+    # For each class an array (bags, 2): how probable its absence and its presence are.
     votes = [of_class[:, 1] for of_class in trees.predict_proba(pooled[test])]
     return float(roc_auc_score(truth[test], np.stack(votes, axis=1)))
 
@@ -531,7 +542,7 @@ def test_a_baseline_is_evaluated_on_the_bags_of_the_losses(tmp_path: Path) -> No
     area = area_of_pooled_trees(path, problem.split.train, problem.split.test, seed=2)
     assert evaluation.metrics["test/pooled_trees_auroc"] == pytest.approx(area)
     assert evaluation.predictions is not None
-    # It does not depend on the loss, so that the predictions keep it as a known value.
+    # The area does not depend on the loss, so the predictions keep it as a known value.
     assert evaluation.predictions.known["test/pooled_trees_auroc"] == pytest.approx(area)
 
 

@@ -1,4 +1,7 @@
-"""Handwritten words: bags against the file that they were made of, whose letters say what they are."""
+"""The task `handwritten-words`: its bags against the file that they were made of.
+
+In these tests the first pixels of a letter tell which letter it is, and its fold.
+"""
 
 import itertools
 from collections import Counter
@@ -20,11 +23,15 @@ LETTERS = [letter for word in WORDS for letter in word]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with each word once in each fold; pixels 0 to 4 of a letter say which it is, 5 to 8 its fold."""
+    """A data directory with each word once in each of ten folds.
+
+    Pixels 0 to 4 of a letter are the bits of its number in the alphabet, 5 to 8 those of its fold.
+    """
     folder = tmp_path_factory.mktemp("letters")
     folds = [fold for fold in range(10) for _ in WORDS]
     rows = letter_rows(WORDS * 10, folds)
     for row in rows:
+        # The pixels begin in column 6, so that pixel 5 is in column 11. Column 5 is the fold.
         row[11:15] = bits_of(int(row[5]), count=4)
     write_letters(folder, rows)
     return folder
@@ -40,14 +47,14 @@ def make(root: Path, seed: int = 0, **params: Any) -> Any:
 
 
 class Spelt(NamedTuple):
-    """What the pixels of a bag say of themselves."""
+    """What the pixels of a bag tell: its word, and the folds of its letters."""
 
     word: str
     folds: set[int]
 
 
 def read(batches: Any) -> list[Spelt]:
-    """Return what the pixels of each bag say; the truth must agree."""
+    """Return what the pixels of each bag tell, and assert that the truth agrees."""
     found = []
     for bags in batches:
         mask = mask_of(bags)
@@ -62,7 +69,7 @@ def read(batches: Any) -> list[Spelt]:
 
 
 def number_of_bits(bits: Tensor) -> Tensor:
-    """Return the numbers (...) of bits (..., n), the lowest first."""
+    """Return the numbers (...) that bits (..., n) stand for; the lowest bit is first."""
     values = 2 ** torch.arange(bits.shape[-1])
     return (bits * values).sum(dim=-1).long()
 
@@ -89,11 +96,11 @@ def test_bags_are_the_words_of_the_file(root: Path) -> None:
 
 
 def drawn_words(root: Path) -> dict[int, list[str]]:
-    """Return what the drawn bags of each fold spell."""
+    """Return what the bags of each fold spell, where bags are made of letters at random."""
     words: dict[int, list[str]] = {}
     for bags in parts(make(root, 3, bags="drawn")).values():
         for bag in bags:
-            # No bag is made of two folds.
+            # Unpacking fails if a bag has letters of two folds.
             (fold,) = bag.folds
             words.setdefault(fold, []).append(bag.word)
     return words
@@ -109,7 +116,7 @@ def test_a_fold_has_as_many_drawn_bags_as_words(root: Path) -> None:
     assert counts == dict.fromkeys(range(10), len(WORDS))
 
 
-def test_a_letter_is_drawn_once_before_any_again(root: Path) -> None:
+def test_every_letter_is_drawn_once_before_any_is_drawn_again(root: Path) -> None:
     in_fold = Counter(LETTERS)
     for words in drawn_words(root).values():
         drawn = Counter("".join(words))
@@ -122,13 +129,14 @@ def test_drawn_bags_are_none_of_the_words(root: Path) -> None:
         assert not set(words) & set(WORDS)
 
 
-def test_drawn_bags_of_a_fold_are_those_of_any_seed(root: Path) -> None:
+def test_drawn_bags_of_a_fold_are_the_same_for_all_seeds(root: Path) -> None:
+    # Seed 5 tests on the fold that seed 4 validates on.
     one = parts(make(root, 4, bags="drawn"))
     other = parts(make(root, 5, bags="drawn"))
     assert one["validation"] == other["test"]
 
 
-def test_single_letters_are_those_of_the_bags(root: Path) -> None:
+def test_single_letters_are_the_letters_of_the_bags(root: Path) -> None:
     split = make(root).splits["test"]
     assert Counter(bag.word for bag in read(split.single_instance)) == Counter(LETTERS)
 
@@ -139,7 +147,7 @@ def test_along_a_word_ctc_tells_a_doubled_letter(root: Path) -> None:
     three_letters = first_batch.instances[:1, :3]
     logits = new_network(problem, "sequence")(three_letters)
     assert logits.shape == (1, 27, 2 * 3)
-    # One letter three times needs two blanks between.
+    # One letter three times needs two blanks in between, which fit into six positions.
     three_times_a = torch.zeros(1, 3, dtype=torch.long)
     assert load_loss("ctc")(logits, [[0]], target=three_times_a).isfinite()
 
@@ -162,13 +170,13 @@ def numbered_words(problem: Any) -> list[Numbered]:
     return found
 
 
-def test_a_word_is_numbered_by_its_place_in_the_file(root: Path) -> None:
+def test_words_are_numbered_in_the_order_of_the_file(root: Path) -> None:
     in_file = WORDS * 10
     words = numbered_words(make(root, 2))
     assert [in_file[one.number] for one in words] == [one.word for one in words]
 
 
-def test_equal_words_are_a_group_and_others_are_not(root: Path) -> None:
+def test_equal_words_are_a_group_and_different_words_are_not(root: Path) -> None:
     groups_of: dict[str, set[int]] = {}
     for seed in range(10):
         for one in numbered_words(make(root, seed)):
@@ -235,7 +243,7 @@ def test_all_words_are_used_where_some_are_unseen(root_of_many: Path, seed: int)
 def test_each_unseen_word_is_tested_in_one_of_ten_seeds(root_of_many: Path) -> None:
     tested = [unseen_parts(root_of_many, seed)["test"] for seed in range(10)]
     assert Counter(word for words in tested for word in words) == Counter(MANY * 3)
-    # 34 words in ten folds.
+    # 34 different words in ten folds are three or four in each.
     assert {len(set(words)) for words in tested} == {3, 4}
 
 
@@ -253,6 +261,6 @@ def test_letters_of_unseen_words_occur_in_training(root_of_many: Path, seed: int
     assert set("".join(words["test"])) <= set("".join(words["train"]))
 
 
-def test_too_few_words_for_unseen_folds_are_one_line(root: Path) -> None:
+def test_too_few_words_for_unseen_folds_are_reported_in_one_line(root: Path) -> None:
     with pytest.raises(UsageError, match="needs 10 different words for its folds, the file has 7"):
         make(root, bags="unseen")

@@ -1,4 +1,4 @@
-"""One's own images as a task: what is trained on, what is evaluated, which networks, and what is refused."""
+"""The task `image-bags`, made from a user's images: training, evaluation, networks, messages."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ def make(folder: Path, table: str = "images.csv", **params: Any) -> Any:
 
 
 def changed(folder: Path, name: str, **columns: Any) -> str:
-    """Write a copy of the table with other columns beside it and return its name."""
+    """Write a copy of the table with some columns changed or added, and return its name."""
     frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
     frame.assign(**columns).to_csv(folder / name, index=False)
     return name
@@ -41,9 +41,10 @@ def changed(folder: Path, name: str, **columns: Any) -> str:
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 60 images that tell their number by their blue; those of odd numbers have a class and a box.
+    """A folder of 60 images, whose blue value is the number of the image.
 
-    The pixel in row 7 and column 5 is red and green.
+    Images with odd numbers have a class and a box. In the pixel of row 7 and column 5, red and
+    green have other values than elsewhere.
     """
     folder = tmp_path_factory.mktemp("numbered")
     rows = []
@@ -69,7 +70,7 @@ def levels_of(bags: Bags) -> Tensor:
 
 
 def test_an_epoch_has_every_training_image_once(numbered: Path) -> None:
-    """60 images without 12 to test on and 6 to validate on."""
+    """Of 60 images 12 are for testing and 6 for validation, so 42 are left to train on."""
     assert make(numbered, batch_bags=10).steps_per_epoch == 5
     batches = training_batches(numbered)
     numbers = torch.cat([levels_of(bags)[:, 2, 0, 0] for bags in batches]).tolist()
@@ -101,7 +102,11 @@ def test_boxes_are_not_trained_on(numbered: Path) -> None:
 def test_the_hit_rate_follows_the_boxes(
     folder: Path, are_swapped: bool, low: float, high: float
 ) -> None:
-    """Squares and discs are brighter than the background, squares in the upper half and discs in the lower one."""
+    """The scores find classes by brightness, and swapped they find the other class.
+
+    Squares and discs are brighter than the background. Squares are in the upper half of an image,
+    and discs are in the lower half.
+    """
     problem = make(folder, size=64)
     network: Any = new_network(problem, "resnet18", stride=4)
     centres = network.position_centres(64, 64)
@@ -124,7 +129,7 @@ def test_the_hit_rate_follows_the_boxes(
 
 
 def uniform_scores(bags: Bags) -> Scores:
-    """Return scores that know the label set, and find each class everywhere alike."""
+    """Return scores that know the label set, and give every position the same probabilities."""
     labels = bags.labels.float()
     maps = torch.full((len(bags), 3, 12, 12), 1 / 3)
     places = torch.arange(12) + 10.0
@@ -132,10 +137,10 @@ def uniform_scores(bags: Bags) -> Scores:
 
 
 def test_a_split_without_boxes_has_no_hit_rate(folder: Path) -> None:
-    """Only test images have boxes."""
+    """In this test only test images have boxes."""
     frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
     parts = ["train", "validation", "test"]
-    # The three kinds of images come in turn: every part gets all of them.
+    # Three kinds of images take turns in the table, so that every split gets all of them.
     split = [parts[number // 3 % 3] for number in range(len(frame))]
     boxes = frame["boxes"].where(pd.Series(split) == "test", "")
     problem = make(folder, table=changed(folder, "few.csv", boxes=boxes, split=split))
@@ -144,7 +149,7 @@ def test_a_split_without_boxes_has_no_hit_rate(folder: Path) -> None:
     assert "validation/hit_rate" not in metrics
 
 
-def test_without_boxes_nothing_is_said_of_places(folder: Path) -> None:
+def test_without_boxes_there_is_no_hit_rate_and_no_truth(folder: Path) -> None:
     problem = make(folder, table=changed(folder, "none.csv", boxes=""))
     assert "test/hit_rate" not in problem.evaluate(uniform_scores).metrics
     assert problem.gallery().truth is None
@@ -242,7 +247,7 @@ def test_a_stranger_compares_losses_on_images_with_one_command(
     milbench("run", *asked, *settings, "--name", "shapes").done()
     milbench("report", "shapes").done()
     found = results(root, "shapes")
-    # The rest of the name of the data are digests.
+    # The rest of the data's name are digests.
     data = {cell.task.data.partition(",")[0] for cell in found.plan.cells}
     assert data == {"images.csv: 90 images"}
     assert "test/hit_rate" in set(found.frame["metric"])
@@ -252,5 +257,5 @@ def test_a_missing_image_is_named_with_its_row(
     folder_of_a_stranger: Path, milbench: Milbench
 ) -> None:
     (folder_of_a_stranger / "pictures/7.png").unlink()
-    # Images are numbered from 0, and the first row has the names of the columns.
+    # Rows are counted from 1, and row 1 has the names of the columns. So image 7 is in row 9.
     assert "images.csv, row 9: " in milbench("data", "check", "images.csv").complaint()

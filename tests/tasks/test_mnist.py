@@ -1,4 +1,7 @@
-"""MNIST and the sets in its form, with one digit in each image and with digits nested on canvases."""
+"""The tasks `mnist` and `extended-mnist`: one digit in each image, and digits nested on canvases.
+
+Fashion-MNIST and KMNIST, whose files have the form of MNIST's, are tested, too.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,7 @@ def make(**params: Any) -> Any:
     return load_task("extended-mnist", any_data=True, **params)
 
 
-def test_images_are_those_of_the_files(tmp_path: Path) -> None:
+def test_images_are_read_from_the_files(tmp_path: Path) -> None:
     root = small_mnist(tmp_path, 120, 40)
     splits = make(validation=25).digits(root, seed=0)
     # The file begins with 16 bytes that say what it holds.
@@ -92,7 +95,7 @@ def test_other_images_are_named_non_canonical(tmp_path: Path) -> None:
 
 def test_other_images_need_any_data(tmp_path: Path) -> None:
     root = small_mnist(tmp_path)
-    # The digest of the published file.
+    # The message has the digest of the published file, with which this file is compared.
     damage = (
         "train-images-idx3-ubyte is damaged: expected MD5 6bbc9ace898e44ae57da46a324031adb, found"
     )
@@ -121,7 +124,7 @@ class OtherSet:
     ids=["fashion-mnist", "kmnist"],
 )
 def other_set(tmp_path: Path, request: pytest.FixtureRequest) -> OtherSet:
-    """KMNIST is read as it is published, compressed."""
+    """Fashion-MNIST, or KMNIST, whose files are compressed as they are published."""
     data, title = request.param
     root = small_mnist(tmp_path / "other", title=title, zipped=data == "kmnist")
     return OtherSet(data, title, root)
@@ -132,7 +135,7 @@ def test_a_set_in_the_form_of_mnist_has_its_own_name(other_set: OtherSet) -> Non
     assert caption.startswith(f"non-canonical {other_set.title}, sha256 ")
 
 
-def test_a_set_in_the_form_of_mnist_is_read_alike(other_set: OtherSet, tmp_path: Path) -> None:
+def test_a_set_in_the_form_of_mnist_is_read_like_mnist(other_set: OtherSet, tmp_path: Path) -> None:
     splits = make(validation=20, data=other_set.data).digits(other_set.root, seed=0)
     plain = make(validation=20).digits(small_mnist(tmp_path / "plain"), seed=0)
     for part in ("train", "validation", "test"):
@@ -221,9 +224,9 @@ def count_weights(network: Network) -> int:
 
 
 def test_networks_have_as_many_weights_as_published(single_digits: Any) -> None:
-    """0.41 M with M = 2^20; the baseline has no background."""
-    # Five convolutions of 5x5 to 64 channels, the first one from one channel, and one to the
-    # logits.
+    """The paper says 0.41 M, with M = 2^20. The baseline has no output for background."""
+    # Five convolutions of 5x5 to 64 channels, the first of them from one channel, then one
+    # convolution of 5x5 to the logits.
     of_a_channel = 5 * 5 * 64 + 1
     body = 64 * (5 * 5 + 1) + 4 * 64 * of_a_channel
     assert count_weights(new_network(single_digits)) == body + 11 * of_a_channel == 429_131
@@ -258,7 +261,7 @@ def test_every_held_out_image_is_scored_once(
     monkeypatch.setattr(one_instance_images, "CALIBRATION_IMAGES", 12)
     problem = loaded("mnist", small_mnist(tmp_path), any_data=True, validation=validation)
     train, test = load_task("mnist", any_data=True).images(tmp_path)  # type: ignore[attr-defined]
-    # The validation split, or else the first training images.
+    # The threshold is chosen on the validation split, or else on the first training images.
     chosen_on = train[-20:] if validation else train[:12]
     seen: list[Tensor] = []
 

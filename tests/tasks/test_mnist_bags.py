@@ -1,4 +1,7 @@
-"""MNIST-bags: what bags are made of, counted by the images themselves."""
+"""The task `mnist-bags`: what its bags are made of, read from marked images.
+
+In these tests the first pixels of an image tell its class, its split and its number.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +23,10 @@ NINE = {0}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory whose images tell what they are: pixel 0 is the class, pixel 1 the split, 2 and 3 the number."""
+    """A data directory whose images tell what they are.
+
+    Pixel 0 is the class, pixel 1 the split, and pixels 2 and 3 are the number.
+    """
     folder = small_mnist(tmp_path_factory.mktemp("data"), TRAIN_IMAGES, TEST_IMAGES)
     write_images(folder, "train", TRAIN_IMAGES, split=0)
     write_images(folder, "t10k", TEST_IMAGES, split=1)
@@ -44,7 +50,7 @@ def make(root: Path, seed: int = 0, **params: Any) -> Any:
 
 @dataclass
 class Content:
-    """A bag: its label set, and what its images say of themselves."""
+    """The label set of a bag, and what the pixels of its images tell."""
 
     label_set: set[int]
     classes: list[int]
@@ -113,15 +119,15 @@ def test_training_and_validation_bags_share_no_image(parts: dict[str, list[Conte
 
 def test_sizes_are_normal_with_a_fifth_of_the_mean(parts: dict[str, list[Content]]) -> None:
     sizes = torch.tensor([float(len(bag.numbers)) for bag in parts["test"]])
-    # A positive bag is a little larger than any: the larger one of a size is the likelier to hold a
-    # nine.
+    # The mean size is 10. Bags with a nine are a little larger on average, since a larger bag is
+    # likelier to have one; half of the bags must have one.
     assert float(sizes.mean()) == pytest.approx(10, abs=0.5)
     assert float(sizes.std()) == pytest.approx(2, abs=0.3)
 
 
 @pytest.mark.parametrize("labels", ["nine", "all"])
 def test_items_are_the_images_of_each_bag(root: Path, labels: str) -> None:
-    """Training images have the numbers 0 to 399, then come the test images."""
+    """Items 0 to 399 are the training images, and the items after them are the test images."""
     for split in make(root, labels=labels).splits.values():
         for batches in (split.bags, split.single_instance):
             for n in range(len(batches)):

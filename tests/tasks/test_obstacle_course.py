@@ -1,4 +1,8 @@
-"""Synthetic bags with dependent classes, rare classes, context and errors: against enumeration of the whole model."""
+"""Settings of the task `synthetic-bags` that make it hard, against enumeration of the whole model.
+
+Each is an obstacle for losses: classes that depend on each other, rare classes, context (background
+that depends on the classes of a bag), and errors in label sets.
+"""
 
 import itertools
 import math
@@ -27,22 +31,25 @@ SMALL: dict[str, Any] = {
     "dimension": DIMENSION,
     "separation": SEPARATION,
 }
-# What differs from these in each obstacle: how classes depend on each other, on their context, and
-# how rare they are.
+# The parameters of each obstacle, beside those in SMALL.
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 4, "label_sets": "together"},
-    "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3, "class_rate": 0.1},
+    "exclusive": {"num_classes": 4, "label_sets": "exclusive", "empty_share": 0.3,
+                  "class_rate": 0.1},
     "constant": {"num_classes": 3, "label_sets": "constant", "imbalance": 5.0},
-    "uniform": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "context": 0.5, "test_sizes": "3-4"},
+    "uniform": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "context": 0.5,
+                "test_sizes": "3-4"},
     "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
     "context": {"num_classes": 2, "context": 0.6, "test_sizes": "1-4"},
     "only context": {"num_classes": 2, "context": 1.0, "empty_share": 0.2},
     "absence": {"num_classes": 2, "context_without": 0.5, "context_swapped": True},
-    "frequency": {"num_classes": 2, "context": 0.6, "context_without": 0.2, "context_swapped": True},
-    "company": {"num_classes": 2, "label_sets": "mostly-together", "test_label_sets": "exclusive", "test_sizes": "1-3"},
+    "frequency": {"num_classes": 2, "context": 0.6, "context_without": 0.2,
+                  "context_swapped": True},
+    "company": {"num_classes": 2, "label_sets": "mostly-together", "test_label_sets": "exclusive",
+                "test_sizes": "1-3"},
     "empty": {"num_classes": 3, "empty_share": 0.4, "imbalance": 100.0},
-    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4", "test_label_sets": "uniform",
-             "labels_per_bag": 1},
+    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4",
+             "test_label_sets": "uniform", "labels_per_bag": 1},
 }  # fmt: skip
 SPLITS = ["validation", "test"]
 
@@ -98,7 +105,10 @@ def probability_of_pairs(kind: str, members: LabelSet, presence: Sequence[float]
 
 
 def probability_if_constant(members: LabelSet, presence: Sequence[float]) -> float:
-    """Return how probable a label set is where class 0 is in every bag and the others are independent."""
+    """Return how probable a label set is where class 0 is in every bag.
+
+    The other classes occur independently of each other.
+    """
     value = 1.0
     for cls, share in enumerate(presence):
         how_often = 1.0 if cls == 0 else share
@@ -107,7 +117,10 @@ def probability_if_constant(members: LabelSet, presence: Sequence[float]) -> flo
 
 
 def probability_if_uniform(members: LabelSet, classes: int, most: int) -> float:
-    """Return how probable a label set is where 1 to `most` classes are equally probable, and then all such sets."""
+    """Return how probable a label set is where sets of one size are equally probable.
+
+    The size is uniform on 1 to `most`.
+    """
     if not 1 <= len(members) <= most:
         return 0.0
     return 1 / most / math.comb(classes, len(members))
@@ -119,9 +132,9 @@ class Parameters:
 
     classes: int
     rates: list[float]
-    """Of each class, background last."""
+    """The share of instances that each class has; background is last."""
     presence: list[float]
-    """How often each class is to occur."""
+    """The share of bags in which each class is to occur."""
     label_sets: str
     labels_per_bag: int | None
     empty_share: float | None
@@ -167,7 +180,10 @@ def parameters_of(name: str, split: str) -> Parameters:
 
 @cache
 def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment, float]:
-    """Return the probability of every assignment of kinds to a bag of `size`, from the parameters alone."""
+    """Return the probability of every assignment of kinds to the instances of a bag of `size`.
+
+    It is computed from the parameters alone.
+    """
     given = parameters_of(name, split)
     independent = {}
     for kinds in itertools.product(range(given.classes + 1), repeat=size):
@@ -179,7 +195,8 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment
     model = {}
     for kinds, probability in independent.items():
         members = label_set(kinds, given.classes)
-        # Given the label set, instances are as independent ones with this label set.
+        # Given the label set, instances are distributed like independent instances that happen to
+        # have this label set.
         value = prior[members] * probability / if_independent[members]
         share = given.context_with_0 if 0 in members else given.context_without_0
         for way, chance in with_context(kinds, given.classes, share).items():
@@ -191,7 +208,7 @@ def model_of(size: int, name: str, split: str = "validation") -> dict[Assignment
 def prior_of_sets(
     given: Parameters, if_independent: dict[LabelSet, float], size: int
 ) -> dict[LabelSet, float]:
-    """Return how probable each label set is in a bag of `size`."""
+    """Return how probable each label set is in a bag of `size`, which cannot hold more classes."""
     rule = dict(if_independent)
     if given.label_sets != "independent":
         rule = {members: given.probability(members) for members in all_label_sets(given.classes)}
@@ -236,13 +253,14 @@ def problem_of(name: str) -> Any:
 
 
 def distribution(problem: Any, split: str) -> Any:
-    """Return the distribution that the bags of a split are drawn from."""
+    """Return the distribution that the bags of a split are sampled from."""
     return {name: model for name, model, _ in problem.sources}[split]
 
 
 def log_densities(instances: Tensor, classes: int) -> Tensor:
-    """Return the log-density (K, C+2) of instances (K, 4) for each class, background and context."""
-    # Four classes have no context. Their fifth axis is 0, and not used.
+    """Return the log-densities (K, C+2) of instances (K, 4): by class, background and context."""
+    # Context has the axis behind those of the classes. Obstacles with four classes have no context:
+    # their fifth axis, which is 0 in four dimensions, is not used.
     axes = torch.eye(DIMENSION + 1, DIMENSION, dtype=torch.float64)
     distance = SEPARATION / math.sqrt(2)
     of_classes = [Normal(distance * axes[cls], 1.0) for cls in range(classes)]
@@ -254,14 +272,15 @@ def log_densities(instances: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BagPosterior:
-    """The posterior of one bag by enumeration, and its truth."""
+    """The posterior of one bag of K instances by enumeration, and its truth."""
 
     sets: dict[LabelSet, float]
+    """How probable each label set is."""
     instances: Tensor
-    """(K, C+1), background last."""
+    """How probable each class is at each instance, (K, C+1); background is last."""
     true_set: LabelSet
     true_classes: Tensor
-    """(K,)."""
+    """The class of each instance, (K,)."""
 
 
 @cache
@@ -277,9 +296,9 @@ def by_enumeration(name: str, split: str) -> list[BagPosterior]:
         instances = torch.zeros(size, classes + 1, dtype=torch.float64)
         for kinds, probability in joint.items():
             sets[label_set(kinds, classes)] += probability / total
-            for place, kind in enumerate(kinds):
-                # Context is background.
-                instances[place, min(kind, classes)] += probability / total
+            for instance, kind in enumerate(kinds):
+                # Context, which is kind C+1, counts as background, C.
+                instances[instance, min(kind, classes)] += probability / total
         true_set = frozenset(bags.labels[bag].nonzero().flatten().tolist())
         true_classes = bags.truth.position_classes[bag, :size]
         found.append(BagPosterior(dict(sets), instances, true_set, true_classes))
@@ -287,7 +306,7 @@ def by_enumeration(name: str, split: str) -> list[BagPosterior]:
 
 
 def joint_probabilities(instances: Tensor, name: str, split: str) -> dict[Assignment, float]:
-    """Return how probable each assignment of kinds is together with the instances (K, d) of a bag."""
+    """Return the joint density of each assignment of kinds and the instances (K, d) of a bag."""
     densities = log_densities(instances.double(), COURSE[name]["num_classes"]).exp().tolist()
     joint = {}
     for kinds, probability in model_of(len(instances), name, split).items():
@@ -298,7 +317,7 @@ def joint_probabilities(instances: Tensor, name: str, split: str) -> dict[Assign
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_posterior_of_label_sets_is_that_of_enumeration(name: str, split: str) -> None:
+def test_the_posterior_of_label_sets_agrees_with_enumeration(name: str, split: str) -> None:
     problem = problem_of(name)
     (bags,) = problem.splits[split].bags
     found = distribution(problem, split).posterior(bags).log_sets.exp()
@@ -311,7 +330,7 @@ def test_the_posterior_of_label_sets_is_that_of_enumeration(name: str, split: st
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_posterior_of_instances_is_that_of_enumeration(name: str, split: str) -> None:
+def test_the_posterior_of_instances_agrees_with_enumeration(name: str, split: str) -> None:
     problem = problem_of(name)
     (bags,) = problem.splits[split].bags
     found = distribution(problem, split).posterior(bags).log_instances.exp()
@@ -322,7 +341,7 @@ def test_the_posterior_of_instances_is_that_of_enumeration(name: str, split: str
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_optimal_set_error_is_that_of_the_most_probable_sets(name: str, split: str) -> None:
+def test_the_optimal_set_error_comes_from_the_most_probable_sets(name: str, split: str) -> None:
     wrong = []
     for posterior in by_enumeration(name, split):
         most_probable = max(posterior.sets, key=posterior.sets.__getitem__)
@@ -333,7 +352,9 @@ def test_the_optimal_set_error_is_that_of_the_most_probable_sets(name: str, spli
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", COURSE)
-def test_the_optimal_posterior_error_is_that_of_probable_classes(name: str, split: str) -> None:
+def test_the_optimal_posterior_error_comes_from_the_most_probable_classes(
+    name: str, split: str
+) -> None:
     posteriors = by_enumeration(name, split)
     wrong = torch.cat([p.instances.argmax(dim=1) != p.true_classes for p in posteriors])
     known = problem_of(name).known_errors()[f"{split}/bayes_posterior_error"]
@@ -362,11 +383,14 @@ def expected_classes(size: int, name: str, split: str) -> dict[Assignment, float
 
 
 def assert_drawn_from(found: list[Assignment], expected: dict[Assignment, float]) -> None:
-    """Assert by chi-square that values were drawn with these probabilities; rare values count together."""
+    """Assert by a chi-square test that values were sampled with these probabilities.
+
+    Rare values are put into one group.
+    """
     assert set(found) <= set(expected)
     count = len(found)
     counts = Counter(found)
-    # The test needs five expected values in each group.
+    # The chi-square test needs at least five expected values in each group.
     common = [value for value, probability in expected.items() if probability * count >= 5]
     observed = [counts[value] for value in common]
     wanted = [expected[value] * count for value in common]
@@ -374,7 +398,7 @@ def assert_drawn_from(found: list[Assignment], expected: dict[Assignment, float]
     if rest >= 1:
         observed.append(count - sum(observed))
         wanted.append(rest)
-    # scipy asks for equal sums.
+    # scipy requires both sums to be equal.
     factor = sum(observed) / sum(wanted)
     assert chisquare(observed, [factor * number for number in wanted]).pvalue > 1e-3
 
@@ -406,7 +430,7 @@ def test_context_follows_class_0_along_an_axis_of_its_own(has_class_0: bool, sha
 
 @pytest.mark.parametrize("name", COURSE)
 def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> None:
-    """By enumeration of training bags: all sizes are equally frequent, and each instance of a bag counts."""
+    """The prior is enumerated: all sizes are equally frequent, and each instance counts once."""
     problem = problem_of(name)
     classes = COURSE[name]["num_classes"]
     smallest, largest = problem.training.sizes
@@ -418,7 +442,7 @@ def test_the_reference_has_the_posterior_of_one_instance_alone(name: str) -> Non
     prior = frequency / frequency.sum()
     x = torch.randn(5, DIMENSION, generator=generator("reference", name)) * 2
     of_kinds = (log_densities(x.double(), classes) + prior.log()).softmax(dim=1)
-    # Background and its context are one.
+    # Context counts as background.
     of_background = of_kinds[:, classes:].sum(dim=1, keepdim=True)
     expected = torch.cat([of_kinds[:, :classes], of_background], dim=1)
     found = problem.training.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
@@ -430,7 +454,7 @@ ALIKE = {
     "together": [{0, 1}, {2, 3}, {4}],
     "constant": [{0, 3}, {1}, {2}],
 }
-"""The channels that label sets cannot tell apart, background last."""
+"""Groups of channels that label sets cannot tell apart; the last channel is background."""
 
 
 def group_of(name: str, channel: int) -> set[int]:
@@ -445,10 +469,13 @@ def problem_with_reference(name: str) -> Any:
 
 @dataclass(frozen=True)
 class SeenInstance:
-    """What the reference knows of an instance, and its true class."""
+    """The posterior of one instance by the reference, and its true class.
+
+    The reference decides on each instance alone, without the rest of its bag.
+    """
 
     posterior: list[float]
-    """(C+1,), background last."""
+    """How probable each class is, (C+1,); background is last."""
     true_class: int
 
     def probability(self, group: set[int]) -> float:
@@ -471,7 +498,10 @@ def seen_instances(name: str, split: str) -> list[list[SeenInstance]]:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_class_is_present_for_the_reference_if_an_instance_is(name: str, split: str) -> None:
-    """Each by itself. What cannot be told from background is in every bag."""
+    """Instances are independent for the reference.
+
+    A class that cannot be told from background counts as present in every bag.
+    """
     problem = problem_with_reference(name)
     score = instancewise_scores(problem.training.marginal_log_posterior, problem.groups)
     (bags,) = problem.splits[split].bags
@@ -509,7 +539,7 @@ def test_classes_that_cannot_be_told_apart_count_as_one(name: str, split: str) -
     assert learnable == pytest.approx(sum(wrong) / len(wrong))
 
 
-def test_where_all_can_be_told_apart_there_is_no_learnable_error() -> None:
+def test_where_all_classes_can_be_told_apart_there_is_no_learnable_error() -> None:
     known = problem_with_reference("context").known_errors()
     assert not [name for name in known if "learnable" in name]
 
@@ -522,7 +552,7 @@ def test_the_reference_names_most_label_sets(name: str) -> None:
 
 @dataclass(frozen=True)
 class NoisyAndClean:
-    """The same task with errors in label sets and without: the problems, and ten epochs of training batches."""
+    """A task with errors in label sets and without: the problems, and batches of ten epochs."""
 
     noisy: Any
     clean: Any
@@ -532,7 +562,10 @@ class NoisyAndClean:
 
 @pytest.fixture(scope="module")
 def errors_in_training() -> NoisyAndClean:
-    """The ten batches of an epoch are drawn before their errors are, so that without errors they are the same."""
+    """Problems whose training bags differ only in errors of label sets.
+
+    An epoch has ten batches, which are sampled before their errors.
+    """
     noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=320)
     clean = make(num_classes=3, bags_per_epoch=320)
     return NoisyAndClean(noisy, clean, ten_epochs(noisy), ten_epochs(clean))
@@ -660,7 +693,7 @@ def test_noisy_validation_bags_are_judged_by_label_sets_alone(label_sets: str) -
 def test_who_knows_the_truth_errs_on_noisy_validation_labels() -> None:
     noisy = with_noise(BOTH)
     clean = with_noise("training")
-    # The truth by the instances of a bag, which are the same in both.
+    # The right labels by the instances of a bag, which are the same with and without errors.
     truth_of = {}
     for split in clean.splits.values():
         for bags in (*split.bags, *split.single_instance):
@@ -688,7 +721,7 @@ def test_without_errors_noise_in_changes_nothing() -> None:
 
 
 def fixed_training_bags(seed: int, epoch: int) -> list[tuple[float, ...]]:
-    """Return the instances of the bags of an epoch of 200 bags, where there are 20 training bags."""
+    """Return the instances of each bag of an epoch, which has 200 bags of 20 training bags."""
     params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
     problem = loaded("synthetic-bags", None, seed, 10, **params)
     bags = []
@@ -705,7 +738,7 @@ def test_an_epoch_goes_through_fixed_bags_again_and_again() -> None:
 def test_an_epoch_has_as_many_steps_as_its_bags_fill() -> None:
     params = {**SMALL, "num_classes": 2, "training_bags": 20, "bags_per_epoch": 200}
     problem = loaded("synthetic-bags", limit=10, **params)
-    # 200 / 32 = 6.25
+    # With 32 bags in a batch: 200 / 32 = 6.25, rounded up.
     assert problem.steps_per_epoch == 7
     assert len(list(problem.train_batches(0, generator("order")))) == 7
 

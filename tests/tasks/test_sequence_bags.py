@@ -1,4 +1,4 @@
-"""Your own sequences: splits, truth, padding, and one line for what is wrong."""
+"""The task `sequence-bags`, made from a user's own sequences: truth, padding, audio, messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,14 +32,14 @@ def batches_of(problem: Any) -> Iterator[Any]:
         yield from split.bags
 
 
-def test_classes_are_those_of_the_table(table: Path) -> None:
+def test_classes_are_taken_from_the_table(table: Path) -> None:
     problem = make(table)
     assert problem.format.class_names == ("high", "low")
     assert problem.max_labels == 2
 
 
 def test_the_mask_hides_the_frames_that_are_padding(table: Path) -> None:
-    """A recording has 1, 1.1 or 1.2 seconds of 50 frames each; padding is NaN."""
+    """Recordings last 1, 1.1 or 1.2 seconds, with 50 frames a second; padding is NaN."""
     for bags in batches_of(make(table)):
         mask = mask_of(bags, of_sequences=True)
         assert torch.equal(mask, ~bags.instances[:, 0].isnan())
@@ -55,7 +55,7 @@ def test_label_sets_are_the_classes_of_the_events(table: Path) -> None:
 
 
 def test_events_last_as_long_as_in_the_table(table: Path) -> None:
-    """A quarter of a second, with 50 frames each."""
+    """Each event lasts 1/4 second, which are 12.5 of the 50 frames in a second."""
     for bags in batches_of(make(table)):
         start, _, end, _ = bags.truth.boxes[bags.truth.classes >= 0].unbind(dim=1)
         torch.testing.assert_close(end - start, torch.full((len(start),), 12.5), atol=0.1, rtol=0)
@@ -76,7 +76,7 @@ def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
     of_events = {"test/hit_rate", "test/instance_error"}
     assert "test/set_error" in metrics
     assert not metrics & of_events
-    # No bags were asked for to validate on.
+    # The problem was made with validation=0, so it has no validation bags.
     assert "validation/set_error" not in metrics
 
 

@@ -1,4 +1,4 @@
-"""Sound events: the bags against their truth, the same bags for every loss, and the hit rate in time."""
+"""The task `sound-events`: its bags against their truth, and the hit rate in time."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ def test_events_lie_in_the_recording(problem: Any) -> None:
 
 
 def test_events_last_as_long_as_sounds(problem: Any) -> None:
-    """0.2 to 0.5 seconds of 62.5 frames each."""
+    """An event lasts 0.2 to 0.5 seconds, and a second has 62.5 frames."""
     for bags in all_bags(problem):
         start, _, end, _ = bags.truth.boxes[bags.truth.classes >= 0].unbind(dim=1)
         length = end - start
@@ -52,12 +52,13 @@ def test_recordings_of_one_sound_have_one_class(problem: Any) -> None:
 
 
 def test_frames_are_loud_where_the_truth_has_an_event(problem: Any) -> None:
-    """Twenty decibels above the noise: the loudest band inside events is above that outside of them."""
+    """With sounds 20 dB above the noise, the loudest band is louder inside of events."""
     for bags in problem.splits["test"].single_instance:
         for frames, box in zip(bags.instances, bags.truth.boxes[:, 0], strict=True):
             first = round(float(box[0]))
             last = round(float(box[2]))
             loudest = frames.amax(dim=0)
+            # Frames at the edges of an event, which hold only a part of it, are left out.
             outside = torch.cat([loudest[: max(0, first - 2)], loudest[last + 2 :]])
             assert loudest[first + 1 : last - 1].mean() > outside.mean() + 0.5
 
@@ -76,8 +77,10 @@ def test_training_frames_are_standardised(problem: Any) -> None:
     ],
 )
 def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, high: float) -> None:
-    """Events last 12 to 32 frames. Where an event has ended, another one of its class may be heard."""
+    """Events last 12 to 32 frames: 6 frames after its beginning one is heard, 40 frames after not.
 
+    The hit rate may be above 0 even then, since another event of the class may be heard.
+    """
     found = problem.evaluate(partial(heard_after_beginning, frames=late))
     assert low <= found.metrics["test/hit_rate"] <= high
     assert found.metrics["test/set_error"] == 0
@@ -86,7 +89,10 @@ def test_the_hit_rate_is_that_in_time(problem: Any, late: float, low: float, hig
 
 
 def heard_after_beginning(bags: Any, frames: float) -> Scores:
-    """Return scores that find every event so many frames after its beginning, at 32 positions of four frames."""
+    """Return scores that find every event `frames` frames after its beginning.
+
+    There are 32 positions of four frames each.
+    """
     strength = torch.zeros(len(bags), 8, 32)
     is_event = bags.truth.classes >= 0
     for bag, number in is_event.nonzero().tolist():

@@ -1,4 +1,7 @@
-"""Soundscapes: scenes against the clips that they were made of, tones whose pitch is their class."""
+"""The task `soundscapes`: scenes against the clips that they were made of.
+
+The clips of these tests are tones, whose pitch tells their class.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ def make(root: Path, seed: int = 0, **params: Any) -> Any:
 
 
 def module() -> Any:
+    """Return the module of the task, which was loaded from a file."""
     return sys.modules[type(load_task("soundscapes")).__module__]
 
 
@@ -37,10 +41,13 @@ def test_each_sound_is_heard_where_the_truth_says_alone(root: Path) -> None:
 def test_levels_are_within_six_decibels_of_the_middle(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the power of scenes with one sound, of which none is lost between the bands, without the noise."""
+    """The levels of sounds span at most 12 dB, measured in scenes of one sound without noise.
+
+    The power of a scene is the sum over all bands.
+    """
     decibels = []
     for frames, start, end in noiseless_scenes_of_one_sound(root, monkeypatch):
-        # Frames at the edges hold a part of the sound alone.
+        # Frames at the edges of the sound hold only a part of it, so they are left out.
         power = frames[:, start + 2 : end - 1].exp().sum(dim=0)
         decibels.append(float(10 * torch.log10(power.mean())))
     assert 6 < max(decibels) - min(decibels) < 13
@@ -58,7 +65,7 @@ def test_nothing_is_heard_outside_of_the_sounds(
 def noiseless_scenes_of_one_sound(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[Tensor, int, int]]:
-    """Return the log-mel frames (F, T) of test scenes, and the first and the last frame of their sound."""
+    """Return test scenes: log-mel frames (F, T), and the first and the last frame of the sound."""
     monkeypatch.setattr(module(), "NOISE", 0.0)
     module()._scenes.cache_clear()
     problem = make(root)
@@ -68,7 +75,7 @@ def noiseless_scenes_of_one_sound(
         for frames, box in zip(spectra, bags.truth.boxes[:, 0], strict=True):
             start, _, end, _ = box.tolist()
             scenes.append((frames, int(start), int(end)))
-    # No other test gets scenes without noise.
+    # No other test must get these scenes without noise from the cache.
     module()._scenes.cache_clear()
     return scenes
 
@@ -103,7 +110,7 @@ def test_the_parameter_is_the_share_of_scenes_that_may_overlap(root: Path) -> No
 
 
 def share_that_overlaps(root: Path, overlap: float) -> float:
-    """Return the share of scenes in which a sound begins before all earlier ones have ended."""
+    """Return the share of scenes in which a sound begins before all earlier sounds have ended."""
     overlapping = []
     for bags in all_bags(make(root, 2, overlap=overlap)):
         start, _, end, _ = bags.truth.boxes.unbind(dim=2)
@@ -140,7 +147,7 @@ def test_splits_share_no_clip_and_use_all_of_them(
         ("test", 4): {3},
         ("test", 1): {3},
     }
-    # Ten clips of each fold.
+    # Each fold has ten clips.
     number_of_clips = {scenes: len(set(clips)) for scenes, clips in used.items()}
     assert number_of_clips == {
         ("train", 4): 30,
@@ -152,8 +159,9 @@ def test_splits_share_no_clip_and_use_all_of_them(
 
 
 def test_items_are_the_clips_that_are_heard(root: Path) -> None:
-    """By the class and the length of each sound, of which 2.4 seconds are heard at most."""
+    """A clip is recognised by its class and its length, of which at most 2.4 seconds are heard."""
     clips = esc10.read_all(root, "any")
+    # 2.4 seconds of 16,000 samples.
     longest = 24 * 1600
     sound_of_clip = [
         (int(cls), min(len(waveform), longest))
@@ -184,10 +192,13 @@ def items_and_sounds(problem: Any) -> Iterator[tuple[list[int], list[tuple[int, 
 def test_the_loudest_part_of_a_long_clip_is_heard() -> None:
     rng = np.random.default_rng(0)
     waveform = (0.01 * rng.normal(size=80_000)).astype(np.float32)
+    # A tone of 38,400 samples, which are 2.4 seconds, in five seconds of quiet noise.
     waveform[30_000:68_400] += np.sin(np.arange(38_400) / 7).astype(np.float32)
     sound = module().cut_sound(waveform)
     assert len(sound) == 38_400
+    # The power is normalised to 1.
     assert float(sound.square().mean()) == pytest.approx(1, abs=1e-4)
+    # The first and last 160 samples are faded in and out, so they are not compared.
     middle = torch.from_numpy(waveform[30_160:68_240])
     assert torch.corrcoef(torch.stack([sound[160:-160], middle]))[0, 1] > 0.99
     assert sound[:3].abs().max() < 0.1

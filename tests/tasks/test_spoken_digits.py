@@ -44,7 +44,7 @@ def test_digits_follow_one_another_with_silence_between(root: Path) -> None:
 
 
 def test_splits_share_no_recording_and_use_each_before_any_again(root: Path) -> None:
-    """Takes 0 to 4 are the official test set. A recording is known by its digit and its length."""
+    """A recording is known by its digit and its length. Takes 0 to 4 are the official test set."""
     problem = make(root, seed=7, most=5)
     batches = {part: split.bags for part, split in problem.splits.items()}
     batches["train"] = problem.train_batches(0, generator("t"))
@@ -75,7 +75,10 @@ def recordings_of(root: Path, takes: range) -> set[tuple[int, int]]:
 
 
 def test_items_are_the_recordings_that_are_heard(root: Path) -> None:
-    """Files are numbered by their names; each is known by its digit and its length."""
+    """Items are numbered as their files, in the order of file names.
+
+    A recording is known by its digit, which its file name begins with, and its length.
+    """
     files = sorted((root / free_spoken_digits.FOLDER).glob("*.wav"))
     heard_in_file = [(int(file.name[0]), len(wavfile.read(file)[1])) for file in files]
     for bag in evaluated_one_by_one(make(root)):
@@ -93,7 +96,7 @@ def evaluated_one_by_one(problem: Any) -> Iterator[Any]:
 
 
 def test_two_bags_that_share_an_item_share_its_sound(root: Path) -> None:
-    """By the loudest band, which is the same wherever an item is heard."""
+    """An item is recognised by its loudest band, which is the same wherever it is heard."""
     bands_of: dict[int, list[int]] = {}
     for bags in make(root).splits["test"].bags:
         for bag in range(len(bags)):
@@ -110,8 +113,9 @@ def loudest_bands(bags: Any, bag: int) -> list[tuple[int, int]]:
     boxes = bags.truth.boxes[bag].tolist()
     found = []
     for item, (start, _, end, _) in zip(items, boxes, strict=True):
-        # -1 stands where a bag has fewer items.
+        # -1 fills up the row of a bag that has fewer items.
         if item >= 0:
+            # Frames at the edges of a box may hold only a part of the sound.
             frames = bags.instances[bag][:, round(start) + 2 : round(end) - 2]
             found.append((item, int(frames.mean(dim=1).argmax())))
     return found
@@ -119,7 +123,7 @@ def loudest_bands(bags: Any, bag: int) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def downloads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every download is an archive of the recordings, as the publishers of the data set lay it out."""
+    """Replace every download by an archive of the recordings, laid out as the published one."""
 
     def download(url: str, folder: str, name: str) -> None:
         assert url.endswith(f"/{sources.COMMIT}.tar.gz")
@@ -138,7 +142,7 @@ def test_an_archive_with_other_recordings_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("downloads")
-def test_an_archive_as_expected_is_moved_into_place(
+def test_an_archive_as_expected_is_moved_into_the_data_directory(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = free_spoken_digits.FOLDER

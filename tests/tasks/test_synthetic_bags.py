@@ -1,4 +1,4 @@
-"""The generator against its definition, and the optimal decisions against enumeration and the drawn truth."""
+"""The task `synthetic-bags`: its generator against the definition, and the metrics of an oracle."""
 
 import math
 from typing import Any
@@ -80,7 +80,7 @@ def test_a_class_lies_on_its_axis_and_background_at_0(many: Bags, cls: int) -> N
 
 
 @pytest.mark.parametrize("cls", RATES)
-def test_instances_vary_alike_in_all_directions(many: Bags, cls: int) -> None:
+def test_instances_vary_equally_in_all_directions(many: Bags, cls: int) -> None:
     instances = instances_of_class(many, cls)
     variance = scale_of(cls) ** 2
     expected = variance * torch.eye(4, dtype=torch.float64)
@@ -95,7 +95,7 @@ def scale_of(cls: int) -> float:
 
 @pytest.fixture(scope="module")
 def metrics_of_oracle(problem: Any) -> dict[str, float]:
-    """The metrics of scores by the exact posterior: presence is the probability that a class occurs."""
+    """The metrics of scores by the exact posterior; presence is the probability of a class."""
 
     def score(bags: Bags) -> Scores:
         probs = problem.training.log_posterior(bags.instances).exp()
@@ -119,7 +119,7 @@ def test_all_metrics_have_a_definition(metrics_of_oracle: dict[str, float]) -> N
     [
         ("instance_error", 0),
         ("posterior_error", 0),
-        # Its threshold is chosen on few bags.
+        # The threshold of label sets is chosen on few bags, so it is not quite the best.
         ("set_error", 0.03),
     ],
 )
@@ -131,7 +131,7 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("metric", ["instance_error", "posterior_error", "set_error"])
-def test_the_excess_is_the_error_less_that_of_the_optimum(
+def test_the_excess_is_the_error_minus_the_optimum(
     metrics_of_oracle: dict[str, float], split: str, metric: str
 ) -> None:
     error = metrics_of_oracle[f"{split}/{metric}"]
@@ -140,7 +140,11 @@ def test_the_excess_is_the_error_less_that_of_the_optimum(
 
 
 def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
-    """Sizes, classes and noise of one batch after the other. Another order needs another revision of the task."""
+    """Each batch takes sizes, then classes, then noise from the random generator.
+
+    With another order, published results could not be repeated, and the revision of the task would
+    have to be raised.
+    """
     counts = [32] * 11 + [5]
     problem: Any = make(bags_per_epoch=sum(counts))
     model = problem.training
@@ -159,7 +163,7 @@ def test_numbers_are_drawn_in_the_order_of_published_results() -> None:
 
 
 def overlapping_bags(overlap: float) -> Bags:
-    """Return bags of one or two classes that are far apart."""
+    """Return bags of one or two classes, whose points are far apart."""
     params: dict[str, Any] = {
         "label_sets": "uniform",
         "labels_per_bag": 2,
@@ -174,7 +178,7 @@ def overlapping_bags(overlap: float) -> Bags:
 
 
 def is_shown(bags: Bags) -> Tensor:
-    """Return which class (B, K, 3) is near each position, by its axis."""
+    """Return whether each position shows each of the three classes, (B, K, 3)."""
     halfway = 60.0 / math.sqrt(2) / 2
     return bags.instances[..., :3] > halfway
 
@@ -194,7 +198,7 @@ def test_overlap_leaves_label_sets_as_they_are(overlap: float) -> None:
     ],
 )
 def test_classes_that_overlap_share_a_position(overlap: float, least: float, most: float) -> None:
-    """With every instance moved, a bag of two classes has one position near the sum of their points."""
+    """With overlap 1, each bag of two classes has a position near the sum of their points."""
     bags = overlapping_bags(overlap)
     shows_two = is_shown(bags).sum(dim=2) == 2
     has_two_classes = bags.labels.sum(dim=1) == 2

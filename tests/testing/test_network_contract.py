@@ -1,4 +1,4 @@
-"""The contract tests of networks notice what they are there for: faults that are put into networks that pass them."""
+"""The contract tests for networks find faults that are put into networks without a fault."""
 
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class OfSequences(SequenceNetwork):
         return self.head(self.body(frames).relu())
 """
 TEXTS: dict[Any, str] = {"images": IMAGES, "sets": SETS, "sequences": SEQUENCES}
+# Names of contract tests, without `test_`.
 POSITIONS = "there_are_positions_in_bags_of_any_size"
 ALONE = "a_bag_has_the_same_logits_alone_and_padded_among_others"
 SEEDS = "initial_weights_depend_on_the_seed_alone"
@@ -51,7 +52,7 @@ HALF = "half_precision_changes_little"
 PRIOR = "training_starts_at_the_bag_prior"
 PARAMETERS = "parameters_are_checked_and_can_be_stored"
 
-# Pieces of the texts above, and what is put in their place.
+# Pieces of the texts above, and pieces that replace them.
 OF_IMAGES = "self.body(images)"
 OF_SETS = "self.body(instances)"
 OF_SEQUENCES = "self.body(frames)"
@@ -65,56 +66,58 @@ FRAMES_AS_MASK = "    def mask_of(self, bags):\n        return bags.mask\n\n"
 PADDING_KEPT = "    def forward(self, frames):\n        return self.logits(frames, None)\n\n"
 RANDOM = "        self.body.bias.data.fill_(random.random())\n"
 UNUSED = "        self.unused = nn.Linear(2, 2)\n"
-# The difference of two large numbers: in half precision nothing is left of it.
+# A difference of two large numbers, of which half precision keeps no digit.
 CANCELLED = "(self.body(instances + 1e4) - self.body(instances * 0 + 1e4))"
 
 
-def fault(test: str, kind: str, old: str, new: str, id: str) -> ParameterSet:  # noqa: A002 as pytest calls it
-    """Return a case: the contract test that fails, the kind of bags, and what is replaced in its text by what."""
-    return pytest.param(test, kind, old, new, id=f"{kind}-{id}")
+def fault(test: str, kind: str, old: str, new: str, *, name: str) -> ParameterSet:
+    """Return a case: the contract test that must fail if `new` replaces `old` in a network."""
+    return pytest.param(test, kind, old, new, id=f"{kind}-{name}")
 
 
 FAULTS = [
-    fault(POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3", id="no background"),
-    fault(POSITIONS, "images", FORWARD, CENTRES + FORWARD, id="no centres"),
-    fault(POSITIONS, "sequences", LOGITS, FRAMES_AS_MASK + LOGITS, id="mask of frames"),
+    fault(POSITIONS, "images", "num_classes + 1, 3", "num_classes, 3", name="no background"),
+    fault(POSITIONS, "images", FORWARD, CENTRES + FORWARD, name="no centres"),
+    fault(POSITIONS, "sequences", LOGITS, FRAMES_AS_MASK + LOGITS, name="mask of frames"),
     fault(
         ALONE,
         "images",
         OF_IMAGES,
         "self.body(images - images.mean(dim=0))",
-        id="mean of the batch",
+        name="mean of the batch",
     ),
     fault(
         ALONE,
         "sets",
         OF_SETS,
         "self.body(instances - instances.mean(dim=1, keepdim=True))",
-        id="mean of padded instances",
+        name="mean of padded instances",
     ),
     fault(
         ALONE,
         "sequences",
         OF_SEQUENCES,
         "self.body(frames - frames.mean(dim=2, keepdim=True))",
-        id="mean of padded frames",
+        name="mean of padded frames",
     ),
-    fault(ALONE, "sequences", LOGITS, PADDING_KEPT + LOGITS, id="padding"),
-    fault(SEEDS, "sets", HEAD, RANDOM + HEAD, id="another generator"),
+    fault(ALONE, "sequences", LOGITS, PADDING_KEPT + LOGITS, name="padding"),
+    fault(SEEDS, "sets", HEAD, RANDOM + HEAD, name="another generator"),
     fault(
         SEEDS,
         "sets",
         "super().__init__()",
         "super().__init__()\n        torch.manual_seed(0)",
-        id="one seed",
+        name="one seed",
     ),
-    fault(GRADIENT, "sets", HEAD, UNUSED + HEAD, id="unused weights"),
-    fault(GRADIENT, "sets", ".relu()", ".abs().mul(0).sqrt()", id="infinite gradient"),
-    fault(HALF, "sets", OF_SETS, CANCELLED, id="cancellation"),
-    fault(PRIOR, "sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)", id="background first"),
-    fault(PRIOR, "images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)", id="no bias"),
-    fault(PARAMETERS, "images", "width: int = 32", "width=32", id="no annotation"),
-    fault(PARAMETERS, "sets", "width: int = 8", "width: int", id="no default"),
+    fault(GRADIENT, "sets", HEAD, UNUSED + HEAD, name="unused weights"),
+    fault(GRADIENT, "sets", ".relu()", ".abs().mul(0).sqrt()", name="infinite gradient"),
+    fault(HALF, "sets", OF_SETS, CANCELLED, name="cancellation"),
+    fault(PRIOR, "sets", ".transpose(1, 2)", ".flip(2).transpose(1, 2)", name="background first"),
+    fault(
+        PRIOR, "images", "num_classes + 1, 3)", "num_classes + 1, 3, bias=False)", name="no bias"
+    ),
+    fault(PARAMETERS, "images", "width: int = 32", "width=32", name="no annotation"),
+    fault(PARAMETERS, "sets", "width: int = 8", "width: int", name="no default"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The contract tests of tasks notice what they are there for: faults that are put into the template of a task."""
+"""The contract tests for tasks find faults that are put into the template of a task."""
 
 import inspect
 from pathlib import Path
@@ -31,45 +31,45 @@ class MyTask"""
 
 
 def network(arguments: str) -> str:
-    """Return the networks of a task: the one of the template, made with other arguments."""
+    """Return code for the networks of the task: the template's network with other arguments."""
     return NETWORK.replace("InstanceMLP", f"lambda inputs, classes, seed: InstanceMLP({arguments})")
 
 
 def problem_with(body: str) -> dict[str, str]:
-    """Return the changes by which the template loads a problem of a class with a body."""
+    """Return changes of the template, which then loads a problem of a class with this body."""
     faulty = f"class Faulty(FixedBags):\n{body}\n\n\nclass MyTask(Task)"
     return {"class MyTask(Task)": faulty, "FixedBags.in_memory(": "Faulty.in_memory("}
 
 
 def batches_with(*lines: str) -> dict[str, str]:
-    """Return the changes by which the problem runs lines before it makes the batches of an epoch."""
+    """Return changes by which the problem runs these lines before the batches of an epoch."""
     body = ["    def train_batches(self, epoch, rng):", *(f"        {line}" for line in lines)]
     body.append("        yield from super().train_batches(epoch, rng)")
     return problem_with("\n".join(body))
 
 
-def fault(test: str, changes: dict[str, str], id: str) -> ParameterSet:  # noqa: A002 as pytest calls it
-    """Return a case: the contract test that fails, and what is replaced in the template by what."""
-    return pytest.param(test, changes, id=f"{test}-{id}")
+def fault(test: str, changes: dict[str, str], *, name: str) -> ParameterSet:
+    """Return a case: the contract test that must fail, and the replacements in the template."""
+    return pytest.param(test, changes, id=f"{test}-{name}")
 
 
 FAULTS = [
     fault(
         "batches_depend_on_the_generator_alone",
         batches_with("rng = torch.Generator().manual_seed(int(torch.randint(1 << 30, ())))"),
-        id="global generator",
+        name="global generator",
     ),
     fault(
         "another_seed_or_epoch_gives_other_batches",
         batches_with("rng = generator('one')"),
-        id="one generator for all",
+        name="one generator for all",
     ),
     fault(
         "an_earlier_epoch_does_not_matter",
         batches_with(
             "self.drawn = getattr(self, 'drawn', 0) + 1", "torch.rand(self.drawn, generator=rng)"
         ),
-        id="state from epoch to epoch",
+        name="state from epoch to epoch",
     ),
     fault(
         "one_task_loads_problems_of_several_seeds",
@@ -81,26 +81,28 @@ FAULTS = [
             "        torch.rand(self.last_seed, generator=rng)\n"
             "        yield from super().train_batches(epoch, rng)"
         ),
-        id="seed kept by the class",
+        name="seed kept by the class",
     ),
     fault(
         "one_seed_gives_one_problem",
         {', generator=generator(self.name, "split", seed))': ")"},
-        id="random split",
+        name="random split",
     ),
     fault(
         "a_task_does_not_change",
         {SPLIT: f"{SPLIT}        self.order = order\n"},
-        id="state kept by load",
+        name="state kept by load",
     ),
     fault(
         "batches_fit_together",
         problem_with("    @property\n    def steps_per_epoch(self):\n        return 400 // 32"),
-        id="number of steps",
+        name="number of steps",
     ),
-    fault("batches_fit_together", {LABELS: LABELS_AS_FLOATS}, id="labels as floats"),
+    fault("batches_fit_together", {LABELS: LABELS_AS_FLOATS}, name="labels as floats"),
     fault(
-        "batches_fit_together", {NAME: f'{NAME}    bag_kind = "images"\n'}, id="other kind of bags"
+        "batches_fit_together",
+        {NAME: f'{NAME}    bag_kind = "images"\n'},
+        name="other kind of bags",
     ),
     fault(
         "batches_fit_together",
@@ -108,44 +110,44 @@ FAULTS = [
             "    def __init__(self, **fields):\n"
             "        super().__init__(**{**fields, 'max_labels': 1})"
         ),
-        id="too few labels at most",
+        name="too few labels at most",
     ),
     fault(
         "label_sets_agree_with_the_truth",
         {LABELS: LABELS_OF_THE_NEXT_CLASS},
-        id="labels of the next class",
+        name="labels of the next class",
     ),
     fault(
         "label_sets_agree_with_the_truth",
         {"position_classes=classes)": "position_classes=classes.roll(1, 0))"},
-        id="positions of another bag",
+        name="positions of another bag",
     ),
     fault(
         "origins_tell_evaluated_bags_apart",
         {"mask, truth)": f"mask, truth, {ONE_NUMBER})"},
-        id="one origin for all",
+        name="one origin for all",
     ),
-    fault("it_says_what_it_is", {NETWORK: "{}"}, id="no network"),
-    fault("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}, id="not tested"),
+    fault("it_says_what_it_is", {NETWORK: "{}"}, name="no network"),
+    fault("it_says_what_it_is", {NAME: f"{NAME}    is_tested = False\n"}, name="not tested"),
     fault(
         "its_format_says_what_bags_are_like",
         {'("right", "above", "below")': '["right", "above", "below"]'},
-        id="list of class names",
+        name="list of class names",
     ),
     fault(
         "every_network_fits_the_bags",
         {NETWORK: network("inputs, classes - 1, seed")},
-        id="one class too few",
+        name="one class too few",
     ),
     fault(
         "initial_weights_depend_on_the_seed_alone",
         {NETWORK: network("inputs, classes, id(object())")},
-        id="weights without a seed",
+        name="weights without a seed",
     ),
     fault(
         "padding_does_not_reach_the_logits",
         {"class MyTask": CENTRED},
-        id="mean of padded instances",
+        name="mean of padded instances",
     ),
     fault(
         "a_trained_network_can_be_used_where_the_data_are_not",
@@ -154,22 +156,22 @@ FAULTS = [
             "        return BagFormat(inputs=2, class_names=('a', 'b', 'c'))\n\n"
             "    def recipe(self)"
         },
-        id="other class names elsewhere",
+        name="other class names elsewhere",
     ),
     fault(
         "no_bag_is_in_two_splits",
         {'"validation": validation': '"validation": test'},
-        id="one bag in two splits",
+        name="one bag in two splits",
     ),
     fault(
         "the_task_says_where_seeds_split_the_same_bags",
         {"return 100 / 400": "return 0.0"},
-        id="no overlap",
+        name="no overlap",
     ),
     fault(
         "the_metric_that_losses_are_ranked_by_is_measured",
         {NAME: f'{NAME}    primary = "no_such_error"\n'},
-        id="unknown metric",
+        name="unknown metric",
     ),
     fault(
         "evaluations_are_always_the_same",
@@ -180,7 +182,7 @@ FAULTS = [
             "        self.splits = {**self.splits, 'test': split}\n"
             "        return super().evaluate(score)"
         ),
-        id="random test bags",
+        name="random test bags",
     ),
     fault(
         "the_gallery_is_a_few_bags_always_the_same",
@@ -188,17 +190,17 @@ FAULTS = [
             "    def gallery(self):\n"
             "        return self.splits['test'].bags[0].selected(torch.randperm(8))"
         ),
-        id="random gallery",
+        name="random gallery",
     ),
     fault(
         "a_wrong_parameter_is_one_line_that_names_it",
         {"batch_bags: Annotated[int, Field(ge=1)] = 32": "batch_bags=32"},
-        id="parameter without a type",
+        name="parameter without a type",
     ),
     fault(
         "the_digest_of_the_data_is_one_line_and_always_the_same",
         {'return f"{len(bags)} bags': 'return f"{torch.rand(())} bags'},
-        id="random digest",
+        name="random digest",
     ),
 ]
 
@@ -220,8 +222,8 @@ def test_a_fault_of_a_task_is_noticed(test: str, changes: dict[str, str], tmp_pa
 
 
 @pytest.mark.parametrize("padding", [0.0, 7.0])
-def test_a_set_is_known_again_among_larger_ones(padding: float) -> None:
-    """Bags are padded to the largest of their batch, which differs between training and evaluation."""
+def test_the_digest_of_a_set_does_not_depend_on_padding(padding: float) -> None:
+    """Bags are padded to the largest of their batch, so training and evaluation may differ."""
     small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     # A bag of two instances beside a bag of five.
     instances = torch.full((2, 5, 2), padding)
@@ -234,7 +236,7 @@ def test_a_set_is_known_again_among_larger_ones(padding: float) -> None:
     assert large != alone
 
 
-def test_a_sequence_is_known_again_among_longer_ones() -> None:
+def test_the_digest_of_a_sequence_does_not_depend_on_padding() -> None:
     sequence = torch.tensor([[1.0, 2.0, 3.0]])
     padded = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
     labels = torch.zeros(1, 1, dtype=torch.bool)
@@ -242,7 +244,7 @@ def test_a_sequence_is_known_again_among_longer_ones() -> None:
 
 
 def fixture_value(contract: TaskContract, name: str) -> Any:
-    """Return the value of a fixture of the contract tests, which pytest is not here to make."""
+    """Return the value of a fixture of the contract tests, whose methods are called directly."""
     if name == "data_dir":
         return None
     described = contract.describe()

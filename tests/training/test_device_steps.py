@@ -1,4 +1,7 @@
-"""Training on a GPU, tested without one: on the devices here, what waits for a value or mixes devices raises."""
+"""Training on a GPU, tested without one: no step may wait for a value from the device.
+
+On the devices of these tests, reading a value or mixing devices raises an error.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +27,7 @@ from tests._helpers.tasks import new_network
 from tests._helpers.training import NAMES
 
 META = torch.device("meta")
-"""Tensors on it have no values, so that whatever the host would wait for raises."""
+"""Tensors on this device have no values, so that reading a value raises an error."""
 WAITING = ("hard-em", "count")
 """Losses that wait for the device, as their docstrings say."""
 METHODS_OF_EXACT = [Variant("exact", {"method": method}) for method in ("exact", "lower", "upper")]
@@ -32,7 +35,7 @@ VARIANTS = [variant for variant in BUILT_IN if variant.loss not in WAITING] + ME
 
 
 def task_for(variant: Variant, other: str) -> str:
-    """Return a task that a loss can be trained on: `other`, unless the loss needs bags of a special kind."""
+    """Return `other`, or the name of a task with the special bags that a loss needs."""
     if variant.one_class:
         return "cifar10"
     if variant.load().supervision == "order":
@@ -58,7 +61,7 @@ def steps_on_meta(
     (cell,) = make_plan(spec, Launch(Execution(data_dir=data))).cells
     setup = setup_for_cell(cell, META, data)
     batches = iter(setup.train_batches(0))
-    # Step 0 is left out: it checks values, and so waits on a GPU too.
+    # Step 0 is left out. It checks values, so it waits for them on a GPU, too.
     for step in range(1, 1 + steps):
         loss_and_clipped = train_step(setup, next(batches), step)
         assert loss_and_clipped.device == META
@@ -68,7 +71,7 @@ def steps_on_meta(
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_no_loss_waits_for_a_value_from_the_device(variant: Variant, data_of_all: Path) -> None:
     task = task_for(variant, "extended-digits")
-    # psgd takes a second derivative too.
+    # psgd needs a second derivative of the loss, too.
     recipe = {"optimizer": "psgd", "precision": "float32"}
     steps_on_meta(variant, task, data_of_all, recipe, steps=1)
 
@@ -90,14 +93,15 @@ class OnGPU:
         self._problems: dict[str, Problem] = {}
 
     def batch(self, task: str) -> tuple[Problem, Bags]:
-        """Return the problem of a task and a training batch; making it must not make the host wait."""
+        """Return the problem of a task and a training batch, and check that nothing waits."""
         problem = self._problem(task)
 
         def first_batch() -> Bags:
             batches = problem.train_batches(0, generator("bags"))
             return next(iter(batches))
 
-        # Batches are made in this thread: the fake GPU knows nothing of others.
+        # Batches are usually made in another thread, which the fake GPU does not see. So they are
+        # made in this thread.
         with mock.patch("milbench.families.fixed_bags.prefetched", iter):
             bags = self.without_waiting(first_batch)
         assert bags.instances.device == GPU
@@ -113,7 +117,10 @@ class OnGPU:
         return self._problems[name]
 
     def moved(self, model: Any) -> Any:
-        """Return a loss or network with zeros on the GPU as weights; torch cannot move a model to fake tensors."""
+        """Return a loss or network with weights of zero on the GPU.
+
+        torch cannot move the weights of a model to fake tensors.
+        """
         for module in model.modules():
             for name, weights in module.named_parameters(recurse=False):
                 with self.gpu:
@@ -122,7 +129,7 @@ class OnGPU:
         return model
 
     def without_waiting(self, compute: Callable[[], Any]) -> Any:
-        """Return what a function computes on the GPU, and check that the host did not wait for it."""
+        """Return the result of a function on the GPU, and check that it waited for no value."""
         with self.gpu:
             self.gpu.waits.clear()
             result = compute()
@@ -135,8 +142,8 @@ def on_gpu(data_of_all: Path) -> OnGPU:
     return OnGPU(data_of_all)
 
 
-# Sounds stand for spoken digits, which are the same kind of sequences; MNIST-bags choose images by
-# classes beforehand.
+# Spoken digits are left out, since the tasks of sounds have the same kind of sequences. MNIST-bags
+# are left out, since they choose images by their classes before training.
 TASKS_ON_GPU = sorted(set(tasks().names()) - {"spoken-digits", "mnist-bags"})
 
 

@@ -1,6 +1,7 @@
-"""Every metric of a cell follows from its predictions: recomputed here without milbench.
+"""Every metric of a cell follows from its file of predictions.
 
-The choice of thresholds alone is milbench's own; tests/evaluation/test_thresholds.py has its tests.
+The tests recompute all metrics without milbench's code, except for the choice of thresholds, which
+tests/evaluation/test_thresholds.py tests.
 """
 
 import math
@@ -31,16 +32,18 @@ from tests._helpers.training import Stop, small_cell, stop_after, train
 Arrays = dict[str, NDArray[Any]]
 RECIPE = {"epochs": 2, "steps_per_epoch": 2, "evaluate_every": 1, "precision": "float32"}
 DECODERS = ("columns", "strongest", "components")
-"""The decoders of the task svhn, whose images show house numbers: each reads a string of digits from an image.
+"""The decoders of the task svhn: each reads a string of digits from the image of a house number.
 
-Where two are equally good, the first one counts.
+If two are equally good, the first one is chosen.
 """
 PATTERNS = ("no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other")
-"""Why a string was read wrongly, by the number in the file; `error_pattern` says what each one means."""
+"""Why a string was read wrongly. The file has the index of the pattern in this tuple.
+
+`error_pattern` says what each pattern means.
+"""
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, params) for name, params in PARAMS.items()},
-    # Metrics do not depend on how well these large networks are trained, and small batches are
-    # quick.
+    # Small batches keep these large networks quick. How well they are trained does not matter.
     "svhn": ("svhn", PARAMS["svhn"] | {"batch_bags": 8}),
     "extended-mnist": ("extended-mnist", PARAMS["extended-mnist"] | {"batch_bags": 8}),
     "synthetic-bags": ("synthetic-bags", {"bags_per_epoch": 64}),
@@ -54,7 +57,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def arrays_of(path: Path, epoch: str = "last") -> Arrays:
-    """Every array of an epoch, by its name without that of the epoch."""
+    """Return every array of an epoch, by its name without the prefix `epoch/`."""
     with np.load(path) as stored:
         prefix = f"{epoch}/"
         names = [name for name in stored.files if name.startswith(prefix)]
@@ -62,7 +65,7 @@ def arrays_of(path: Path, epoch: str = "last") -> Arrays:
 
 
 def recomputed(arrays: Arrays) -> dict[str, float]:
-    """Every metric of validation and test bags that can be computed from these arrays."""
+    """Return all metrics of validation and test bags that follow from these arrays."""
     chosen_by = "calibration" if "calibration/presence" in arrays else "validation"
     values = chosen_thresholds(arrays, chosen_by)
     for split in ("validation", "test"):
@@ -81,11 +84,11 @@ def recomputed(arrays: Arrays) -> dict[str, float]:
 
 
 def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
-    """The thresholds that the bags of a split choose, and how many bags these are."""
+    """Return the thresholds that are chosen on the bags of a split, and the number of bags."""
     scores = arrays[f"{chosen_by}/presence"]
     labels = arrays[f"{chosen_by}/labels"]
-    # Bags that were trained on may leave a wide gap of equally good thresholds: the one nearest to
-    # 0 is taken.
+    # Calibration bags were trained on, so that a wide gap of thresholds may be equally good. The
+    # threshold nearest to 0 is taken.
     near = 0.0 if chosen_by == "calibration" else None
     return {
         "chosen/threshold": choose_threshold(scores, labels, by="sets", near=near),
@@ -95,13 +98,13 @@ def chosen_thresholds(arrays: Arrays, chosen_by: str) -> dict[str, float]:
 
 
 def best_decoder(arrays: Arrays, chosen_by: str) -> str:
-    """The decoder that reads most strings of a split exactly; of equals the first one."""
+    """Return the first of the decoders that read the fewest strings of a split wrongly."""
     wrong = {name: wrong_strings(arrays, chosen_by, name).sum() for name in DECODERS}
     return min(DECODERS, key=lambda name: wrong[name])
 
 
 def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str, float]:
-    """What is known of the bags alone, and how far the network's own values are above it."""
+    """Return the metrics that are known without a network, and the network's distances to them."""
     found = {}
     for array in arrays:
         if not array.startswith("known/"):
@@ -121,7 +124,7 @@ def known_and_differences(arrays: Arrays, values: dict[str, float]) -> dict[str,
 
 
 def of_label_sets(arrays: Arrays, split: str, chosen: dict[str, float]) -> dict[str, float]:
-    """The metrics of which classes are in a bag, by the thresholds that were chosen."""
+    """Return the metrics of label sets, by the thresholds that were chosen."""
     labels = arrays[f"{split}/labels"]
     presence = arrays[f"{split}/presence"].astype(float)
     named = presence >= chosen["chosen/threshold"]
@@ -136,7 +139,7 @@ def of_label_sets(arrays: Arrays, split: str, chosen: dict[str, float]) -> dict[
         f1 = partial(f1_score, zero_division=0)
         values["macro_f1"] = mean_over_classes(f1, labels, named, occurs)
         values["own_macro_f1"] = mean_over_classes(f1, labels, named_by_labels, occurs)
-    # A class that is in all bags, or in none, ranks nothing.
+    # Bags cannot be ranked by a class that all of them have, or none.
     is_ranked = occurs & ~labels.all(axis=0)
     if is_ranked.any():
         # scikit-learn takes no infinite scores.
@@ -154,7 +157,7 @@ def mean_over_classes(
     predicted: NDArray[Any],
     classes: Any,
 ) -> float:
-    """The mean of a score over some classes.
+    """Return the mean of a score over some classes.
 
     Labels and predictions have a column for each class; `classes` (C,) bool is True where the class
     counts.
@@ -164,7 +167,7 @@ def mean_over_classes(
 
 
 def of_instances(arrays: Arrays, split: str) -> dict[str, float]:
-    """The metrics of which instance shows a class."""
+    """Return the metrics of single instances: which class they show, and where a class is."""
     values = {}
     single = single_instance_split(arrays, split)
     if f"{single}/classes" in arrays:
@@ -181,14 +184,14 @@ def of_instances(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def single_instance_split(arrays: Arrays, split: str) -> str:
-    """The name of the split's bags of one instance, which may be the split itself."""
+    """Return the name of the split with the bags of one instance, perhaps the split itself."""
     if arrays[f"{split}/is_single_instance"]:
         return split
     return f"{split}_single"
 
 
 def of_the_task_itself(arrays: Arrays, split: str) -> dict[str, float]:
-    """The metrics that only its task defines, each the ratio of two sums."""
+    """Return the metrics that a task defines itself, each of which is a ratio of two sums."""
     values = {}
     prefix = f"{split}/ratios/"
     for name in arrays:
@@ -200,7 +203,7 @@ def of_the_task_itself(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
-    """The metrics of the probabilities that a network names."""
+    """Return the likelihood and the calibration errors of the probabilities."""
     values = {}
     labels = arrays[f"{split}/labels"]
     presence = arrays[f"{split}/presence"].astype(float)
@@ -213,7 +216,7 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
         values["presence_ece"] = calibration_error(probabilities, labels.ravel())
     if f"{split}/even_odds_log_prob" in arrays:
         right = ((presence >= 0) == labels).all(axis=1)
-        # The log-probability is that of the set of all classes with a presence of 0 or more.
+        # This is the log-probability of the set of all classes with a presence of 0 or more.
         # Probabilities that float32 cannot tell from 1 count as one number, so that these forecasts
         # share a bin.
         log_prob = arrays[f"{split}/even_odds_log_prob"].astype(float).clip(max=-(2.0**-24))
@@ -222,22 +225,25 @@ def of_probabilities(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def calibration_error(probabilities: NDArray[Any], happened: NDArray[Any]) -> float:
-    """The mean distance of frequency and probability over 15 bins by rank, in which equal forecasts stay together."""
+    """Return the mean distance of frequency and probability over 15 bins.
+
+    Forecasts are put into bins by their rank; equal forecasts are put into the same bin.
+    """
     ordered = sorted(probabilities.tolist())
     expected = [0.0] * 15
     observed = [0] * 15
     for probability, event in zip(probabilities.tolist(), happened.tolist(), strict=True):
-        # The rank of the first of equal forecasts.
+        # Equal forecasts share the rank of the first of them.
         rank = ordered.index(probability)
-        place = 15 * rank // len(ordered)
-        expected[place] += probability
-        observed[place] += int(event)
+        number_of_bin = 15 * rank // len(ordered)
+        expected[number_of_bin] += probability
+        observed[number_of_bin] += int(event)
     distances = [abs(e - o) for e, o in zip(expected, observed, strict=True)]
     return sum(distances) / len(ordered)
 
 
 def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
-    """The metrics of no skill: of the best answer that is the same for every bag."""
+    """Return the errors of no skill, which is the best answer that is the same for every bag."""
     if "training/class_shares" not in arrays:
         return {}
     labels = arrays[f"{split}/labels"]
@@ -250,8 +256,8 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
     if f"{single}/labels" in arrays:
         has_commonest_class = arrays[f"{single}/labels"][:, shares.argmax()]
         values["no_skill_instance_error"] = 1 - has_commonest_class.mean()
-    # Training bags do not tell how many instances have each class. So this constant class is that
-    # of the judged bags.
+    # Training bags do not tell how many instances have each class, so this constant class is chosen
+    # by the judged bags.
     if f"{split}/instance_classes" in arrays:
         counts = arrays[f"{split}/instance_classes"]
         values["no_skill_posterior_error"] = 1 - counts.max() / counts.sum()
@@ -259,7 +265,7 @@ def of_constant_answers(arrays: Arrays, split: str) -> dict[str, float]:
 
 
 def wrong_strings(arrays: Arrays, split: str, decoder: str) -> NDArray[np.bool_]:
-    """(n,), whether a decoder reads another string than the true one."""
+    """Return whether a decoder reads another string than the true one, (n,) bool."""
     read = arrays[f"{split}/reading/{decoder}"]
     true = arrays[f"{split}/reading/true"]
     assert read.shape == true.shape
@@ -267,7 +273,7 @@ def wrong_strings(arrays: Arrays, split: str, decoder: str) -> NDArray[np.bool_]
 
 
 def of_reading(arrays: Arrays, split: str, decoder: str) -> dict[str, float]:
-    """The metrics of the strings that are read, those without a decoder's name by the best decoder."""
+    """Return the metrics of reading; those without a decoder's name are of `decoder`."""
     values = {
         f"transcription_error_{name}": wrong_strings(arrays, split, name).mean()
         for name in DECODERS
@@ -280,7 +286,10 @@ def of_reading(arrays: Arrays, split: str, decoder: str) -> dict[str, float]:
 
 
 def box_average_precision(arrays: Arrays, split: str) -> float:
-    """The area under the interpolated precision-recall curve of detections, mean over the classes that occur."""
+    """Return the average precision of detections, as a mean over the classes that occur.
+
+    It is the area under the interpolated precision-recall curve.
+    """
     true = arrays[f"{split}/reading/true"]
     detected = arrays[f"{split}/reading/detection_class"]
     mass = arrays[f"{split}/reading/detection_mass"]
@@ -288,19 +297,19 @@ def box_average_precision(arrays: Arrays, split: str) -> float:
     areas = []
     for number in sorted(set(true[true >= 0].tolist())):
         own = np.flatnonzero(detected == number)
-        # Of equal mass the first detection comes first.
+        # A stable sort: detections of equal mass stay in the order of the file.
         ranked = own[np.argsort(-mass[own], kind="stable")]
         right = is_right[ranked].tolist()
         precision = [sum(right[:count]) / count for count in range(1, len(right) + 1)]
-        # At every right detection recall grows by one instance. Interpolated, the precision is the
-        # best from there on.
+        # At every right detection recall grows by one instance. The interpolated precision is the
+        # highest precision from there on.
         area = sum(max(precision[n:]) for n, hit in enumerate(right) if hit)
         areas.append(area / (true == number).sum())
     return float(np.mean(areas))
 
 
 def evaluation_bags(task: str) -> int:
-    """Return how many bags of each kind are evaluated: few where a network is large."""
+    """Return how many bags of each split are evaluated: few if the network is large."""
     return 12 if task in ("cifar10", "extended-mnist", "mnist", "svhn") else 40
 
 
@@ -329,10 +338,10 @@ def test_every_metric_follows_from_the_predictions(
 
 
 def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> None:
-    """Let the validation bags have these set errors, epoch by epoch.
+    """Replace the set errors of the validation bags by these, one for each epoch.
 
-    The epoch is written into `group` of the test bags, so that a test can tell whose predictions
-    were kept.
+    The number of the epoch is written into `group` of the test bags, so that a test can tell which
+    epoch's predictions were kept.
     """
     original = evaluate
 
@@ -341,10 +350,10 @@ def scored_by_epoch(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> Non
         predictions = found.predictions
         assert predictions is not None
         test = predictions["test"]
-        marked = replace(test, group=np.full(len(test), epoch))
-        with_mark = replace(predictions, splits={**predictions.splits, "test": marked})
+        with_epoch = replace(test, group=np.full(len(test), epoch))
+        changed = replace(predictions, splits={**predictions.splits, "test": with_epoch})
         metrics = found.metrics | {"validation/set_error": errors[epoch - 1]}
-        return replace(found, metrics=metrics, predictions=with_mark)
+        return replace(found, metrics=metrics, predictions=changed)
 
     monkeypatch.setattr(training, "evaluate", evaluated)
 
@@ -397,7 +406,10 @@ def kept_best(folder: CellFolder) -> list[Path]:
 
 
 def killed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Cell, CellFolder]:
-    """Return a cell of three epochs, the second the best, that was killed while its gallery was written."""
+    """Return a cell of three epochs that was killed while its gallery was written.
+
+    Its second epoch is the best.
+    """
 
     def stop(*_: object) -> None:
         raise Stop
@@ -421,7 +433,7 @@ def test_a_training_killed_at_its_end_keeps_its_best_epoch(
     assert set(load_predictions(trained.folder.predictions)) == {"last", "best"}
 
 
-def test_damaged_predictions_of_the_best_epoch_let_training_start_anew(
+def test_damaged_predictions_of_the_best_epoch_let_training_start_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, folder = killed_at_its_end(tmp_path, monkeypatch)
@@ -467,8 +479,8 @@ def test_average_precision_of_a_cell_from_its_file_alone(tmp_path: Path) -> None
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Return a comparison of two losses and two seeds."""
     with pytest.MonkeyPatch.context() as patch:
-        # MLflow takes seconds to import; the fixture `unmirrored`, which leaves it out, lives for
-        # one test only.
+        # MLflow takes seconds to import. The fixture `unmirrored`, which leaves it out, lives for
+        # one test only, so a fixture of the module cannot use it.
         patch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
         patch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
         return milbench.compare(
@@ -487,7 +499,7 @@ def test_a_comparison_has_the_predictions_of_its_cells(compared: Comparison) -> 
     assert set(found) == {("exact", 0), ("exact", 1), ("one-vs-rest", 0), ("one-vs-rest", 1)}
 
 
-def test_predictions_are_those_of_the_evaluated_bags(compared: Comparison) -> None:
+def test_predictions_have_a_row_for_each_evaluated_bag(compared: Comparison) -> None:
     predictions = compared.predictions("synthetic-bags")["exact", 1]
     bags, classes = 30, 5
     assert predictions["test"].labels.shape == (bags, classes)

@@ -1,4 +1,7 @@
-"""Training: the steps, what two losses of a seed share, and a killed cell that ends bit for bit as an unbroken one."""
+"""Training of a cell: its steps, its random numbers, and going on after a kill.
+
+A cell that was killed and goes on must end with the same bits as a cell that was not.
+"""
 
 import hashlib
 import io
@@ -40,10 +43,10 @@ from tests._helpers.training import (
 )
 
 RANDOM_LOSS = str(PLUGINS / "drawing_loss.py")
-"""A loss on one random position, which torch's own random generator picks.
+"""A loss on one random position, which torch's global generator picks.
 
-A cell that goes on after a kill has the results of an unbroken cell only if the state of that
-generator is restored.
+A cell that goes on after a kill has the right results only if the state of this generator is
+restored.
 """
 
 
@@ -57,15 +60,15 @@ def assert_same(first: Trained, second: Trained) -> None:
 
 
 def train_and_kill(cell: Cell, path: Path, saves: int) -> None:
-    """Train a cell until it has saved so many checkpoints, and end it there as a kill would."""
+    """Train a cell until it has saved `saves` checkpoints, and end it there as a kill would."""
     with pytest.MonkeyPatch.context() as patch:
         stop_after(saves, patch)
         with pytest.raises(Stop):
             train(cell, path)
 
 
-# Each of three epochs saves a checkpoint after each of its four steps, and the first two save one
-# more at their end: there are fourteen.
+# Each of three epochs saves a checkpoint after each of its four steps. The first two epochs save
+# another one at their end, so there are fourteen.
 @pytest.mark.parametrize(
     ("loss", "saves", "recipe"),
     [
@@ -89,18 +92,19 @@ def test_a_killed_cell_ends_as_an_unbroken_one(
     cell = small_cell(loss, recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken")
     train_and_kill(cell, tmp_path / "broken", saves)
-    # Random values that other code takes from torch's own generator meanwhile must not matter.
+    # Other code may use torch's global generator in the meantime, which must not matter.
     torch.manual_seed(12345)
     torch.rand(7)
     resumed = train(cell, tmp_path / "broken")
     assert_same(resumed, unbroken)
-    # `Problem.evaluate` may return a decoder, and the cell stores it. That of the tiny task holds
-    # the lowest presence.
+    # `Problem.evaluate` may return a decoder, which the cell stores. The decoder of the tiny task
+    # holds the lowest presence of the evaluated bags.
     assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
 
 
 @pytest.mark.parametrize("network", ["context", "set-transformer"])
 def test_attention_is_trained_by_second_derivatives(network: str, tmp_path: Path) -> None:
+    # psgd needs second derivatives of the network.
     cell = small_cell("one-vs-rest", networks=[network], recipe={"optimizer": "psgd", "epochs": 1})
     weights = train(cell, tmp_path / "c").weights
     assert all(value.isfinite().all() for value in weights.values())
@@ -113,9 +117,9 @@ class Stopped:
     folder: Path
     cell: Cell
     other: Cell
-    """Another cell that was killed there: its files are the wrong ones for the first."""
+    """Another cell, killed in the same step, whose files are wrong for the first cell."""
     unbroken: Trained
-    """What the first cell comes to when nothing ends it."""
+    """The first cell, trained without a kill."""
 
     def copy_to(self, target: Path) -> Path:
         """Copy the folder of the cell, so that a test may damage it."""
@@ -158,8 +162,8 @@ def test_a_checkpoint_that_lacks_a_part_is_not_used(stopped: Stopped, tmp_path: 
 
 
 def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
-    # The second training goes on after the last epoch, as after a kill there, and stores the
-    # weights once more.
+    # The second training starts from the last epoch, as after a kill at that point, and stores the
+    # weights again.
     cell = small_cell(networks=[normed_network(tmp_path)])
     first = train(cell, tmp_path / "c")
     assert any("running_mean" in name for name in first.weights)
@@ -191,16 +195,16 @@ def test_a_cell_says_what_it_costs(learnt: Trained) -> None:
 
 @dataclass
 class Seen:
-    """What one cell was trained from and on."""
+    """The initial weights, the training batches and the test items of one cell."""
 
     start: dict[str, torch.Tensor]
     batches: list[bytes]
     items: dict[str, str] = field(default_factory=dict)
-    """The digests of the items that each metric is of."""
+    """For each metric, the digest of the items that it is computed on."""
 
 
 class Observer:
-    """Trains cells of two epochs, and records what each was trained from and on."""
+    """Trains cells of two epochs, and records their initial weights, batches and items."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -210,7 +214,7 @@ class Observer:
         self._train_batches = Setup.train_batches
 
     def look(self, loss: str, network: str, seed: int) -> Seen:
-        """Return what a cell of a loss, a network and a seed has seen; it is trained once."""
+        """Return the records of a cell; it is trained at the first call only."""
         key = (loss, network, seed)
         if key not in self._known:
             network_name = self._normed if network == "normed" else network
@@ -225,7 +229,7 @@ class Observer:
     def recording_optimizer(
         self, model: torch.nn.Module, recipe: Recipe, seed: int
     ) -> torch.optim.Optimizer:
-        """Record the weights that a training starts from; an optimiser is made before the first step."""
+        """Record the initial weights: the optimiser is made before the first step."""
         start = {name: weights.clone() for name, weights in model.state_dict().items()}
         self._seen.append(Seen(start, batches=[]))
         return torch.optim.SGD(model.parameters(), lr=recipe.lr)
@@ -243,7 +247,7 @@ Look = Callable[[str, str, int], Seen]
 
 @pytest.fixture(scope="module")
 def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Look]:
-    """Return a function that trains a cell of a loss, a network and a seed, and says what it saw."""
+    """Return a function that trains a cell of a loss, network and seed, and returns its records."""
     observer = Observer(tmp_path_factory.mktemp("seen"))
     optimizer = RegistryEntry("recording", "here", lambda: observer.recording_optimizer, "")
 
@@ -256,9 +260,9 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Look]:
         yield observer.look
 
 
-def test_every_batch_of_two_epochs_is_drawn_anew(look: Look) -> None:
+def test_every_batch_of_two_epochs_is_new(look: Look) -> None:
     batches = look("exact", "mlp", 5).batches
-    # Two epochs of four batches, then the one on which the loss is timed.
+    # Two epochs of four batches each, then the batch on which the loss is timed.
     assert len(batches) == 9
     assert len(set(batches[:8])) == 8
 
@@ -308,17 +312,17 @@ def test_another_seed_starts_from_other_weights(look: Look) -> None:
 
 
 BACKGROUND = 3
-"""The channel of the background of the smallest task, which has three classes in bags of five instances."""
+"""The background's channel in the tiny task, which has three classes and bags of five instances."""
 
 
 def enumerated(
     log_p: torch.Tensor, classes: list[int], shown: Callable[[Iterable[int]], object]
 ) -> torch.Tensor:
-    """Return -log of the summed probability of every label map that shows what the bag shows.
+    """Return -log of the probability of all label maps that look like the bag to the loss.
 
     A label map has a class for each position. `log_p` (C+1, K) are the log-probabilities of each
-    class at each position; `classes` are those of the instances; `shown` says what of a label map
-    the loss is told.
+    class at each position, `classes` the classes of the instances. `shown` returns what the loss is
+    told of a label map, such as its label set.
     """
     label_maps = itertools.product(range(BACKGROUND + 1), repeat=5)
     shown_by_bag = shown(classes)
@@ -328,22 +332,22 @@ def enumerated(
 
 
 def at_classes(log_p: torch.Tensor, classes: Sequence[int]) -> torch.Tensor:
-    """Return (K,), the log-probability of the class that each position has."""
+    """Return the log-probability of the class that each position has, (K,)."""
     return torch.stack([log_p[number, position] for position, number in enumerate(classes)])
 
 
 def exact_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    """The loss of label sets: a label map shows the classes that it has, whatever their number and place."""
+    """Return the loss of label sets: it is told which classes there are."""
     return enumerated(log_p, classes, lambda label_map: set(label_map) - {BACKGROUND})
 
 
 def count_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    """The loss of counts: a label map shows its classes and how often it has each."""
+    """Return the loss of counts: it is told how often each class is there."""
     return enumerated(log_p, classes, sorted)
 
 
 def position_loss(log_p: torch.Tensor, classes: list[int]) -> torch.Tensor:
-    """The loss of positions: the mean of -log of the probability of what is there."""
+    """Return the loss of positions: the mean over positions of -log of the true class."""
     return -at_classes(log_p, classes).mean()
 
 
@@ -370,10 +374,9 @@ def test_a_step_follows_the_gradient_of_the_written_out_loss(
     task = load_task(TINY, batches=1)
     problem = task.load(seed=7)
     network = make_network(task, problem.format, "mlp", {}, seed=7)
-    # Training starts the biases of the head as `Network.start_at_prior` says: -log(positions) for
-    # each class, and 0 for background. Bags of the tiny task have five positions. By the biases
-    # alone, each class is a fifth as likely as background: the softmax gives 1/8 to each of the
-    # three classes, and 5/8 to background.
+    # Training sets the biases of the head as `Network.start_at_prior` says: -log(positions) for
+    # each class, and 0 for background. Bags of the tiny task have five positions, so by the biases
+    # alone each class is a fifth as likely as background.
     positions = 5
     prior = torch.tensor([-math.log(positions)] * 3 + [0.0])
     with torch.no_grad():
@@ -393,7 +396,8 @@ def test_a_step_follows_the_gradient_of_the_written_out_loss(
     assert outcome.history[1, "train/loss"] == pytest.approx(loss.item(), rel=1e-5)
     for key, weight in network.named_parameters():
         assert weight.grad is not None
-        # The first step of Nesterov's momentum of 0.9: the gradient and 0.9 times itself.
+        # With Nesterov's momentum of 0.9, the first step is the gradient plus 0.9 times the
+        # gradient, times the learning rate of 0.1.
         expected = weight.detach() - 0.1 * 1.9 * weight.grad
         found = outcome.weights[f"network.{key}"]
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -446,7 +450,7 @@ def of_exact(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return on_synthetic_bags("exact", tmp_path_factory.mktemp("exact"))
 
 
-def test_the_nll_is_that_of_the_test_bags(of_exact: Trained) -> None:
+def test_the_nll_is_the_mean_over_the_test_bags(of_exact: Trained) -> None:
     sums, weights, _ = of_exact.outcomes["nll"]
     assert len(weights) == 16
     assert of_exact.history[1, "test/nll"] == pytest.approx(sum(sums) / sum(weights))
@@ -458,7 +462,7 @@ def curves_of(trained: Trained) -> set[str]:
     return set(reliability(predictions["test"]))
 
 
-def test_a_cell_keeps_what_its_calibration_errors_are_of(of_exact: Trained) -> None:
+def test_a_cell_keeps_the_forecasts_of_its_calibration_errors(of_exact: Trained) -> None:
     errors = [name for _, name in of_exact.history if name.startswith("test/") and "ece" in name]
     assert curves_of(of_exact) == {name.removeprefix("test/") for name in errors}
     assert errors
@@ -490,7 +494,7 @@ def test_the_loss_is_computed_in_the_precision_of_the_recipe(
 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_a_loss_starts_from_weights_of_the_seed(tmp_path: Path, seed: int) -> None:
-    # At so small a rate the weights stay where they start.
+    # With so small a learning rate the weights do not move.
     still = small_cell("attention", seed, recipe={"optimizer": "sgd", "lr": 1e-30})
     weights = train(still, tmp_path / "c").weights
     initial = load_loss("attention").build(3, seed)
@@ -501,10 +505,10 @@ def test_a_loss_starts_from_weights_of_the_seed(tmp_path: Path, seed: int) -> No
 def stored_and_loaded(root: Path) -> tuple[Trained, trained_cells.Trained]:
     """Return a cell of a loss with weights of its own, as it was trained and as it is loaded."""
     cell = small_cell("attention")
-    place = Root(root).make()
-    trained = train(cell, place.cell(cell.id).path)
+    store = Root(root).make()
+    trained = train(cell, store.cell(cell.id).path)
     trained.folder.finish(trained.result)
-    return trained, trained_cells.load_trained(place.find(cell.id), torch.device("cpu"))
+    return trained, trained_cells.load_trained(store.find(cell.id), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ["v", "w"])
@@ -514,7 +518,7 @@ def test_a_loaded_loss_has_the_weights_that_were_stored(
     trained, loaded = stored_and_loaded
     weights = trained.weights[f"loss.{name}"]
     assert torch.equal(loaded.loss.get_parameter(name), weights)
-    # The weights have moved since the start, so that others than the stored ones would be noticed.
+    # The weights have moved since the start, so that loading the initial weights would be noticed.
     initial = load_loss("attention").build(3, 0).get_parameter(name)
     assert (weights - initial).abs().max() > 1e-3
 
@@ -552,13 +556,13 @@ def test_rare_evaluations_find_what_one_after_every_epoch_finds(
     assert rarely.folder.decoder.read_text() == evaluated_often.folder.decoder.read_text()
 
 
-# Two epochs have eight steps: half of them are four, and 0.3 of them are two, rounded down.
+# Two epochs have eight steps: a share of 0.5 are four steps, and 0.3 are two, rounded down.
 @pytest.mark.parametrize(("share", "last"), [(0.5, 4), (0.3, 2)])
 def test_kept_weights_are_the_mean_over_the_last_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, last: int
 ) -> None:
-    # Here, as on a GPU, torch averages all weights in one operation, which refuses BatchNorm's
-    # counter: an integer.
+    # Let torch average all weights in one operation, as it does on a GPU. This operation refuses
+    # integers, such as BatchNorm's counter of batches.
     monkeypatch.setattr(
         "torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"]
     )

@@ -1,4 +1,4 @@
-"""Decoders on maps drawn by hand, against a column rule in plain Python and against all label sets listed."""
+"""Decoders, which read strings of digits from maps: maps by hand, and rules in plain Python."""
 
 import dataclasses
 import itertools
@@ -38,14 +38,17 @@ def digits(*written: str) -> list[String]:
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
-    """Return what the decoder `components` reads for a loss whose own label set is the most probable one."""
+    """Return what the decoder `components` reads, given the most probable label sets."""
     label_sets, _ = best_label_set(logarithms(probs))
     given, classes = posterior_given(probs, label_sets)
     return texts(read_components(find_components(given, classes), len(probs), decoder))
 
 
 def column_rule(shown: list[list[int]], background: int) -> str:
-    """Return the most frequent digit of each column, the lower of equals, each run of one digit once."""
+    """Read one map: the most frequent digit of each column, and each run of a digit once.
+
+    Of two digits that are equally frequent in a column, the lower one counts.
+    """
     columns = zip(*shown, strict=True)
     read = [digit_of_column(column, background) for column in columns]
     without_repeats = "".join(digit for digit, _ in itertools.groupby(read))
@@ -62,7 +65,10 @@ def digit_of_column(column: tuple[int, ...], background: int) -> str:
 
 
 def random_probs(count: int, height: int, width: int) -> Tensor:
-    """Return maps of 4 digits and background, most of which have blank columns, ties and a digit twice."""
+    """Return maps of 4 digits and background.
+
+    Most have columns without a digit, ties, and a digit that is read twice.
+    """
     rng = torch.Generator().manual_seed(0)
     probs = torch.rand(count, 5, height, width, generator=rng)
     probs[:, -1] *= 2.2
@@ -91,7 +97,7 @@ def test_the_random_maps_are_read_as_strings_of_many_lengths() -> None:
 
 @pytest.fixture(params=[0.0, 3.0, 5.0, 8.0], ids=lambda value: f"background {value:.0f}")
 def log_probs(request: pytest.FixtureRequest) -> Tensor:
-    """Return maps of 25 bags with a sure digit each, and background that is likelier or less likely."""
+    """Return maps of 25 bags with one sure digit each, for several levels of background."""
     rng = torch.Generator().manual_seed(1)
     logits = 1.5 * torch.randn(25, 5, 3, 7, generator=rng, dtype=torch.float64)
     logits[:, -1] += request.param
@@ -100,13 +106,13 @@ def log_probs(request: pytest.FixtureRequest) -> Tensor:
     return logits.log_softmax(dim=1)
 
 
-def test_the_posterior_given_a_set_is_that_of_the_likelihood(log_probs: Tensor) -> None:
+def test_the_posterior_given_a_set_agrees_with_the_likelihood(log_probs: Tensor) -> None:
     best, _ = best_label_set(log_probs)
     probs, _ = posterior_given(log_probs.exp(), best)
     assert torch.allclose(probs, instance_posterior(log_probs, best))
 
 
-def test_the_classes_of_a_set_are_shown_and_no_others(log_probs: Tensor) -> None:
+def test_exactly_the_classes_of_a_set_are_shown(log_probs: Tensor) -> None:
     best, _ = best_label_set(log_probs)
     _, shown = posterior_given(log_probs.exp(), best)
     is_shown = torch.stack([(shown == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
@@ -117,7 +123,8 @@ def test_few_positions_show_another_class_than_the_likeliest(log_probs: Tensor) 
     best, _ = best_label_set(log_probs)
     _, shown = posterior_given(log_probs.exp(), best)
     is_moved = shown != instance_posterior(log_probs, best).argmax(dim=1)
-    # At most one for each class, so that every class of the set is shown.
+    # A position changes only if a class of the set would not be shown otherwise: at most one
+    # position for each of the four classes.
     assert is_moved.flatten(1).sum(dim=1).max() <= 4
 
 
@@ -188,7 +195,7 @@ SEVERAL_COMPONENTS = [
     pytest.param(".........4 ....5..... 6.........", "654", id="slanted up"),
     pytest.param("2.....1... .......... ..........", "21", id="two digits"),
 ]
-# DECODER takes what is wider than 4 positions for two digits.
+# DECODER takes a component that is wider than 4 positions for two digits.
 ONE_COMPONENT_OR_NONE = [
     pytest.param(".......... .......... ..........", "", id="none"),
     pytest.param("1111111... 1111111... ..........", "11", id="as wide as two digits"),
@@ -202,7 +209,7 @@ def test_components_by_hand(picture: str, read: str) -> None:
 
 
 @pytest.mark.parametrize(("picture", "read"), SEVERAL_COMPONENTS)
-def test_a_turned_map_is_read_from_top_to_bottom(picture: str, read: str) -> None:
+def test_a_transposed_map_is_read_from_top_to_bottom(picture: str, read: str) -> None:
     columns = zip(*picture.split(), strict=True)
     turned = " ".join("".join(column) for column in columns)
     assert components(draw(turned, sure=0.999)) == [read]
@@ -224,16 +231,20 @@ def test_weak_components_and_crowded_ones_are_dropped(
     assert components(probs, DECODER.model_copy(update=change)) == ["1"]
 
 
-Place = tuple[int, int]
+Position = tuple[int, int]
+"""Row and column."""
 
 
-def connected_parts(places: set[Place]) -> list[list[Place]]:
-    """Return the parts of places (y, x) that touch each other, corners included, by a flood fill."""
-    left = set(places)
+def connected_parts(positions: set[Position]) -> list[list[Position]]:
+    """Return the groups of positions that touch each other, by a flood fill.
+
+    Positions that touch only at corners belong together, too.
+    """
+    left = set(positions)
     parts = []
     while left:
         reached = [left.pop()]
-        # The list grows while it is walked, until the last place has no neighbour left.
+        # The list grows while the loop runs over it, until the last position has no neighbour left.
         for y, x in reached:
             for neighbour in itertools.product((y - 1, y, y + 1), (x - 1, x, x + 1)):
                 if neighbour in left:
@@ -243,8 +254,8 @@ def connected_parts(places: set[Place]) -> list[list[Place]]:
     return parts
 
 
-def component_of(image: int, cls: int, part: list[Place], probs: Tensor) -> tuple[float, ...]:
-    """Return the fields of a component in their order."""
+def component_of(image: int, cls: int, part: list[Position], probs: Tensor) -> tuple[float, ...]:
+    """Return the fields of a component in the order of the class `Components`."""
     ys = [y for y, _ in part]
     xs = [x for _, x in part]
     weights = [float(probs[image, cls, y, x]) for y, x in part]
@@ -261,7 +272,7 @@ def component_of(image: int, cls: int, part: list[Place], probs: Tensor) -> tupl
     )
 
 
-def test_components_are_those_of_a_flood_fill() -> None:
+def test_components_agree_with_a_flood_fill() -> None:
     rng = torch.Generator().manual_seed(2)
     probs = torch.rand(40, 4, 6, 7, generator=rng, dtype=torch.float64)
     probs[:, -1] *= 1.3
@@ -269,8 +280,8 @@ def test_components_are_those_of_a_flood_fill() -> None:
     expected: list[tuple[float, ...]] = []
     for image, cls in itertools.product(range(40), range(3)):
         rows, columns = torch.nonzero(shown[image] == cls, as_tuple=True)
-        places = set(zip(rows.tolist(), columns.tolist(), strict=True))
-        parts = connected_parts(places)
+        positions = set(zip(rows.tolist(), columns.tolist(), strict=True))
+        parts = connected_parts(positions)
         expected.extend(component_of(image, cls, part, probs) for part in parts)
     found = find_components(probs)
     fields = [getattr(found, field.name).tolist() for field in dataclasses.fields(found)]
@@ -291,12 +302,15 @@ def test_maps_may_have_no_components(probs: Tensor) -> None:
 
 
 LINES = {"1": "11..", "0": "0000000..", "8": "88....."}
-"""Ones stand four positions apart and are two wide; zeros are seven wide."""
+"""How each digit is drawn in a line: ones are two positions wide, zeros seven, eights two."""
 
 
 @pytest.fixture(scope="module")
 def of_lines() -> tuple[Components, list[str], ComponentDecoder]:
-    """Return the components of 60 strings with a speck of one position each, the strings, and a decoder."""
+    """Return the components of 60 strings, the strings, and a decoder that learnt from them.
+
+    Each picture has a speck of one position, which is no digit.
+    """
     rng = np.random.default_rng(0)
     strings = ["".join(rng.choice(list(LINES), 3)) for _ in range(60)]
     pictures = []
@@ -321,6 +335,7 @@ def test_a_decoder_learns_to_drop_specks(
     of_lines: tuple[Components, list[str], ComponentDecoder],
 ) -> None:
     _, _, decoder = of_lines
+    # A speck has a mass of about 1.
     assert decoder.mass > 1
 
 
@@ -328,6 +343,7 @@ def test_a_decoder_learns_how_far_a_digit_reaches(
     of_lines: tuple[Components, list[str], ComponentDecoder],
 ) -> None:
     _, _, decoder = of_lines
+    # A one is two positions wide and two ones together are six; a zero is seven, two are 16 wide.
     assert 2 <= decoder.reach[1] <= 5
     assert 7 <= decoder.reach[0] <= 15
 
@@ -340,8 +356,8 @@ def test_a_decoder_is_kept_in_json(
     assert Reader.model_validate(json.loads(kept)).learnt == decoder
 
 
-# A network is sure of a 2 at its foot and of a 7 at its bar: a 27 that is read across falls more
-# than it goes.
+# A network may be sure of a 2 only at its foot, and of a 7 only at its bar. In this map of the
+# number 27 the digits are further apart vertically than horizontally.
 STEEP = "...77. ...77. ...... ...... .22... .22..."
 DOWNWARDS = "..22.. ..22.. ...... ...... ..77.. ..77.."
 
@@ -360,5 +376,6 @@ def test_a_decoder_learns_how_steep_a_number_may_look() -> None:
 
 
 def test_a_decoder_learns_no_tilt_that_it_does_not_need() -> None:
+    # A tilt of 1 is the default.
     found = find_components(draw(DOWNWARDS, sure=0.999))
     assert fit_component_decoder(found, digits("27")).tilt == 1

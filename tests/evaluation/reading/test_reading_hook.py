@@ -1,4 +1,4 @@
-"""Patterns of errors by example, and the metrics of reading from bags to names."""
+"""The metrics of reading strings of digits, and the patterns of its errors by example."""
 
 from dataclasses import dataclass
 
@@ -64,7 +64,7 @@ BELOW = [1.0, 10, 5, 19]
         pytest.param([1, 2], [FIRST, BELOW], True, id="below each other"),
         pytest.param([1, -1], [FIRST, BELOW], False, id="one digit"),
         pytest.param([-1, -1], [FIRST, BELOW], False, id="no digit"),
-        # What counts is where the middles are.
+        # Whether a number is vertical depends on the middles of its boxes.
         pytest.param([1, 2], [[0.0, 0, 4, 40], [5.0, 2, 9, 42]], False, id="tall digits"),
     ],
 )
@@ -91,7 +91,7 @@ class Strings:
 
 
 def strings(pictures: list[str], truth: list[list[int]]) -> Strings:
-    """Return bags with this truth, of which the map of a loss looks like these pictures."""
+    """Return bags with this truth, and scores whose maps look like these pictures."""
     longest = max(map(len, truth))
     padded = [row + [-1] * (longest - len(row)) for row in truth]
     classes = torch.tensor(padded)
@@ -104,13 +104,13 @@ def strings(pictures: list[str], truth: list[list[int]]) -> Strings:
 
 
 def scores_of(probs: Tensor) -> Scores:
-    """Return the scores of a loss whose label set has the classes that are probable somewhere."""
+    """Return scores whose presence is the highest probability of a class at any position."""
     highest = probs[:, :-1].flatten(2).amax(dim=2)
     return Scores(highest, highest, probs, centres=CENTRES)
 
 
 def evaluated(validation: list[Strings], test: list[Strings]) -> Evaluation:
-    """Return what is found of strings where a score of 1/2 is the threshold of label sets."""
+    """Return the evaluation of strings, with 1/2 as the threshold of presence."""
     hook = ReadingHook()
     splits = {}
     for split, batches in (("validation", validation), ("test", test)):
@@ -139,7 +139,7 @@ TEST_PICTURES = [
 
 @pytest.fixture(scope="module")
 def of_test() -> Evaluation:
-    """Return what is found of the test pictures, which are read as 1, 13, 28 and nothing."""
+    """Return the evaluation of the test pictures, which are read as 1, 13, 28 and nothing."""
     first = strings(TEST_PICTURES[:2], [[1], [1, 3]])
     second = strings(TEST_PICTURES[2:], [[2, 8, 8], [4]])
     return evaluated([VALIDATION], [first, second])
@@ -197,7 +197,7 @@ def test_the_decoder_is_kept_with_what_it_has_learnt(of_test: Evaluation) -> Non
 
 @pytest.fixture(scope="module")
 def of_right_and_wrong_truth() -> tuple[Evaluation, Evaluation]:
-    """Return what is found of two test pictures with their truth, and with another truth."""
+    """Return the evaluations of two test pictures with their truth, and with a wrong truth."""
     right = strings(TEST_PICTURES[:2], [[1], [1, 3]])
     wrong = strings(TEST_PICTURES[:2], [[1, 1, 1], [7]])
     return evaluated([VALIDATION], [right]), evaluated([VALIDATION], [wrong])
@@ -221,9 +221,9 @@ def test_test_strings_are_judged_by_their_own_truth(
 
 @pytest.fixture(scope="module")
 def of_two_decoders() -> Evaluation:
-    """Return what is found where columns err on validation strings, and all others on test strings.
+    """Return an evaluation where columns err on validation strings, other decoders on test strings.
 
-    The map of the second validation string shows a 7, which the loss does not find.
+    The map of the second validation string shows a 7, for which the loss has a presence of 0.
     """
     picture = "12...... ........ ........"
     validation = strings([picture, picture], [[1, 2], [1, 2]])
@@ -232,7 +232,7 @@ def of_two_decoders() -> Evaluation:
     probs[1, 10, 1, 6] = 0.3
     presence = scores_of(probs).presence * validation.bags.labels
     misled = Strings(validation.bags, Scores(presence, presence, probs, centres=CENTRES))
-    # Here columns alone find the 1 twice.
+    # In this picture only the decoder by columns finds the 1 twice.
     test = strings(["1...1... ........ ........"], [[1, 1]])
     return evaluated([misled], [test])
 
@@ -250,17 +250,17 @@ def test_every_decoder_has_an_error_in_each_split(
 
 
 def test_of_equally_good_decoders_the_first_is_chosen(of_two_decoders: Evaluation) -> None:
-    # Components make no error on validation strings either.
+    # The decoder by components makes no error on validation strings either.
     assert of_two_decoders.metrics["validation/transcription_error_components"] == 0
     assert of_two_decoders.decoder is not None
     assert of_two_decoders.decoder["decoder"] == "strongest"
 
 
-def test_patterns_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+def test_patterns_are_counted_for_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
     assert of_two_decoders.metrics["test/error_clustering"] == 1
 
 
-def test_outcomes_are_those_of_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
+def test_outcomes_are_kept_for_the_chosen_decoder(of_two_decoders: Evaluation) -> None:
     assert of_two_decoders.predictions is not None
     of_items = outcomes(of_two_decoders.predictions)["transcription_error"]
     assert of_items.sums.tolist() == [1]
