@@ -25,9 +25,9 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
     `download` is the user's flag, None if there is none. A dry run fetches only with `--download`,
-    and otherwise prints a line that says what is missing. Raises UsageError, before anything is
-    fetched, if some of the missing data may not be fetched, or a library that reads them is not
-    installed.
+    and otherwise prints a line that says what is missing. Raises UsageError if some of the missing
+    data may not be fetched, or if a library that reads them is not installed. Nothing is fetched
+    then.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets

@@ -86,8 +86,8 @@ HERE = Path()
 def command_line() -> str:
     """Return the command as the user typed it, quoted for a shell, without `--root`.
 
-    Published reports show the command, and the folder of results on one machine is of no use on
-    another machine.
+    Published reports show the command. The folder of results on one machine is of no use to readers
+    on other machines.
     """
     words = ["milbench"]
     arguments = iter(sys.argv[1:])

@@ -59,7 +59,7 @@ def predict(
     ] = Path("predictions"),
     decoder: Annotated[
         Decoder | None,
-        typer.Option(help="Decoder of strings; default: that of the cell, else of the task."),
+        typer.Option(help="Decoder of strings; default: the one of the cell, else of the task."),
     ] = None,
     scale: Annotated[float, typer.Option(metavar="FACTOR", help="Enlarge images first.")] = 1.0,
     positions: Annotated[

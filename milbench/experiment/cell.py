@@ -23,8 +23,8 @@ from milbench.experiment.choices import Choice, LossChoice, NetworkChoice, TaskC
 CELL_FORMAT = 4
 """The format of the cells that are planned now.
 
-Raise it when training computes something else from the same cell. Older results are then not
-reused.
+Raise it when training computes something else from the same cell, so that older results are not
+used any longer.
 """
 FORMAT_OF_BEFORE = 3
 """The format of a stored cell that has no field `format`, as the first versions wrote it."""

@@ -19,8 +19,8 @@ Texts = Mapping[str, Mapping[str, str]]
 class Label(NamedTuple):
     """The names of a cell in a report: task, loss, network and recipe.
 
-    Each name is followed by the parameters that set it apart from others of the comparison. (The
-    word label means neither a label set nor a class of instances in this module.)
+    Each name is followed by the parameters that set it apart from other names of the comparison.
+    (The word label means neither a label set nor a class of instances in this module.)
     """
 
     task: str
@@ -28,7 +28,7 @@ class Label(NamedTuple):
     network: str = ""
     """The network, "" where the task has only one, or the user asked for the default."""
     recipe: str = ""
-    """The settings in which the recipe differs from others, "" where there is one recipe."""
+    """The settings in which the recipe differs from other recipes, "" if there is only one."""
 
     @property
     def variant(self) -> str:

@@ -198,7 +198,7 @@ def _origin(source: Source, flags: Flags) -> str:
     left_out = ("name", "losses", "tasks", "networks", "seeds")
     changes = {key: value for key, value in flags.fields.items() if key not in left_out}
     if source.origin and not changes and not flags.deciding_assignments:
-        # The spec is that of a comparison in the store, which goes on unchanged.
+        # The spec belongs to a comparison in the store, which goes on unchanged.
         return source.origin
     # The order of keys in a file means nothing.
     content = json.dumps([spec, changes, flags.deciding_assignments], default=str, sort_keys=True)
@@ -369,8 +369,8 @@ def _value(texts: Sequence[str], annotation: Any) -> Any:
 def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
     """Return name -> type of the parameter, for each loss, task or network that is meant.
 
-    An assignment means the loss, task or network that it names, or else all that have the
-    parameter.
+    An assignment means the loss, task or network that it names. If it names none, it means all that
+    have the parameter.
     """
     kind = setting.table
     parameter = setting.name

@@ -94,8 +94,8 @@ def plan_to_json(plan: Plan) -> str:
         "precision": plan.precision,
         "neutral": plan.neutral,
     }
-    # The digest is that of the content as it will be read: JSON turns tuples into lists, for
-    # example.
+    # The digest is made from the content as it will be read, since JSON changes some values: it
+    # turns tuples into lists, for example.
     written = json.loads(json.dumps(content))
     return json.dumps(content | {"digest": _digest(written)})
 

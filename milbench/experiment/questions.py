@@ -55,7 +55,7 @@ class Mark:
     task: str
     """Task that the pass mark is for."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Parameters that differ from those of the task in the spec."""
+    """Parameters of the task that differ from its parameters in the spec."""
     at_most: dict[str, FiniteFloat] = field(default_factory=dict)
     """Metric -> the largest value that passes."""
     at_least: dict[str, FiniteFloat] = field(default_factory=dict)

@@ -1,10 +1,11 @@
 """Plans of comparisons with a search for settings.
 
 Users write a search as the table [tune] of a spec. An arm is a loss with a network on a task, and a
-draw is one try of settings for an arm. A search has one stage or two: where `Search.finalists` is
-set, all draws are trained with the first seed of the search, and the best draws of each arm with
-the other seeds too. Then the losses are compared on fresh seeds, each with the settings of its best
-draw.
+draw is one try of settings for an arm.
+
+A search has one stage or two. Where `Search.finalists` is set, all draws are trained with the first
+seed of the search, and the best draws of each arm with the other seeds too. Then the losses are
+compared on fresh seeds, each with the settings of its best draw.
 """
 
 import math
@@ -66,9 +67,9 @@ def search_plan(
     """Return the plan of the first stage of a search.
 
     Every draw is trained with every seed, or with the first seed alone where there are finalists.
-    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one
-    that is also an axis (a list of values that the comparison tries), or a seed that the comparison
-    uses too.
+    Raises UsageError where `make_plan` does, and where [tune] is wrong: it may have an unknown
+    setting, a setting that is also an axis (a list of values that the comparison tries), or a seed
+    that the comparison uses too.
     """
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
@@ -109,9 +110,9 @@ def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
     """Return the plan of both stages of a search.
 
     The second stage trains the best draws of each arm with the other seeds. `first_stage` is what
-    `search_plan` returned, and `values` are those of its cells. Of equal draws those of lower
-    numbers are finalists. A draw that failed is no finalist. Raises UsageError where no draw on a
-    task has the metric.
+    `search_plan` returned, and `values` are the values of its cells. Of equally good draws, those
+    with lower numbers are finalists. A draw that failed is no finalist. Raises UsageError where no
+    draw on a task has the metric.
     """
     search = _search_of(spec)
     record = _record_of(first_stage)
@@ -139,11 +140,11 @@ def comparison_plan(
 
     Each loss is trained on fresh seeds, with the settings of its best draw.
 
-    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells.
-    Where the search has finalists, the best finalist is chosen by the mean over all its seeds.
-    Where every finalist failed with a further seed, the first seed alone decides, see `_winner`. Of
-    equal draws the one of the lowest number is chosen; a draw that failed is the worst. Raises
-    UsageError where no draw on a task has the metric.
+    `last_stage` is the plan of the last stage of the search, and `values` are the values of its
+    cells. Where the search has finalists, the best finalist is chosen by the mean over all its
+    seeds. Where every finalist failed with a further seed, the first seed alone decides, see
+    `_winner`. Of equally good draws, the one with the lowest number is chosen. A draw that failed
+    is the worst. Raises UsageError where no draw on a task has the metric.
     """
     record = _record_of(last_stage)
     _check_metric(last_stage, record.metric, values)
@@ -199,7 +200,7 @@ def _record_of(plan: Plan) -> SearchRecord:
 
 
 def _changed_spec(spec: Spec, search: Search) -> Spec:
-    """Return the spec of the draws: that of the comparison, with the changes for the search."""
+    """Return the spec of the draws: the spec of the comparison, changed for the search."""
     sections = dict(spec.task)
     for name, changes in search.draw_task.items():
         section = sections.get(name, {})

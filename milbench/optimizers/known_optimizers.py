@@ -109,9 +109,9 @@ OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
     "muon": {"lr": 2e-3, **_ONE_CYCLE},
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "gradient_norm": "rms:0.1"},
 }
-"""The settings that a recipe gets with an optimiser other than that of the task's own recipe.
+"""Optimiser -> the settings that a recipe gets where the task's own recipe has another optimiser.
 
-Those of psgd are as published.
+The settings of psgd are as published.
 """
 
 

@@ -10,9 +10,8 @@ class Muon(torch.optim.Optimizer):
     """Momentum, made approximately orthogonal for each matrix of weights before the step.
 
     torch's Muon accepts only matrices. The weights of a convolution are given to it as (fan_out,
-    fan_in) views of the same memory. Parameters of one dimension are left to AdamW. The setting
-    `match_rms_adamw` gives the steps of both the same length, so that they can share a learning
-    rate.
+    fan_in) views of the same memory. Parameters of one dimension are left to AdamW. Both optimisers
+    make steps of the same length (`match_rms_adamw`), so that they can share a learning rate.
 
     K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common
     step length: J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.

@@ -69,9 +69,9 @@ class KroneckerPSGD(torch.optim.Optimizer):
             rows, columns = _as_matrix(parameters).shape
             weight = parameters[0]
             state = self.state[weight]
-            # All layers count the same steps, but each layer has a counter of its own: torch saves
-            # and loads only the states of parameters, so a single counter in this object would be
-            # lost.
+            # All layers count the same steps, but each layer has a counter of its own. A single
+            # counter in this object would be lost, since torch saves and loads only the states of
+            # parameters.
             state["step"] = torch.zeros((), dtype=torch.int64)
             state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
@@ -143,7 +143,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         change = left.T @ (left @ gradient @ right.T) @ right
         if len(parameters) == 1:
             return [change.T.reshape(parameters[0].shape)]
-        # The last row is that of the biases.
+        # The last row belongs to the biases.
         return [change[:-1].T.reshape(parameters[0].shape), change[-1]]
 
 

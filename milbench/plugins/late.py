@@ -60,8 +60,8 @@ class LateImports:
         another package imports.
         """
         if not self._records:
-            # Without plug-ins there is nothing to find, and looking through all modules takes a
-            # second.
+            # Looking through all modules takes a second, and without plug-ins there is nothing to
+            # find.
             return {}
         files: set[str] = set()
         packages: set[str] = set()

@@ -18,8 +18,8 @@ SYSTEM = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev", "/etc"))
 def is_own_file(path: str) -> bool:
     """Return whether a file lies outside the folders of Python and of installed packages.
 
-    The files of a package that is installed as editable lie outside too, and count as the user's
-    own.
+    The files of a package that is installed as editable lie outside too. They count as files of the
+    user.
     """
     if path.startswith("<frozen") or is_site_file(path):
         return False

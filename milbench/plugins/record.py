@@ -255,7 +255,7 @@ def module_file(name: str) -> str:
 
 
 def _folder(target: Target) -> Path:
-    """Return the folder whose path the digest leaves out: that of the file or the package."""
+    """Return the folder of the file or package, whose path the digest leaves out."""
     if target.file:
         return Path(target.file).resolve().parent
     top = target.modules[0].partition(".")[0]
@@ -359,6 +359,6 @@ def _is_data_of_user(path: str) -> bool:
 
     resolved = Path(path).resolve()
     excluded = (*SYSTEM, user_cache_path().resolve())
-    if path.endswith(".pyc") or any(resolved.is_relative_to(place) for place in excluded):
+    if path.endswith(".pyc") or any(resolved.is_relative_to(folder) for folder in excluded):
         return False
     return is_own_file(path) and not is_milbench_file(path)

@@ -163,7 +163,7 @@ class Host:
                     if ready is self.launcher:
                         self._fork(self.launcher.recv())
                     elif ready is self.ended:
-                        # The bytes say nothing more: `_reap` asks the kernel which children have
+                        # The bytes are discarded: `_reap` asks the kernel which children have
                         # ended.
                         self.ended.recv(4096)
                 for forked in self.running.values():
@@ -324,8 +324,8 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     try:
         outcome: bytes = cloudpickle.dumps((has_returned, value))
         if not has_returned:
-            # Errors of many classes can be pickled, but then not unpickled. That had better fail
-            # here than in the launcher.
+            # Errors of many classes can be pickled, but then not unpickled. It is better to notice
+            # that in this process than in the launcher.
             cloudpickle.loads(outcome)
     except Exception as error:
         problem = RuntimeError(f"{_shown(value, has_returned)} cannot be sent: {error}")

@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def end_with_parent(parent: int) -> None:
     """Let the kernel kill this process as soon as its parent has ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # If the parent ended before that call, the kernel does nothing. Another process is then the
+    # If the parent ended before that call, the kernel does nothing. This process then has another
     # parent.
     if os.getppid() != parent:
         os._exit(1)

@@ -95,8 +95,8 @@ class Display:
         self.done_before: dict[str, float] = {}
         # The seconds that this launch spent on the cells that are done.
         self.seconds_of_done = 0.0
-        # How many cells were done in these seconds. A cell that was half done before this launch
-        # counts 0.5.
+        # How many cells were done in these seconds. A cell counts 0.5 if half of it was done before
+        # this launch.
         self.work_of_done = 0.0
         columns = (
             SpinnerColumn(table_column=Column(no_wrap=True)),
@@ -219,8 +219,8 @@ class Display:
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
         """Return an estimate of the time left in words, "" while it is unknown.
 
-        The estimate assumes that all cells take equally long. Their speed, in cells a second, is
-        that of the cells that are done, and of those that have run for long enough.
+        The estimate assumes that all cells take equally long. The speed, in cells a second, is
+        measured on the cells that are done, and on the cells that have run for long enough.
         """
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
@@ -230,8 +230,8 @@ class Display:
         for cell_id, progress in running.items():
             # The share that earlier launches have done took none of the seconds of this launch.
             share = shares[cell_id] - self.done_before.get(cell_id, shares[cell_id])
-            # Another process has written "begun". So it is a time of the system clock, which all
-            # processes share.
+            # Another process has written "begun", so it is a time of the system clock, which is the
+            # same for all processes.
             trained_for = time.time() - progress.get("begun", time.time())
             if _is_telling(share, trained_for):
                 seconds += trained_for

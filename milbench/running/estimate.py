@@ -58,8 +58,8 @@ def _origin(figure: Published, cell: Cell, label: Label) -> str:
 def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
     """Return the text of a published figure.
 
-    It ends with "with other settings" if the parameters of the cell differ from the protocol of the
-    figure.
+    It says "with other settings" if the parameters of the cell differ from the protocol of the
+    published figure.
     """
     value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}"
     if figure.deviation is not None:

@@ -87,7 +87,7 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
 
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:
-    """Return one job for each loss, network and task: others differ only in seed or recipe."""
+    """Return one job for each loss, network and task. The other jobs differ in seed or recipe."""
     by_settings: dict[str, Job] = {}
     for job in jobs:
         loss = job.cell.loss
@@ -195,8 +195,8 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
 def _loss_for_batch(cell: Cell, problem: Problem, bags: Bags) -> Loss:
     """Return the loss of a cell, built with the class counts of one batch.
 
-    Training counts the classes of all bags. One batch is enough to see whether the loss can be
-    computed.
+    Training counts the classes of all bags, but one batch is enough to see whether the loss can be
+    computed at all.
     """
     counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
     return unbuilt_loss(cell).build(

@@ -230,8 +230,8 @@ class _Runner:
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(stage.plan.cells)
-        # The digests of stored weights are checked for this shard only: with large weights that
-        # takes long.
+        # The digests of stored weights are checked for this shard only, since checking them takes
+        # long for large weights.
         states |= self.root.states(cells, weights=True)
         statuses_to_run = RERUN[self.execution.rerun]
         return _Schedule(

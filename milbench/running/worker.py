@@ -64,10 +64,10 @@ class Job:
     threads: int
     """The threads of PyTorch."""
     devices: Sequence[str]
-    """The devices, of which the worker takes a free one.
+    """The devices. The worker takes a free one.
 
-    On a cluster they are what the user typed, such as ["auto"], since each worker has other
-    devices.
+    On a cluster they are what the user typed, such as ["auto"]: each worker then finds the devices
+    of its machine.
     """
     cells_per_gpu: int
     """How many cells may be computed on a GPU at once."""

@@ -65,8 +65,8 @@ LISTED = (
 SMALL_WEIGHTS = 65_536
 """The size in bytes of the largest weights whose digest is always checked.
 
-The digest of larger weights takes long, and is checked only on request. Their size is always
-checked.
+Checking the digest of larger weights takes long, and is done only on request. The size of weights
+is always checked.
 """
 MOST_EPOCHS = 1 << 62
 """The largest number of an epoch. A line of a history with a larger one is damaged."""
@@ -160,7 +160,7 @@ class CellFolder:
         return self.path / f"best-{epoch}.npz"
 
     def keep_best(self, epoch: int) -> None:
-        """Remove the files of `best`, except that of this epoch."""
+        """Remove the files of predictions that `best` names, except the file of this epoch."""
         for path in self.path.glob("best-*.npz"):
             if path != self.best(epoch):
                 path.unlink(missing_ok=True)
@@ -466,8 +466,8 @@ class CellFolder:
     def finish(self, result: CellResult) -> None:
         """Mark the cell as done.
 
-        Raises Incomplete where the description or an epoch is gone, as after somebody has deleted
-        the folder.
+        Raises Incomplete where the description or an epoch is gone, such as when somebody has
+        deleted the folder.
         """
         self.check_complete()
         self.write_result(result)

@@ -317,7 +317,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     code = str(provenance.get("code", ""))
     before = (*plan.labels[cell.id], cell.loss.supervision, cell.seed, state.status, state.reason)
     after = (cell.id, run, machine, code, draw)
-    # Costs of single epochs are left out: those of the whole training follow below.
+    # Costs of single epochs are left out: the costs of the whole training follow below.
     values: list[tuple[int | None, str, float]] = []
     for epoch, metric, value in history:
         if not metric.startswith("cost/"):

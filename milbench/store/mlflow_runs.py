@@ -277,8 +277,8 @@ def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
     return ends
 
 
-def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
-    """Write the network of a cell to a new folder that `mlflow.pyfunc.load_model` can load.
+def write_model(model: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
+    """Write the network of a cell to a new folder, `model`, for `mlflow.pyfunc.load_model`.
 
     Loading needs milbench, but not the folder of the cell.
     """
@@ -302,7 +302,7 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult)
             shutil.copyfile(original, copy)
         code_paths = [str(path) for path in code.glob("*")]
         pyfunc.save_model(
-            place,
+            model,
             loader_module="milbench.inference.saved_model",
             data_path=str(data),
             input_example=example,

@@ -88,7 +88,7 @@ def reset_memory_peak(device: torch.device) -> None:
 def memory_peak(device: torch.device) -> float:
     """Return the largest memory so far, in bytes.
 
-    On a GPU it is the memory that PyTorch has allocated, and on a CPU that of the whole process.
+    On a GPU it is the memory that PyTorch has allocated, and on a CPU the memory of the process.
     """
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))

@@ -154,5 +154,5 @@ def check_not_diverged(what: str, values: Tensor, step: int, steps: int) -> None
     """
     if bool(torch.isfinite(values).all()):
         return
-    place = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
-    raise FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")
+    found = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
+    raise FloatingPointError(f"training diverged: {found}; try a smaller recipe.lr")
