@@ -109,7 +109,9 @@ def table_(
         ),
     ] = None,
 ) -> int:
-    """Write a table of the images, recordings or feature files in a folder, and say where its labels come from.
+    """Write a table of the images, recordings or feature files in a folder.
+
+    It says where the labels in the table come from.
 
     Example: milbench data table pictures
     """
@@ -118,7 +120,7 @@ def table_(
 
     form = format_of(_task_settings(setting or ()))
     if out is None:
-        # "." and "/" have no name beside which a table could stand.
+        # "." and "/" have no name after which a table could be named.
         if not folder.name:
             name = folder.resolve().name or "bags"
             raise UsageError(
@@ -149,7 +151,7 @@ def sample(
     frame = sample_table()
     with as_usage():
         write_table(frame, table)
-    # A file may have a name that a comparison may not have.
+    # Not every name of a file may be the name of a comparison.
     name = table.stem if re.fullmatch(COMPARISON_NAME, table.stem) else "my-birds"
     compare = ["milbench", "run", "--loss", "exact,noisy-or", "-p", "loss.noisy-or.head=softmax"]
     compare += ["--task", "feature-bags", "-p", f"task.table={table}", "-p", "task.folds=10"]
@@ -180,7 +182,9 @@ def check(
         ),
     ] = None,
 ) -> int:
-    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags. Exit code 2: it cannot be used.
+    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags.
+
+    Exit code 2: the table cannot be used.
 
     Example: milbench data check birds.csv -p task.labels='has_*' -p task.features='f*'
     """
@@ -206,7 +210,7 @@ def check(
     task = f"{task_options.kind.removesuffix('s')}-bags"
     step = ["milbench", "run", "--loss", "exact,noisy-or", "--task", task]
     step += ["-p", "loss.noisy-or.head=softmax,sigmoid"]
-    # Without the argument, the table is among the settings.
+    # If the argument is missing, the table is named by a setting.
     if table is not None:
         step += ["-p", f"task.table={path}"]
     for text in setting or ():
@@ -219,13 +223,13 @@ def check(
 
 
 def _finding_about_form(form: TableFormat, path: Path) -> Finding:
-    """Return how the fields of a table are written, where that is not the usual way."""
+    """Return a finding that says how the fields of a table are written."""
     from milbench.data.findings import Finding
 
-    marks = f"decimals behind {form.decimal!r}"
+    numbers = f"decimals behind {form.decimal!r}"
     if form.thousands:
-        marks += f", thousands apart by {form.thousands!r}"
-    return Finding("fact", "fields", f"separated by {form.marks(path)}, {marks}")
+        numbers += f", thousands apart by {form.thousands!r}"
+    return Finding("fact", "fields", f"separated by {form.marks(path)}, {numbers}")
 
 
 def _report_of(findings: Sequence[Finding], path: Path) -> Table:
@@ -241,10 +245,10 @@ def _report_of(findings: Sequence[Finding], path: Path) -> Table:
 
 
 def _task_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Return the parameters of the task among the settings of a run. Raises UsageError if one is malformed.
+    """Return parameter -> text, for the parameters of the task among the settings of a run.
 
-    Settings of a loss, a recipe and so on are passed over, so that a user may copy them from
-    `milbench run`.
+    Settings of a loss, a recipe and so on are ignored, so that a user may copy all settings from
+    `milbench run`. Raises UsageError if a setting is malformed.
     """
     from milbench.experiment.flags import SETTABLE
 
@@ -257,14 +261,14 @@ def _task_settings(settings: Sequence[str]) -> dict[str, str]:
             continue
         if not equals or section != "task" or not names:
             raise UsageError(f"-p {setting}: expected task.KEY=VALUE, such as task.labels=species")
-        # The value may be a tab or a space, as a separator is.
+        # The value may be a tab or a space, such as a separator.
         texts[names[-1]] = value.strip() or value
     return texts
 
 
 def _first_value(text: str) -> str:
-    """Return the first of the values between commas, since `milbench run` takes several to compare."""
-    # A comma may also be the value itself, as a separator is.
+    """Return the first of several values between commas, which `milbench run` would compare."""
+    # The value itself may be a comma, such as a separator.
     if not text.strip(", \t"):
         return text
     first, _, _ = text.partition(",")
@@ -292,9 +296,9 @@ def _task_options(table: Path | None, settings: Sequence[str]) -> TableOptions:
 def _options_type(path: Path, texts: dict[str, str]) -> type[TableOptions]:
     """Return the class of the options of the task that reads a table.
 
-    What decides is the setting `rows`, then a column that the settings name, then a column of the
-    table. A table without any of these is taken for one of feature bags. Raises UsageError if a
-    setting would make it readable.
+    The setting `rows` decides, or else a column that the settings name, or else a column of the
+    table. A table with none of these is taken for a table of feature bags. Raises UsageError if
+    another setting would make the table readable.
     """
     from milbench.data import table_options
     from milbench.data.table_files import column_names, shown_names
@@ -315,13 +319,14 @@ def _options_type(path: Path, texts: dict[str, str]) -> type[TableOptions]:
     remedy = _rows_remedy(columns) or _separator_remedy(path, form)
     if remedy:
         raise UsageError(
-            f"{path} has the columns {shown_names(columns)}, expected a column bag, image or file{remedy}"
+            f"{path} has the columns {shown_names(columns)}, "
+            f"expected a column bag, image or file{remedy}"
         )
     return kinds_by_column["bag"]
 
 
 def _kinds_by_column() -> dict[str, type[TableOptions]]:
-    """Return the options of each task by the column that names its bags."""
+    """Return the column that names bags -> the options of the task with such a column."""
     from milbench.data import table_options
 
     return {
@@ -332,14 +337,20 @@ def _kinds_by_column() -> dict[str, type[TableOptions]]:
 
 
 def _kinds_by_rows() -> dict[str, type[ImageOptions | SequenceOptions]]:
-    """Return the options of each task whose bags have several rows, by what `task.rows` calls the rows."""
+    """Return the value of `task.rows` -> the options of the task that reads such rows.
+
+    In these tables a bag has several rows.
+    """
     from milbench.data import table_options
 
     return {"boxes": table_options.ImageOptions, "events": table_options.SequenceOptions}
 
 
 def _rows_remedy(columns: Sequence[str]) -> str:
-    """Return the end of a message: the `task.rows` that reads a table with these columns, "" if none does."""
+    """Return the end of a message: the `task.rows` that reads a table with these columns.
+
+    It is "" if there is none.
+    """
     from milbench.data.marked_rows import columns_in_words
 
     for rows, kind in _kinds_by_rows().items():
@@ -350,7 +361,10 @@ def _rows_remedy(columns: Sequence[str]) -> str:
 
 
 def _separator_remedy(path: Path, form: TableFormat) -> str:
-    """Return the end of a message: the separator with which the table has an expected column, "" if there is none."""
+    """Return the end of a message: the separator with which the table has an expected column.
+
+    It is "" if there is none.
+    """
     from milbench.data.table_files import separator_remedy
 
     for name in _kinds_by_column():

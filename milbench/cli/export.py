@@ -48,9 +48,9 @@ def export(
         else:
             write_atomically(out, one_type_a_column(frame).to_parquet)
 
-    place = Root(root)
-    options.say(*place.not_plans())
-    problems = cell_problems(plan, place.states(plan.cells))
+    store = Root(root)
+    options.say(*store.not_plans())
+    problems = cell_problems(plan, store.states(plan.cells))
     cells = counted(frame["cell"].nunique(), "cell")
     summary = f"wrote {len(frame):,} rows of {cells} to {out}"
     options.say(*problems, summary, then=("open", str(out)))
@@ -58,10 +58,11 @@ def export(
 
 
 def one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame that Parquet can hold: columns of lists, or of values of several types, become text.
+    """Return a frame that Parquet can hold: each column has values of one type.
 
-    A column has several types where two losses have a setting of the same name, a number for one
-    and a word for the other.
+    Columns of lists, and columns with values of several types, become text. A column has several
+    types if two losses have a setting of the same name, which is a number for one loss and a word
+    for the other.
     """
     columns: dict[str, pd.Series] = {}
     for name, column in frame.items():

@@ -1,4 +1,4 @@
-"""Fetching the built-in data sets that a comparison lacks, before anything of it is planned or printed."""
+"""Fetching the built-in data sets that a comparison lacks, before it is planned."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from milbench.experiment.spec import Spec
 
 ASK_ABOVE = 100_000_000
-"""The size in bytes above which a download is confirmed by the user."""
+"""The size in bytes above which the user is asked before a download."""
 
 
 def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     """Fetch the data sets that a spec needs and that are missing, if the user agrees.
 
-    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`;
-    otherwise it says in a line what is missing. Raises UsageError before anything is fetched, if
-    data are missing that may not be fetched, or a library that reads them is not installed.
+    `download` is the user's flag, None if there is none. A dry run fetches only with `--download`,
+    and otherwise prints a line that says what is missing. Raises UsageError if some of the missing
+    data may not be fetched, or if a library that reads them is not installed. Nothing is fetched
+    then.
     """
     from milbench.data import catalog
     from milbench.running.data_needs import needed_datasets
@@ -43,7 +44,7 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
     if launch.dry_run and not download:
         options.say(f"{_described(missing, root)}; a dry run downloads nothing without --download")
         return
-    # Ask about all of them before fetching the first, which may take long.
+    # Ask about all data sets before fetching the first one, which may take long.
     for dataset in missing:
         if not _is_allowed(dataset, download):
             raise UsageError(_refusal(missing, root))
@@ -52,7 +53,10 @@ def fetch_missing(spec: Spec, launch: Launch, *, download: bool | None) -> None:
 
 
 def fetch_and_report(name: str, root: Path) -> DatasetStatus:
-    """Fetch a data set, and print what it is, where it is and how it was checked. Raises UsageError if that fails."""
+    """Fetch a data set, and print where it is and how it was checked.
+
+    Raises UsageError if the data set cannot be fetched.
+    """
     from milbench.data import catalog
 
     dataset = catalog.named(name)
@@ -66,10 +70,10 @@ def fetch_and_report(name: str, root: Path) -> DatasetStatus:
 
 
 def _is_allowed(dataset: Dataset, download: bool | None) -> bool:
-    """Return whether a data set may be fetched, and ask the user if need be.
+    """Return whether a data set may be fetched. The user may be asked.
 
-    The flag `download` decides. Without a flag nothing is fetched where there is no terminal. On a
-    terminal a small data set is fetched, and the user is asked about a large one.
+    The flag `download` decides. Without the flag nothing is fetched unless there is a terminal. On
+    a terminal a small data set is fetched, and the user is asked about a large one.
     """
     if download is not None:
         return download
@@ -86,14 +90,14 @@ def has_terminal() -> bool:
 
 
 def _refusal(missing: list[Dataset], root: Path) -> str:
-    """Return the message that data are missing and may not be fetched, with what the user can do."""
+    """Return the message that data are missing and may not be fetched, with remedies."""
     from milbench.data.catalog import ENVIRONMENT
 
     # Each data set has a folder of its own in the data folder.
     folder = missing[0].parts[0].path.partition("/")[0]
     return (
-        f"{_described(missing, root)}; add --download to get what is missing, or point --data-dir or "
-        f"{ENVIRONMENT} at a folder with {folder}"
+        f"{_described(missing, root)}; add --download to get what is missing, "
+        f"or point --data-dir or {ENVIRONMENT} at a folder with {folder}"
     )
 
 

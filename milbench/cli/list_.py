@@ -54,7 +54,7 @@ def list_(
     listing = _listings(Root(root))[kind]
     table = Table(*listing.headings)
     for *texts, origin in listing.rows():
-        # A broken entry has no details, and its origin still belongs into the last column.
+        # A broken entry has no details. Empty texts keep its origin in the last column.
         missing = len(listing.headings) - len(texts) - 1
         details = [""] * missing
         table.add_row(*texts, *details, origin)
@@ -64,8 +64,8 @@ def list_(
     return 0
 
 
-def _listings(place: Root) -> dict[Kind, _Listing]:
-    """Return how each kind of list is shown. The rows are computed when they are asked for."""
+def _listings(store: Root) -> dict[Kind, _Listing]:
+    """Return how each kind of list is shown. Rows are computed when `_Listing.rows` is called."""
     from rich.table import Column
 
     from milbench.experiment.spec_files import describe_settings
@@ -73,7 +73,7 @@ def _listings(place: Root) -> dict[Kind, _Listing]:
     return {
         "runs": _Listing(
             headings=["comparison", "cells", "done", "launched"],
-            rows=partial(_comparisons, place),
+            rows=partial(_comparisons, store),
             step="report NAME",
         ),
         "specs": _Listing(
@@ -107,17 +107,17 @@ def _listings(place: Root) -> dict[Kind, _Listing]:
     }
 
 
-def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
-    """Yield name, number of cells, number of done cells and launch of each comparison of a store."""
-    options.say(*place.not_plans())
-    for name in place.names():
+def _comparisons(store: Root) -> Iterator[tuple[str, ...]]:
+    """Yield, for each comparison, its name, cells, done cells and the time of its last launch."""
+    options.say(*store.not_plans())
+    for name in store.names():
         try:
-            plan = place.plan(name)
+            plan = store.plan(name)
         except UsageError as error:
             # The other comparisons can still be shown.
             options.say(str(error))
             continue
-        done = sum(place.cell(cell.id).is_done for cell in plan.cells)
+        done = sum(store.cell(cell.id).is_done for cell in plan.cells)
         yield name, str(len(plan.cells)), str(done), plan.launched
 
 
@@ -161,7 +161,10 @@ def _losses() -> Iterator[tuple[str, ...]]:
 def _entries(
     registry: Registry[Any], details: Callable[[Any], Sequence[str]]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield name, summary, details and origin of each entry of a registry, or its name, error and origin."""
+    """Yield name, summary, details and origin of each entry of a registry.
+
+    An entry that cannot be imported has its error in place of summary and details.
+    """
     for name in registry.names():
         origin = registry.entry(name).origin
         try:
@@ -178,7 +181,10 @@ def _optimizers() -> Iterator[tuple[str, ...]]:
 
 
 def _networks() -> Iterator[tuple[str, ...]]:
-    """Yield name, summary, parameters, what it suits and origin of the networks of tasks, then of the others."""
+    """Yield name, summary, parameters, what it suits and origin of each network.
+
+    The networks that tasks define come first.
+    """
     from milbench.networks.backbone import Backbone, backbones
     from milbench.networks.known_networks import networks, suited
 

@@ -1,4 +1,7 @@
-"""The command line: its commands and its errors. Heavy libraries are imported inside the commands."""
+"""The command line: its commands and its errors.
+
+Libraries that load slowly are imported inside the commands, so that `--help` is quick.
+"""
 
 import errno
 import inspect
@@ -23,9 +26,12 @@ from milbench.errors import INTERRUPTED, UsageError, disk_failure, hint
 from milbench.store.folders import Root
 
 NO_ACCESS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
-"""Error numbers of a path that the user has to change, or may not use."""
+"""The numbers of errors about a path that the user may not use or has to change."""
 ParserError: Any = typer.BadParameter.__base__
-"""What typer's parser raises. The class has no public name, and its module depends on the version of typer."""
+"""The class of errors that typer's parser raises.
+
+It has no public name, and its module depends on the version of typer.
+"""
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -52,14 +58,14 @@ app.add_typer(data.app, name="data")
 
 
 class _Ended(Exception):  # noqa: N818 it is named for what has happened
-    """Carries what a command has raised, as its cause, past typer."""
+    """Carries an error of a command past typer. The error is its `__cause__`."""
 
 
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose EOFError or KeyboardInterrupt reaches `main`.
+    """Return a command that raises `_Ended` in place of EOFError and KeyboardInterrupt.
 
-    Typer takes both for Ctrl-C. But an EOFError may come from a truncated file, and a plug-in may
-    raise either.
+    Typer takes both of these for Ctrl-C. But an EOFError may come from a truncated file, and a
+    plug-in may raise a KeyboardInterrupt itself.
     """
 
     @wraps(command)
@@ -86,21 +92,25 @@ TOUR = (
     ),
     ("report --open", "read which of the two learns better, and how sure that is"),
 )
-"""What `milbench` alone prints: commands that run one after the other, and what each is for.
+"""What `milbench` without a command prints: commands to run one after the other, with purposes.
 
-The first is left out once there is a comparison.
+The first command is left out if there is a comparison.
 """
 
 
 def main() -> NoReturn:
-    """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
+    """Run the command line.
+
+    After a mistake of the user, it prints one line on standard error and ends with exit code 2.
+    """
     _open_streams()
     try:
         code = _run()
     except UsageError as error:
         code = _refuse(str(error))
     except ParserError as error:
-        # A group of commands alone, such as milbench data. This class has no public name either.
+        # The user typed a group of commands without a command, such as milbench data. The class of
+        # this error has no public name either.
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())
             code = 2
@@ -109,7 +119,7 @@ def main() -> NoReturn:
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader has all that it wants, as with `| head`.
+        # The reader of standard output has all that it wants, as with `| head`.
         code = 0
     except OSError as error:
         failure = disk_failure(error)
@@ -127,14 +137,14 @@ def _run() -> Any:
     try:
         with _interruptible(signals):
             for word in sys.argv[1:]:
-                # Python maps bytes that are not UTF-8 to this range of characters.
+                # Python turns bytes that are not UTF-8 into characters of this range.
                 if re.search("[\ud800-\udfff]", word):
                     raise UsageError(f"{word} is not UTF-8: expected names and paths in UTF-8")
             return app(standalone_mode=False)
     except _Ended as ended:
         cause = ended.__cause__
         if isinstance(cause, EOFError):
-            # Nobody expects it, so it is a defect like any other.
+            # No command is meant to end with this error, so it is shown like any other defect.
             raise cause from None
         if signals:
             return INTERRUPTED
@@ -142,10 +152,10 @@ def _run() -> Any:
 
 
 def _open_streams() -> None:
-    """Send streams that the user closed, as by `>&-`, to the null device, and escape what an encoding lacks.
+    """Send closed streams to the null device, and escape characters that an encoding lacks.
 
-    Otherwise a file that is opened later would get the descriptor of a closed stream, and workers
-    would print into it.
+    A user closes a stream by `>&-`, for example. A file that is opened later would then get the
+    descriptor of the stream, and workers would print into the file.
     """
     for number in range(3):
         try:
@@ -159,32 +169,32 @@ def _open_streams() -> None:
         if stream is None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            # A pipe may be unable to tell where it is.
+            # Changing the stream may ask it for its position, which some pipes cannot tell.
             with suppress(OSError):
                 stream.reconfigure(errors="backslashreplace")
 
 
 def _without_signal(error: BaseException | None) -> str:
-    """Return the message about a KeyboardInterrupt that no signal has caused, with the place where it was raised."""
+    """Return the message about a KeyboardInterrupt that no signal has caused."""
     frames = traceback.extract_tb(error.__traceback__) if error else []
-    place = ""
+    line = ""
     if frames:
-        place = f" ({frames[-1].filename}, line {frames[-1].lineno})"
-    return f"code raised KeyboardInterrupt, though nobody pressed Ctrl-C{place}"
+        line = f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    return f"code raised KeyboardInterrupt, though nobody pressed Ctrl-C{line}"
 
 
 @contextmanager
 def _interruptible(signals: list[int]) -> Iterator[None]:
-    """End a command by KeyboardInterrupt, and a line that says so, on any signal of `STOPPING`.
+    """Raise KeyboardInterrupt, and print a line, when a signal of `STOPPING` arrives.
 
-    Among them are Ctrl-C, SIGTERM and the end of the terminal. Signals that came are added to
-    `signals`. Commands that compute cells have handlers of their own while they do so.
+    Among these are Ctrl-C, SIGTERM and the end of the terminal. Each signal that arrives is added
+    to `signals`. While a command computes cells, it has other handlers.
     """
     handlers: dict[signal.Signals, Any] = {}
 
     def interrupt(number: int, _: Any) -> NoReturn:
         signals.append(number)
-        # A shell may announce more than once that the terminal is closed.
+        # A shell may send this signal, that the terminal is closed, more than once.
         if handlers.pop(signal.SIGHUP, None) is not None:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if sys.__stderr__:
@@ -194,7 +204,7 @@ def _interruptible(signals: list[int]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     for number in STOPPING:
-        # The command may have been started to ignore a signal, as by nohup.
+        # The command may have been started with a signal ignored, as nohup does.
         if signal.getsignal(number) != signal.SIG_IGN:
             handlers[number] = signal.signal(number, interrupt)
     try:
@@ -233,7 +243,10 @@ def _show_tour() -> None:
 
 
 def _with_suggestion(message: str) -> str:
-    """Return a message of the parser with what helps: the closest valid choice, or the `-p` that sets the option."""
+    """Return a message of the parser with a suggestion.
+
+    It is the closest valid choice, for example, or the flag `-p` that sets an unknown option.
+    """
     # Pydantic, which checks settings, begins some messages with this.
     message = message.replace("Value error, ", "")
     option = re.match(r"No such option: --([\w-]+)", message)

@@ -1,4 +1,4 @@
-"""`milbench new`: write the file of a new loss, task or network, and its test. Both run as they are."""
+"""`milbench new`: write the file of a new loss, task or network, and its test."""
 
 import keyword
 import re
@@ -22,9 +22,9 @@ TRIALS = {
     "task": "milbench run --loss exact,max-pooling --task {} --dry-run",
     "network": "milbench run --loss exact --task extended-digits --network default,{} --dry-run",
 }
-"""The command that tries the new file, by its kind. The file takes the place of {}.
+"""Kind -> the command that tries the new file. The name of the file replaces {}.
 
-The network called `default` is the first network of the task, with which the new one is compared.
+The network called `default` is the first network of the task, with which a new network is compared.
 """
 
 
@@ -32,7 +32,9 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to write; the network is one for images.")],
     name: Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")],
 ) -> int:
-    """Write NAME.py, a loss, a task or a network that runs as it is, and test_NAME.py, its contract test.
+    """Write a loss, a task or a network of your own, and its test.
+
+    NAME.py runs as it is, and test_NAME.py tests what such a class must do.
 
     Example: milbench new loss mean-pooling
     """
@@ -48,7 +50,7 @@ def new(
     _check_class_name(name, kind, code)
     file = Path(f"{_stem(name)}.py")
     tests = Path(f"test_{_stem(name)}.py")
-    # An OSError becomes a UsageError.
+    # `as_usage` turns an OSError into a UsageError.
     with as_usage():
         _check_files(file, tests)
         _write(file, _renamed(code, kind, name))
@@ -71,14 +73,15 @@ def _check_files(file: Path, tests: Path) -> None:
 
 
 def _check_class_name(name: str, kind: Kind, code: str) -> None:
-    """Raise UsageError if the name of the class is a keyword, or one that the template uses for something else."""
+    """Raise UsageError if the name of the class is a keyword, or is used in the template."""
     class_name = _class_name(name)
-    # The template's own class is renamed, so that its name does not count.
+    # The class of the template itself gets this name, so its present name does not count.
     other_code = code.replace(_class_name(f"my-{kind}"), "")
     is_used = re.search(rf"\b{class_name}\b", other_code) is not None
     if keyword.iskeyword(class_name) or is_used:
         raise UsageError(
-            f"{class_name}, the class of {name!r}, is a name that Python or the file uses; choose another"
+            f"{class_name}, the class of {name!r}, is a name that Python or the file uses; "
+            "choose another"
         )
 
 
@@ -107,8 +110,7 @@ def _origins(kind: Kind) -> dict[str, str]:
     from milbench.networks.known_networks import networks
 
     origins: dict[str, str] = {}
-    # Tasks that cannot be imported are left out. Where a task itself comes from does not matter
-    # here.
+    # Tasks that cannot be imported are left out.
     for task, _origin_of_task, cls in working_tasks():
         for name in cls.networks:
             origins[name] = f"the task {task}"
@@ -116,16 +118,22 @@ def _origins(kind: Kind) -> dict[str, str]:
 
 
 def _origins_in(registry: Any) -> dict[str, str]:
-    """Return the origins in a registry. The name of a user's file is not taken: another file may have it too."""
+    """Return name -> origin, for the entries of a registry.
+
+    Files of the user are left out: another file may have the same name.
+    """
     return {name: entry.origin for name, entry in registry.entries.items() if not entry.is_file}
 
 
 def _is_name_of_python(stem: str) -> bool:
-    """Return whether a file of this name, such as random.py, would hide a module, or could not be imported."""
+    """Return whether a file of this name would hide a module, or could not be imported.
+
+    An example is random.py.
+    """
     if keyword.iskeyword(stem) or stem in sys.stdlib_module_names:
         return True
-    # Plug-ins that this process has loaded may have added folders to `sys.path`. These are not
-    # searched, since the new file would hide none of their modules.
+    # Plug-ins that this process has loaded may have added folders to `sys.path`. These folders are
+    # not searched, since the new file would hide none of their modules.
     path_without_plugins = path_of_session()
     return PathFinder.find_spec(stem, path_without_plugins) is not None
 

@@ -45,8 +45,9 @@ SettingOption = Annotated[
         "-p",
         "--set",
         metavar="KEY=VALUE",
-        help="Set recipe.KEY, run.KEY, loss.KEY, task.KEY, network.KEY; loss.NAME.KEY for one. V1,V2 compares both. "
-        "supervision=V1,V2 admits both kinds. Keys: milbench list settings.",
+        help="Set recipe.KEY, run.KEY, loss.KEY, task.KEY, network.KEY; loss.NAME.KEY for one. "
+        "V1,V2 compares both. supervision=V1,V2 admits both kinds. "
+        "Keys: milbench list settings.",
     ),
 ]
 RerunOption = Annotated[
@@ -85,8 +86,8 @@ HERE = Path()
 def command_line() -> str:
     """Return the command as the user typed it, quoted for a shell, without `--root`.
 
-    Published reports show the command. The folder of results on one machine would be of no use on
-    another.
+    Published reports show the command. The folder of results on one machine is of no use to readers
+    on other machines.
     """
     words = ["milbench"]
     arguments = iter(sys.argv[1:])
@@ -100,7 +101,10 @@ def command_line() -> str:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Split a text at commas. One without names gives a single empty name, which is refused as unknown later."""
+    """Split a text of names at its commas.
+
+    A text without a name gives a single empty name, which is later refused as unknown.
+    """
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -114,7 +118,10 @@ def say(
     root: Path = HERE,
     data: Path | None = None,
 ) -> None:
-    """Print lines unwrapped, then `then` as the suggested next command, with the same `--root` and `--data-dir`."""
+    """Print lines, which are not wrapped, and a suggestion for the next command.
+
+    `then` are the words of that command. It gets the `--root` and `--data-dir` of the present one.
+    """
     for line in lines:
         _print(line, style)
     if then:
@@ -133,16 +140,16 @@ def _print(line: str, style: str = "") -> None:
 
 
 def step_after(plan: Plan) -> Sequence[str]:
-    """Return the command to suggest after cells are done.
+    """Return the command to suggest when cells are done.
 
-    That runs the rest of a search, writes the report, or, where there were no test bags, uses the
+    It runs the rest of a search, or writes the report. If there are no test bags, it uses the
     trained networks.
     """
     if plan.is_searching:
         return "milbench", "run", plan.name
     if any(info.is_tested for info in plan.tasks.values()):
         return "milbench", "report", plan.name
-    # All seeds of the first variant, since predictions are averaged over seeds.
+    # All seeds of the first variant, since `milbench predict` averages over seeds.
     variant = plan.cells[0].variant_key
     ids = [cell.id for cell in plan.cells if cell.variant_key == variant]
     return "milbench", "predict", "FILES", "--cell", ",".join(ids)

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from milbench.inference.trained import Trained
 
 SHOWN = 10
-"""Bags that are printed. All are written."""
+"""The most bags that are printed. All bags are written to the file."""
 CellOption = Annotated[
     str,
     typer.Option(
         "--cell",
         metavar="ID",
-        help="Cell (see milbench status) or MLflow run; a unique prefix is enough. Predictions for bags are averaged "
-        "over several cells, separated by commas, such as all seeds of a loss.",
+        help="Cell (see milbench status) or MLflow run; a unique prefix is enough. "
+        "Predictions for bags are averaged over several cells, separated by commas, "
+        "such as all seeds of a loss.",
     ),
 ]
 
@@ -44,7 +45,8 @@ def predict(
     images: Annotated[
         list[Path],
         typer.Argument(
-            help="Pictures of any size; or tables, files or folders of bags, as the task reads them."
+            help="Pictures of any size; "
+            "or tables, files or folders of bags, as the task reads them."
         ),
     ],
     cell: CellOption,
@@ -57,7 +59,7 @@ def predict(
     ] = Path("predictions"),
     decoder: Annotated[
         Decoder | None,
-        typer.Option(help="Decoder of strings; default: that of the cell, else of the task."),
+        typer.Option(help="Decoder of strings; default: the one of the cell, else of the task."),
     ] = None,
     scale: Annotated[float, typer.Option(metavar="FACTOR", help="Enlarge images first.")] = 1.0,
     positions: Annotated[
@@ -78,7 +80,9 @@ def predict(
     device: options.DeviceOption = "auto",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Predict label sets, and where their classes are, for pictures, shrunk to at most 1,000,000 pixels, or other bags.
+    """Predict label sets, and where their classes are, for pictures or other bags.
+
+    Pictures are shrunk to at most 1,000,000 pixels.
 
     Example: milbench predict photo.png --cell ID
     """
@@ -86,7 +90,7 @@ def predict(
 
     models = _load(cell.split(","), root, device)
     chosen = _PictureOptions(decoder, scale, positions, sensitivity, invert)
-    # A task that reads bags from files has a `read_bags` of its own. Others read pictures.
+    # A task that reads bags from files has a `read_bags` of its own. All other tasks read pictures.
     if type(models[0].task).read_bags is Task.read_bags:
         _check_pictures(models)
         _read_pictures(models[0], images, out, chosen)
@@ -98,7 +102,7 @@ def predict(
 
 @dataclass(frozen=True)
 class _PictureOptions:
-    """How pictures are read, and what is written of them: the options of the command."""
+    """The options of the command for pictures: how they are read, and what is written."""
 
     decoder: Decoder | None
     scale: float
@@ -140,7 +144,10 @@ def _refuse_picture_options(chosen: _PictureOptions, paths: Sequence[Path]) -> N
 def _read_pictures(
     model: Trained, images: Sequence[Path], out: Path, chosen: _PictureOptions
 ) -> None:
-    """Write the files of every picture and print a table of them. All are checked before the first is written."""
+    """Write the files of every picture, and print a table of the pictures.
+
+    All pictures are checked before the first file is written.
+    """
     from milbench._utils.console import console, table_of
     from milbench._utils.images import unique_stems
     from milbench.inference.predict_picture import notes
@@ -167,7 +174,10 @@ def _read_pictures(
 def _read_picture(
     model: Trained, path: Path, start: Path, chosen: _PictureOptions
 ) -> tuple[str, str, str, str]:
-    """Write the files of a picture, whose paths begin with `start`. Return size, text, label set and probability."""
+    """Write the files of a picture, whose paths begin with `start`.
+
+    Returns the size of the picture, the text that was read, the label set and its probability.
+    """
     from milbench.inference.overlay import prediction_figure, sensitivity_figure
     from milbench.inference.predict_picture import (
         as_json,
@@ -179,7 +189,7 @@ def _read_picture(
     image = _prepared(model, path, chosen)
     resized, reading = read_picture(model, image, chosen.scale, chosen.decoder)
     about = as_json(model, path, image.size, resized.size, reading, positions=chosen.positions)
-    # The probabilities of all positions are many numbers, which would fill a line each.
+    # With an indent, each of the many probabilities of positions would be on a line of its own.
     indent = None if chosen.positions else 1
     text = json.dumps(about, indent=indent) + "\n"
     figures = {".png": prediction_figure(model, resized, reading)}
@@ -201,7 +211,10 @@ def _read_picture(
 def _write_predicted_bags(
     models: Sequence[Trained], paths: Sequence[Path], out: Path, *, positions: bool
 ) -> None:
-    """Write the predictions for bags in files to a table, those of positions to another, and print the first rows."""
+    """Write the predictions for bags in files to a table, and print the first rows.
+
+    With `positions`, another table gets the predictions for every position, and pictures are drawn.
+    """
     import pandas as pd
 
     from milbench._utils.console import console
@@ -234,14 +247,14 @@ def _write_predicted_bags(
     for model in models:
         lines += notes(model)
     lines.append(written)
-    # The pictures come last, since only now it is known that all bags can be read.
+    # The pictures come last, since it is known only now that all bags can be read.
     if positions:
         lines.append(_draw_bags(models, paths, maps))
     options.say(*lines, then=("open", str(table)))
 
 
 def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[BagPredictions]:
-    """Yield what is found in bags, batch by batch: all together may not fit into memory."""
+    """Yield the predictions for bags, batch by batch: all bags may not fit into the memory."""
     from milbench.inference.predict_bags import predict_bags
 
     readers = [model.task.read_bags(paths, model.format, model.network) for model in models]
@@ -250,14 +263,17 @@ def _predictions(models: Sequence[Trained], paths: Sequence[Path]) -> Iterator[B
 
 
 def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -> str:
-    """Draw where the classes are in each bag, as NAME.png. Say where the pictures are, or why there are none."""
+    """Draw where the classes are in each bag, as NAME.png.
+
+    Returns a line that says where the pictures are, or why there are none.
+    """
     from milbench._utils.images import unique_stems
     from milbench.inference.bag_pictures import draw
 
     names: list[Path] = []
     for predictions in _predictions(models, paths):
         names += [Path(name) for name in predictions.batch.names]
-        # Names of earlier batches count too, so that no picture overwrites another one.
+        # The names of earlier batches are given too, so that no picture overwrites another one.
         stems = unique_stems(names)[-len(predictions.labels) :]
         for bag, stem in enumerate(stems):
             page = draw(predictions, bag)
@@ -270,7 +286,10 @@ def _draw_bags(models: Sequence[Trained], paths: Sequence[Path], folder: Path) -
 
 
 def _why_no_picture(task: Task) -> str:
-    """Say that bags were not drawn since their instances have no coordinates, and how the user can name them."""
+    """Return a line that says why there are no pictures, and what the user can do.
+
+    The instances of the bags have no coordinates.
+    """
     text = "drew no pictures: the table does not say where the instances are in the plane"
     if task.name == "feature-bags":
         text += "; with -p task.coords='x;y', milbench run reads it from the columns x and y"
@@ -299,7 +318,10 @@ def _summary(models: Sequence[Trained], predictions: pd.DataFrame) -> object:
 
 
 def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
-    """Return the trained cells that references name. Raises UsageError if they differ in more than their seeds."""
+    """Return the trained cells that references name.
+
+    Raises UsageError if the cells differ in more than their seeds.
+    """
     from milbench._utils.devices import resolve
     from milbench.inference.trained import load_trained
 
@@ -319,14 +341,17 @@ def _load(references: Sequence[str], root: Path, device: str) -> list[Trained]:
 
 
 def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
-    """Return an image, inverted if the user wants that. Raises UsageError if the network or Pillow cannot read it."""
+    """Return an image, inverted if the user wants that.
+
+    Raises UsageError if Pillow or the network cannot read it.
+    """
     from PIL import ImageOps
 
     from milbench._utils.images import open_image
     from milbench.inference.predict_picture import size_at
 
     image = open_image(path)
-    # A task refuses images of the wrong kind, whatever their size.
+    # A tiny copy is enough for the task to refuse an image of the wrong kind.
     model.task.instances_from(image.resize((1, 1)))
     try:
         size_at(model, image.size, chosen.scale)
@@ -338,9 +363,9 @@ def _prepared(model: Trained, path: Path, chosen: _PictureOptions) -> Image:
 def _refuse_overwriting(inputs: Sequence[Path], out: Path, outputs: Sequence[Path]) -> None:
     """Raise UsageError if one of the outputs is an input."""
     taken = {path.resolve() for path in inputs}
-    for place in outputs:
-        if place.resolve() in taken:
-            raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
+    for path in outputs:
+        if path.resolve() in taken:
+            raise UsageError(f"--out {out}: {path} is one of the inputs and would be overwritten")
 
 
 def _save(path: Path, figure: Figure) -> None:

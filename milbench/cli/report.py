@@ -36,7 +36,9 @@ def report(
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write the report of a comparison: reports/NAME/ with index.html, report.md, table.tex and pictures.
+    """Write the report of a comparison.
+
+    The folder reports/NAME/ gets index.html, report.md, table.tex and pictures.
 
     Example: milbench report demo --open
     """
@@ -56,23 +58,24 @@ def report(
 def write_report(
     names: Sequence[str], root: Path, *, gallery: bool = True, publish: bool = False
 ) -> Path:
-    """Write the report of one comparison, or of several side by side, and print its sentence. Return its page.
+    """Write the report of one comparison, or of several side by side, and return its page.
 
-    Without names, it is the report of the comparison launched last.
+    Its sentence, which says what it found, is printed. Without names, it is the report of the
+    comparison launched last.
     """
     from milbench.report.combine import combine
     from milbench.report.published_reports import save
     from milbench.store.folders import Root, cell_problems
     from milbench.store.folders import results as results_of
 
-    place = Root(root)
+    store = Root(root)
     chosen: Sequence[str | None] = names or [None]
     parts = [results_of(root, name) for name in chosen]
-    options.say(*place.not_plans())
+    options.say(*store.not_plans())
     for part in parts:
-        options.say(*cell_problems(part.plan, place.states(part.plan.cells)))
+        options.say(*cell_problems(part.plan, store.states(part.plan.cells)))
     results = combine(parts) if len(parts) > 1 else parts[0]
-    out = place.reports / results.plan.name
+    out = store.reports / results.plan.name
     page = _write_page(results, out, gallery=gallery)
     if publish:
         save(results, out)
@@ -81,7 +84,10 @@ def write_report(
 
 
 def render_published(published: Path, root: Path, *, gallery: bool = True) -> Path:
-    """Write a published report again, from the files in its folder, and print its sentence. Return its page."""
+    """Write a published report again, from the files in its folder, and return its page.
+
+    Its sentence is printed.
+    """
     from milbench.report.published_reports import read
     from milbench.store.folders import Root
 
@@ -95,7 +101,7 @@ def render_published(published: Path, root: Path, *, gallery: bool = True) -> Pa
 
 
 def _copy_kept_pictures(published: Path, out: Path) -> None:
-    """Copy the pictures that cannot be drawn again from what is published."""
+    """Copy the pictures that cannot be drawn again from the published files."""
     from milbench.report.render import CANNOT_BE_DRAWN_AGAIN, PICTURES
 
     pictures = out / PICTURES
@@ -106,12 +112,12 @@ def _copy_kept_pictures(published: Path, out: Path) -> None:
 
 
 def _write_page(results: Results, out: Path, *, gallery: bool) -> Path:
-    """Write a report into a folder, and its remarks to standard error. Return its page."""
+    """Write a report into a folder, print its remarks on standard error and return its page."""
     from milbench._utils.console import plain, write_line
     from milbench.report.render import render
 
     def tell(line: str) -> None:
-        # On standard error, so that standard output holds nothing but the answer.
+        # On standard error, since standard output is only for the sentence of the report.
         write_line(sys.stderr, plain(line))
 
     return render(results, out, gallery=gallery, tell=tell)

@@ -82,14 +82,14 @@ def run(
     )
     # SPEC may be the name of a comparison in the folder `root`.
     spec, launch = spec_and_launch(flags, reference, preset, store=Root(root))
-    # The launch knows what spec and flags say of where and how cells run. The rest is of this
-    # command alone.
+    # The launch has the settings of spec and flags for where and how cells run. Its other fields
+    # belong to this command.
     launch = replace(
         launch, root=root, command=options.command_line(), quiet=quiet, dry_run=dry_run
     )
     fetch_missing(spec, launch, download=download)
     code = run_comparison(spec, launch)
-    # Cells may have failed.
+    # Failed cells do not matter for this.
     has_ended = code != INTERRUPTED and not dry_run
     if has_ended and not quiet:
         _say_outcome(spec.name, root, has_failures=code != 0)
@@ -142,8 +142,9 @@ def reproduce(
         assignments=setting or [],
         execution={"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun},
     )
-    # A preset is a named set of changes to a spec: one may make the comparison small enough for two
-    # cores. No `store`: what is reproduced is a spec, and never the name of a comparison.
+    # A preset is a named set of changes to a spec. It may make the comparison small enough for two
+    # cores, for example. No `store` is given, so that the reference is never taken for the name of
+    # a comparison in the store.
     spec, launch = spec_and_launch(flags, reference, preset)
     launch = replace(launch, root=root, command=options.command_line(), dry_run=dry_run)
     fetch_missing(spec, launch, download=download)
@@ -155,7 +156,7 @@ def reproduce(
             rows.append((name, text, remark))
         console.print(table_of("", ("--preset", "summary", ""), rows), markup=False)
     code = run_comparison(spec, launch)
-    # A report is useful even if some cells have failed.
+    # The report is written even if some cells have failed.
     if code != INTERRUPTED and not dry_run:
         options.say(*_beside_published(spec.name, root))
         write_report([spec.name], root, gallery=gallery)
@@ -168,6 +169,6 @@ def _beside_published(name: str, root: Path) -> list[str]:
     from milbench.report.study import Study
     from milbench.store.folders import results
 
-    # The class `Study` is made from the results of a comparison. It is not the argument STUDY,
-    # which is a spec.
+    # `Study` is a view on the results of a comparison. It has nothing to do with the argument STUDY
+    # of `reproduce`, which is a spec.
     return outcome_lines(Study(results(root, name)))

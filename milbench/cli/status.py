@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from milbench.store.cell_folder import State
 
 INTERRUPTED = "interrupted"
-"""Shown in place of "missing" for a cell whose training has begun. The next launch goes on with it."""
+"""Shown in place of "missing" for a cell whose training has begun.
+
+The next launch goes on with it.
+"""
 NOT_DONE = ("running", "failed", INTERRUPTED, "missing", "unreadable")
 """The states of a cell that is not done, in the order of the summary."""
 
@@ -31,9 +34,9 @@ def status(
     ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show the state of each cell: done, running, failed (and why), interrupted, missing, or unreadable (and why).
+    """Show the state of each cell, and why a cell failed or is unreadable.
 
-    Exit code 0: all done.
+    A cell is done, running, failed, interrupted, missing or unreadable. Exit code 0: all are done.
 
     Example: milbench status demo --scores
     """
@@ -92,7 +95,7 @@ def _latest_values(states: Mapping[str, State], root: Root) -> dict[str, dict[st
         if state.status == "unreadable":
             continue
         history = root.cell(cell_id).history()
-        # In the order of epochs, so that the last value of each metric stays.
+        # The history is in the order of epochs, so the last value of each metric stays.
         latest_values[cell_id] = {name: value for _, name, value in history}
     return latest_values
 
@@ -103,7 +106,7 @@ def _table(
     interrupted: Mapping[str, str],
     latest_values: Mapping[str, Mapping[str, float]],
 ) -> Table:
-    """Return a table with a row for each cell: its state, its test errors, its progress or error."""
+    """Return a table with a row for each cell: its state, test errors, and progress or error."""
     from milbench._utils.console import table_of
     from milbench.running.display import describe_progress, errors
 

@@ -20,23 +20,25 @@ def sync(
     ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Copy to MLflow the results of a comparison that it lacks. Exit code 1 if something could not be copied.
+    """Copy to MLflow the results of a comparison that it lacks.
+
+    Exit code 1 if something could not be copied.
 
     Example: milbench sync demo
     """
     from milbench.store.mirror import page_address, shown_address, synchronise
 
-    place = Root(root)
+    store = Root(root)
     if everything and name is not None:
         raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
-    names = place.names() if everything else []
+    names = store.names() if everything else []
     if not names:
-        # The comparison named or launched last. A store without comparisons is an error, also with
-        # --all.
-        names = [place.plan(name).name]
+        # The named comparison, or the one launched last. If the store has no comparison, `plan`
+        # raises an error, also with --all.
+        names = [store.plan(name).name]
 
-    options.say(*place.not_plans())
-    problems = synchronise(place, names, log_models=log_models)
+    options.say(*store.not_plans())
+    problems = synchronise(store, names, log_models=log_models)
     if problems:
         again = ["milbench", "sync"]
         again += ["--all"] if everything else names
@@ -46,22 +48,22 @@ def sync(
         return 1
 
     page = page_address()
-    pages = ["open", page] if page else command_for_pages(place)
-    options.say(f"MLflow is up to date: {', '.join(names)} ({shown_address(place)})", then=pages)
+    pages = ["open", page] if page else command_for_pages(store)
+    options.say(f"MLflow is up to date: {', '.join(names)} ({shown_address(store)})", then=pages)
     return 0
 
 
-def command_for_pages(place: Root) -> list[str]:
-    """Return the command that serves MLflow's own pages about a store."""
+def command_for_pages(store: Root) -> list[str]:
+    """Return the command that serves the pages of MLflow about a store."""
     from sqlalchemy.engine import URL
 
-    database = place.database
-    artifacts = place.artifacts
+    database = store.database
+    artifacts = store.artifacts
     here = Path.cwd()
     # Relative paths make a shorter command.
-    if place.path.is_relative_to(here):
+    if store.path.is_relative_to(here):
         database = database.relative_to(here)
         artifacts = artifacts.relative_to(here)
     address = URL.create("sqlite", database=str(database)).render_as_string()
-    store = ["--backend-store-uri", address]
-    return ["mlflow", "ui", *store, "--artifacts-destination", str(artifacts)]
+    backend = ["--backend-store-uri", address]
+    return ["mlflow", "ui", *backend, "--artifacts-destination", str(artifacts)]

@@ -1,1 +1,1 @@
-"""What is asked: from a spec and the flags of a command to choices, cells and a plan; nothing is computed here."""
+"""From a spec and the flags of a command to a plan of cells. Nothing is trained here."""

@@ -1,4 +1,7 @@
-"""The cell: one loss on one task, with one network, recipe and seed; and how it is stored and identified."""
+"""The cell: one loss on one task, with one network, recipe and seed.
+
+This module also says how a cell is stored, and how its id is computed.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,13 @@ from milbench.contracts.supervision import Supervision
 from milbench.experiment.choices import Choice, LossChoice, NetworkChoice, TaskChoice, to_json
 
 CELL_FORMAT = 4
-"""The format of the cells that are planned now. Raise it when training computes something else from the same cell:
-older results are then not reused."""
+"""The format of the cells that are planned now.
+
+Raise it when training computes something else from the same cell, so that older results are not
+used any longer.
+"""
 FORMAT_OF_BEFORE = 3
-"""The format of a cell without this field: it was planned before cells had one."""
+"""The format of a stored cell that has no field `format`, as the first versions wrote it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Cell:
     network: NetworkChoice
     recipe: Recipe
     seed: int
-    """It decides the initial weights, and the order and the content of the bags."""
+    """Decides the initial weights, and the order and the content of the bags."""
     format: int = CELL_FORMAT
 
     @property
@@ -43,7 +49,10 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """The content hash, 16 hexadecimal digits. It depends on the content of a plug-in, not on its path."""
+        """The content hash, 16 hexadecimal digits.
+
+        It depends on the content of a plug-in, not on the path of its file.
+        """
         record = self.to_record()
         hashed = {name: value for name, value in record.items() if name not in NOT_HASHED}
         content = to_json([self.format, hashed])
@@ -51,31 +60,40 @@ class Cell:
 
     @property
     def version(self) -> tuple[str, ...]:
-        """What may differ between cells of one variant and seed: code, data and the format of the cell."""
+        """The versions of the code, the data and the format of the cell.
+
+        Cells of the same variant and seed have other ids if they differ in one of these.
+        """
         revisions = [choice.revision for choice in self.choices.values()]
         return (*revisions, self.task.data, str(self.format))
 
     @property
     def plugin_files(self) -> tuple[str, ...]:
-        """The files of the user's own that it needs, and names of modules."""
+        """The files, or names of modules, that hold the user's own plug-ins of the cell."""
         files = [choice.file for choice in self.choices.values()]
         return tuple(file for file in files if file)
 
     @property
     def has_plugins(self) -> bool:
-        """Whether one of its loss, task and network is not milbench's own."""
+        """Whether its loss, task or network is not milbench's own."""
         return any(choice.is_plugin for choice in self.choices.values())
 
     @cached_property
     def variant_key(self) -> str:
-        """Loss, task, network and recipe with all parameters, whatever the seed and the versions of code and data."""
+        """The loss, task, network and recipe with all parameters, as one text.
+
+        It does not depend on the seed, nor on the versions of code and data.
+        """
         network = [self.network.name, self.network.params]
         loss = [self.loss.name, self.loss.params]
         task = [self.task.name, self.task.params]
         return to_json([*loss, *task, network, stored_recipe(self.recipe)])
 
     def with_sources(self, sources: Mapping[str, str]) -> Cell:
-        """Return the cell with its plug-ins in other places, by their kinds."""
+        """Return the cell with other sources of its plug-ins.
+
+        `sources` is kind ("loss", "task" or "network") -> the file or module of the plug-in.
+        """
         cell = self
         if "loss" in sources:
             cell = replace(cell, loss=replace(cell.loss, source=sources["loss"]))
@@ -86,9 +104,11 @@ class Cell:
         return cell
 
     def params(self) -> dict[str, Any]:
-        """Return every parameter in one flat dict: "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY", ...
+        """Return every parameter in one flat dict.
 
-        Later parameters at their neutral value are not among them; `Plan.params` has them too.
+        Its keys are "loss", "task", "network", "seed", "loss.KEY", "recipe.KEY" and so on.
+        Parameters that were added after cells had been stored are left out where they have their
+        neutral value; `Plan.params` has them too.
         """
         flat: dict[str, Any] = {kind: choice.name for kind, choice in self.choices.items()}
         flat["seed"] = self.seed
@@ -100,10 +120,10 @@ class Cell:
         return flat
 
     def to_record(self) -> dict[str, Any]:
-        """Return the cell as files hold it.
+        """Return the cell as files hold it, in values that JSON can hold.
 
-        These are the names of the stored format. Ids hash them but for those in `NOT_HASHED`, so
-        none may ever be renamed, and a further one would change the id of every cell.
+        The id of a cell is a hash of these keys and values, except those in `NOT_HASHED`. So no key
+        may ever be renamed, and a further hashed key would change the id of every cell.
         """
         loss = self.loss
         task = self.task
@@ -132,7 +152,10 @@ class Cell:
 
     @classmethod
     def from_record(cls, record: object) -> Cell:
-        """Return the cell that `to_record` described. Raises pydantic.ValidationError where it describes none."""
+        """Return the cell that `to_record` described.
+
+        Raises pydantic.ValidationError where the record describes no cell.
+        """
         return _RECORD.validate_python(record).cell()
 
     def __str__(self) -> str:
@@ -146,15 +169,18 @@ NOT_HASHED = {
     "task_name",
     "network_is_default",
     "supervision",
-    # It is hashed beside the fields.
+    # `Cell.id` hashes the format beside the other fields.
     "format",
 }
-"""The fields of a record that are left out where the id of a cell is computed: the result does not depend on them."""
+"""The fields of a record that `Cell.id` leaves out.
+
+No result depends on them, except on the format.
+"""
 
 
 @checked_dataclass(frozen=True)
 class _Record:
-    """A cell as files hold it: the fields of `Cell.to_record`, with types by which a file is checked."""
+    """The fields of `Cell.to_record`, with the types by which a file is checked."""
 
     loss: str
     loss_params: dict[str, Any]
@@ -200,7 +226,7 @@ class _Record:
             source=self.network_file,
             is_default=self.network_is_default,
         )
-        # As JSON it can be a key of a cache.
+        # As JSON text, since the argument is a key of a cache, which a dict cannot be.
         recipe = _recipe_of(to_json(self.recipe))
         return Cell(loss, task, network, recipe, self.seed, self.format)
 
@@ -216,8 +242,10 @@ def _recipe_of(record: str) -> Recipe:
 
 
 def stored_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return the fields of a recipe as a cell keeps them: without later ones that have their neutral value.
+    """Return the fields of a recipe as a cell keeps them.
 
-    A recipe that was read from an old cell keeps the fields of then, which its id depends on.
+    Fields that were added after cells had been stored are left out where they have their neutral
+    value. A recipe that was read from an old cell keeps exactly the fields that were stored, since
+    the id of the cell depends on them.
     """
     return without_neutral(Recipe, recipe.model_dump(exclude_unset=True))

@@ -1,4 +1,7 @@
-"""What a spec chooses: a loss, a task and a network, each with its parameters and the version of its code."""
+"""What a spec chooses: a loss, a task and a network.
+
+Each choice has its parameters and the version of its code.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +14,55 @@ from milbench._utils.files import file_and_member
 from milbench.contracts.supervision import Supervision
 
 Params = Mapping[str, Any]
-"""Parameters by name, of values that JSON can hold."""
+"""Name of a parameter -> its value, which JSON can hold."""
 
 DIGEST_LENGTH = 64
-"""Characters of the digest with which the revision of a plug-in ends."""
+"""The number of characters of the digest with which the revision of a plug-in ends."""
 
 to_json = json.JSONEncoder(sort_keys=True).encode
-"""Write a value as JSON with sorted keys. Ids are hashes of such texts, so that the order of keys means nothing."""
+"""Write a value as JSON with sorted keys.
+
+Ids are hashes of such texts. They therefore do not depend on the order of keys.
+"""
 
 
 @dataclass(frozen=True)
 class Choice:
     """One loss, task or network with its parameters.
 
-    The parameters are complete but for those that were `added` to its class later and have their
-    neutral value; see `milbench.contracts.parameters.without_neutral`.
+    All parameters are there, except those that were `added` to its class after cells had been
+    stored and have their neutral value: see `milbench.contracts.parameters.without_neutral`.
     """
 
     kind: ClassVar[str]
-    """loss, task or network: what messages call it, and which registry it is found in."""
+    """The word "loss", "task" or "network": for messages, and to find the registry."""
 
     name: str
     params: Params
     revision: str
     """The `revision` of its class, with a digest of its source where it is a plug-in."""
     source: str = ""
-    """The file or the module that the user named, perhaps with `:MEMBER`; "" for what is built in or installed."""
+    """The file or module that the user named, perhaps with `:MEMBER`.
+
+    It is "" for what is built in or installed.
+    """
 
     @property
     def reference(self) -> str:
-        """What it is found by again in a registry: its source, or its name where it has none."""
+        """The text by which a registry finds it again: its source, or else its name."""
         return self.source or self.name
 
     @property
     def is_plugin(self) -> bool:
-        """Whether it is not milbench's own: its revision ends with a digest, or names an installed package."""
+        """Whether it is not milbench's own.
+
+        The revision of a plug-in ends with a digest, or names an installed package.
+        """
         return len(self.revision) > DIGEST_LENGTH or " of " in self.revision
 
     @property
     def file(self) -> str:
-        """The file or the module of a plug-in of the user's own, without its member; "" for all others."""
+        """The file or module of a plug-in of the user's own, without `:MEMBER`; else ""."""
         file, _ = file_and_member(self.source)
         return file or self.source
 
@@ -92,9 +104,15 @@ def task_key(name: str, params: Params) -> str:
 
 @dataclass(frozen=True)
 class NetworkChoice(Choice):
-    """A network with its parameters; its revision ends with the digest of a file of initial weights, if it has one."""
+    """A network with its parameters.
+
+    If a file holds its initial weights, its revision ends with the digest of the file.
+    """
 
     kind: ClassVar[str] = "network"
 
     is_default: bool = False
-    """Whether it was asked for as the first network of its task: it is then one variant on all tasks."""
+    """Whether the user asked for the first network of each task, and not for this name.
+
+    Reports then leave the name out, so that a loss is one variant on all tasks.
+    """

@@ -1,4 +1,7 @@
-"""The names that reports give to cells, with the parameters in which the cells of a comparison differ."""
+"""The names that reports give to cells.
+
+They contain the parameters in which the cells of a comparison differ.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,26 @@ from milbench.experiment.cell import Cell, stored_recipe
 from milbench.experiment.choices import Params
 
 Texts = Mapping[str, Mapping[str, str]]
-"""Parameter -> its value as a word -> the text that a name shows for it."""
+"""Parameter -> its value as text -> the text that a name shows, which may be shorter."""
 
 
 class Label(NamedTuple):
-    """The names of a cell in a report: task, loss, network and recipe. This is no label set and no class of instances.
+    """The names of a cell in a report: task, loss, network and recipe.
 
-    Each name is followed by the parameters that set it apart from others of the comparison.
+    Each name is followed by the parameters that set it apart from other names of the comparison.
+    (The word label means neither a label set nor a class of instances in this module.)
     """
 
     task: str
     loss: str
     network: str = ""
-    """"" where the task has one network only, or it was asked for as the default."""
+    """The network, "" where the task has only one, or the user asked for the default."""
     recipe: str = ""
-    """"" where there is one recipe."""
+    """The settings in which the recipe differs from other recipes, "" if there is only one."""
 
     @property
     def variant(self) -> str:
-        """The name in reports of what is compared on a task."""
+        """The loss, network and recipe: the name of what is compared on a task."""
         name = self.loss
         if self.network:
             name += f" with {self.network}"
@@ -50,7 +54,7 @@ class _Names:
         self.losses = _distinguishing((cell.loss.name, cell.loss.params) for cell in cells)
         self.tasks = _distinguishing((cell.task.name, cell.task.params) for cell in cells)
         self.networks = _distinguishing((_network_key(cell), cell.network.params) for cell in cells)
-        # Thousands of cells share a few recipes.
+        # Each recipe once, since thousands of cells share a few.
         recipes = dict.fromkeys((_network_key(cell), cell.recipe) for cell in cells)
         self.recipes = _distinguishing((key, stored_recipe(recipe)) for key, recipe in recipes)
         self.networks_by_task = _networks_by_task(cells)
@@ -94,7 +98,7 @@ class _Names:
 
 
 def _networks_by_task(cells: Iterable[Cell]) -> dict[str, set[tuple[str, str]]]:
-    """Return the networks with their parameters that occur on each task, by its name."""
+    """Return task -> the networks, with their parameters, of its cells."""
     networks: dict[str, set[tuple[str, str]]] = {}
     for cell in cells:
         network = (cell.network.name, repr(cell.network.params))
@@ -103,7 +107,7 @@ def _networks_by_task(cells: Iterable[Cell]) -> dict[str, set[tuple[str, str]]]:
 
 
 def _tables(cells: Iterable[Cell]) -> dict[str, str]:
-    """Return the name of the user's table that a task reads, by the name of the task, where it reads one."""
+    """Return task -> the name of the user's table, for the tasks that read one."""
     tables = {}
     for cell in cells:
         table = cell.task.params.get("table")
@@ -113,14 +117,20 @@ def _tables(cells: Iterable[Cell]) -> dict[str, str]:
 
 
 def _network_key(cell: Cell) -> tuple[str, str]:
-    """Return by what networks and recipes are told apart: two tasks may have networks of one name."""
+    """Return the task and the network of a cell, within which parameters are compared.
+
+    The task belongs to the key, since two tasks may have different networks of one name.
+    """
     return cell.task.name, cell.network.name
 
 
 def _distinguishing(
     entries: Iterable[tuple[Hashable, Params]],
 ) -> dict[Any, dict[str, dict[str, str]]]:
-    """Return, by name, the parameters that tell apart all entries of the name, with a text for each value."""
+    """Return name -> the parameters that tell its entries apart -> value -> text.
+
+    An entry is a name with parameters. Several entries may have the same name.
+    """
     variants: dict[Any, dict[str, Params]] = {}
     for name, params in entries:
         variants.setdefault(name, {})[repr(params)] = params
@@ -128,7 +138,10 @@ def _distinguishing(
 
 
 def _needed(variants: list[Params]) -> dict[str, dict[str, str]]:
-    """Return the parameters that are needed to tell variants apart, the first ones first, with their texts."""
+    """Return the parameters that are needed to tell variants apart, with texts for their values.
+
+    Of two parameters that tell the same variants apart, the first one is taken.
+    """
     texts: dict[str, dict[str, str]] = {}
     told_apart = 1
     for key in _keys_of(variants):
@@ -142,7 +155,7 @@ def _needed(variants: list[Params]) -> dict[str, dict[str, str]]:
 
 
 def _keys_of(variants: Iterable[Params]) -> list[str]:
-    """Return the names of all parameters of variants, each once, in the order of their first occurrence."""
+    """Return the names of all parameters of variants, in the order in which they first occur."""
     keys: dict[str, None] = {}
     for params in variants:
         keys.update(dict.fromkeys(params))
@@ -160,7 +173,7 @@ def _count_groups(variants: Iterable[Params], keys: Sequence[str]) -> int:
 
 
 def _as_word(value: object) -> str:
-    """Return a value as a text; a list has no spaces, which separate the parameters of a name."""
+    """Return a value as text. Lists get no spaces, since spaces separate parameters."""
     text = str(value)
     if isinstance(value, list):
         return text.replace(", ", ",")
@@ -179,9 +192,12 @@ def _shortened(values: set[str]) -> dict[str, str]:
 
 
 def _qualified(name: str, params: Params, texts: Texts) -> str:
-    """Return a name with some parameters; a table stands in place of the name of its task."""
+    """Return a name followed by those parameters that `texts` has.
+
+    The table of a user replaces the name of the task that reads it.
+    """
     words = {key: texts[key][_as_word(value)] for key, value in params.items() if key in texts}
-    # The tables of a user say more than the task that reads them.
+    # A user knows the table, and the task only says how it is read.
     subject = words.pop("table", name)
     settings = [f"{key}={word}" for key, word in words.items()]
     return " ".join([subject, *settings]).strip()

@@ -1,6 +1,8 @@
-"""The draws of a search. `Search.draws` counts points: a point has a draw for each combination of the lists.
+"""The draws of a search: the settings that it tries.
 
-A point is a value for each range. So a search with 16 points and one list of 3 values has 48 draws.
+Some settings are searched in a range, others in a list of values. A point is a value for each
+range, and each point is tried with every combination of the values in the lists. `Search.draws`
+counts points: a search with 16 points and one list of 3 values has 48 draws.
 """
 
 import itertools
@@ -17,24 +19,24 @@ MOST_RANGES = 64
 """How many ranges a search may have.
 
 Points always have this many coordinates, of which a search uses the first ones. So a further range
-changes none of the values that the others have.
+leaves the values of the other ranges as they are.
 """
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched for one loss on one task, by the name of the setting, such as recipe.lr."""
+    """The settings that are searched for one loss on one task, by name, such as recipe.lr."""
 
     ranges: dict[str, Range]
     lists: dict[str, list[Any]]
 
 
 def space_of(search: Search, task: str, loss: str) -> Space:
-    """Return the space of a loss on a task: settings of the recipe first, then parameters of the loss.
+    """Return the space of a loss on a task.
 
-    The order matters: the first range gets the first coordinate of a point, and so on. Losses that
-    search the same ranges of the recipe therefore try the same values, whatever ranges they have of
-    their own.
+    Settings of the recipe come first, then parameters of the loss. The order matters: the first
+    range gets the first coordinate of a point, and so on. So all losses that search the same ranges
+    of the recipe try the same values in them, even if their own parameters differ.
     """
     dimensions: dict[str, Dimension] = {}
     for name, dimension in for_task(search.recipe, task).items():
@@ -51,7 +53,7 @@ def space_of(search: Search, task: str, loss: str) -> Space:
 
 
 def count_points(search: Search, space: Space) -> int:
-    """Return how many points a space has: `Search.draws`, or a single one that sets nothing where it has no ranges."""
+    """Return how many points a space has. Without ranges there is one, which sets nothing."""
     if not space.ranges:
         return 1
     return search.draws
@@ -104,7 +106,7 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
             f"[tune] {len(ranges)} ranges are too many, expected at most {MOST_RANGES}"
         )
     sequence = qmc.Sobol(MOST_RANGES, scramble=True, rng=seed)
-    # The sequence is balanced, and scipy does not warn, where it is asked for a power of two.
+    # scipy warns unless it is asked for a power of two, since only then the sequence is balanced.
     power = math.ceil(math.log2(count))
     points = sequence.random_base2(power)[:count].tolist()
     return [_values_at(ranges, coordinates) for coordinates in points]
@@ -112,12 +114,12 @@ def points_of(ranges: Mapping[str, Range], count: int, seed: int) -> list[Settin
 
 def _values_at(ranges: Mapping[str, Range], coordinates: Sequence[float]) -> Settings:
     """Return the value of each range at a point of the unit cube."""
-    # A point has coordinates for more ranges than there are; the first ones are used.
+    # A point has coordinates for `MOST_RANGES` ranges, of which the first ones are used.
     shares = dict(zip(ranges, coordinates, strict=False))
     return {name: ranges[name].quantile(share) for name, share in shares.items()}
 
 
 def combinations_of(lists: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Return every combination of the values of lists. Without lists there is one empty combination."""
+    """Return every combination of the values of lists: without lists, an empty one."""
     combinations = itertools.product(*lists.values())
     return [dict(zip(lists, values, strict=True)) for values in combinations]

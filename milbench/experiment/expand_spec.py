@@ -1,4 +1,4 @@
-"""From a spec to choices: each loss, task, network and recipe that it names, with every combination of parameters.
+"""From a spec to choices: the losses, tasks, networks and recipes that it names.
 
 A parameter given as a list is an axis: there is a choice for each of its values, and for all
 combinations of axes.
@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from milbench.contracts.task import Task
 
 MOST_CELLS = 100_000
-"""More cells, or combinations of axes, are a slip."""
+"""The most cells, and combinations of axes. A spec with more is refused as a mistake."""
 
 
 def chosen_losses(spec: Spec) -> list[LossChoice]:
-    """Return every loss of a spec, with each combination of its parameters. Raises UsageError where one is wrong."""
+    """Return every loss of a spec, with each combination of its parameters.
+
+    Raises UsageError where a loss or a parameter is wrong.
+    """
     chosen = []
     for name in _names(losses(), spec.losses):
-        # The networks of a loss stand in its table, and are no parameter of it.
+        # The table of a loss may also name its networks, which are no parameter of the loss.
         table = {key: value for key, value in spec.loss.get(name, {}).items() if key != "networks"}
         entry = losses().entry(name)
         cls = losses().get(name)
@@ -61,10 +64,10 @@ def chosen_losses(spec: Spec) -> list[LossChoice]:
 
 
 def chosen_tasks(spec: Spec) -> list[TaskChoice]:
-    """Return each task of a spec with each combination of its parameters, then those that only its marks need.
+    """Return each task of a spec, with each combination of its parameters.
 
-    No data are read for it: `TaskChoice.data` is still empty. Raises UsageError where a task is
-    wrong.
+    Tasks that only a pass mark of the spec needs come last. No data are read: `TaskChoice.data` is
+    still empty. Raises UsageError where a task or a parameter is wrong.
     """
     choices: list[TaskChoice] = []
     for name in _names(tasks(), spec.tasks):
@@ -73,14 +76,14 @@ def chosen_tasks(spec: Spec) -> list[TaskChoice]:
         choices += marked
     by_key: dict[str, TaskChoice] = {}
     for choice in choices:
-        # A mark, a bound stated in advance, may ask for a task that is compared on anyway. Of two
-        # equal tasks the first stays: that of the spec, which may have a short name.
+        # The task of a pass mark may be a task of the spec too. Of two equal choices the first one
+        # stays: it is that of the spec, which may have a short name.
         by_key.setdefault(choice.key, choice)
     return list(by_key.values())
 
 
 def marks_of_tasks(spec: Spec) -> dict[str, list[Mark]]:
-    """Return the marks of a spec by `TaskChoice.key` of the tasks that they are about."""
+    """Return `TaskChoice.key` of a task -> the pass marks of the spec for that task."""
     marks: dict[str, list[Mark]] = {}
     for mark, choices in _marked_tasks(spec):
         for key in dict.fromkeys(choice.key for choice in choices):
@@ -89,7 +92,7 @@ def marks_of_tasks(spec: Spec) -> dict[str, list[Mark]]:
 
 
 def _marked_tasks(spec: Spec) -> Iterator[tuple[Mark, list[TaskChoice]]]:
-    """Yield each mark with the tasks that it is about."""
+    """Yield each pass mark of the spec with the tasks that it is for."""
     names = _names(tasks(), spec.tasks)
     for mark in spec.marks:
         name = resolve(tasks(), mark.task)
@@ -102,7 +105,10 @@ def _marked_tasks(spec: Spec) -> Iterator[tuple[Mark, list[TaskChoice]]]:
 def _choices_of_task(
     name: str, tables: Sequence[Settings], are_named: bool
 ) -> Iterator[TaskChoice]:
-    """Yield a task with each combination of the parameters in each of the tables, which may be named."""
+    """Yield a task with each combination of the parameters in each of the tables.
+
+    If the tables are named, the entry `name` of a table is a short name of the task.
+    """
     short_names = [""] * len(tables)
     if are_named:
         short_names = [str(table.get("name", "")) for table in tables]
@@ -135,7 +141,8 @@ def _names(registry: Registry[Any], references: Sequence[str]) -> list[str]:
 def _complete(registry: Registry[Any], name: str, table: Settings) -> Iterator[Params]:
     """Yield the parameters of a loss or task for every combination of axes, as a cell keeps them.
 
-    These are all parameters, less those that are newer than stored cells and have their old value.
+    All parameters are there, except those that were added after cells had been stored and have
+    their neutral value.
     """
     cls = registry.get(name)
     for params in combinations(table):
@@ -155,7 +162,8 @@ def combinations(table: Settings) -> Iterator[Settings]:
     count = math.prod(len(table[key]) for key in axes)
     if count > MOST_CELLS:
         raise UsageError(
-            f"the axes {', '.join(axes)} have {count:,} combinations, expected at most {MOST_CELLS:,}"
+            f"the axes {', '.join(axes)} have {count:,} combinations, "
+            f"expected at most {MOST_CELLS:,}"
         )
     values = [as_list(value) for value in table.values()]
     for combination in itertools.product(*values):
@@ -163,13 +171,13 @@ def combinations(table: Settings) -> Iterator[Settings]:
 
 
 def new_loss(choice: LossChoice) -> Loss:
-    """Return a new loss of a choice, which is not built. Planning asks it for its head and its parameters."""
+    """Return a new loss of a choice. It is not built, since planning needs no training bags."""
     loss: Loss = losses().create_for_cell(choice.name, choice.params)
     return loss
 
 
 def new_task(choice: TaskChoice) -> Task:
-    """Return the task that was chosen."""
+    """Return a new task of a choice. No data are read."""
     task: Task = tasks().create_for_cell(choice.name, choice.params)
     return task
 
@@ -183,8 +191,8 @@ def chosen_networks(
 ) -> list[NetworkChoice]:
     """Return every network of a spec for a loss on a task, with each combination of its parameters.
 
-    The classes are those of all tasks of the comparison, whose networks may have the same names.
-    Raises UsageError where one is wrong, or does not suit.
+    `task_classes` are those of all tasks of the comparison, whose networks may have the same names.
+    Raises UsageError where a network is wrong, or does not suit the loss or the task.
     """
     from milbench.networks.known_networks import network_maker, network_name, network_source
 
@@ -211,14 +219,17 @@ def chosen_networks(
 
 
 def _namesakes(name: str, classes: Iterable[type[Task]]) -> list[NetworkMaker]:
-    """Return the networks of a name that tasks have of their own."""
+    """Return the networks of this name that tasks define themselves."""
     return [task.networks[name] for task in classes if name in task.networks]
 
 
 def _own_settings(
     settings: Settings, parameters: Mapping[str, Any], namesakes: Iterable[NetworkMaker]
 ) -> Settings:
-    """Return the settings of a network, without those that only another task's network of its name knows."""
+    """Return the settings of a network.
+
+    Those that only another task's network of the same name has are left out.
+    """
     elsewhere: set[str] = set()
     for namesake in namesakes:
         elsewhere |= network_parameters(namesake).keys()
@@ -227,7 +238,7 @@ def _own_settings(
 
 
 def _revision_of_weights(params: Params, data_dir: Path | None) -> str:
-    """Return what the file of initial weights adds to the revision of a network, "" where it has none."""
+    """Return what a file of initial weights adds to the revision of a network, else ""."""
     weights = params.get("weights")
     if not isinstance(weights, str) or not weights:
         return ""
@@ -237,23 +248,23 @@ def _revision_of_weights(params: Params, data_dir: Path | None) -> str:
 
 
 def chosen_recipes(spec: Spec, task: Task) -> list[Recipe]:
-    """Return the recipe of a task with the changes of a spec, one for each combination of its axes."""
+    """Return the recipe of a task with each combination of the changes of a spec."""
     recipe = task.recipe()
     changes = for_task(spec.recipe, task.name)
     return [changed_recipe(recipe, combination) for combination in combinations(changes)]
 
 
 def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
-    """Return a recipe with changes. Raises UsageError where one is unknown or wrong.
+    """Return a recipe with changes. Raises UsageError where a change is unknown or wrong.
 
-    The text "none" stands for None. Another optimiser comes with defaults of its own, which the
-    changes replace.
+    The text "none" stands for None. Where the optimiser changes, the defaults of the new one are
+    set before the other changes.
     """
     from milbench.optimizers.known_optimizers import OPTIMIZER_DEFAULTS, check_recipe, optimizers
 
     given = dict(changes)
     for key, value in changes.items():
-        # A rule for the length of gradients may be named none.
+        # Of the rules for the length of gradients, one is named none.
         if value == "none" and key != "gradient_norm":
             given[key] = None
     optimizer = given.get("optimizer", recipe.optimizer)
@@ -268,7 +279,10 @@ def changed_recipe(recipe: Recipe, changes: Settings) -> Recipe:
 
 
 def changed_loss(choice: LossChoice, changes: Settings) -> LossChoice:
-    """Return a loss with other values of some of its parameters. Raises UsageError where one is unknown or wrong."""
+    """Return a loss with other values of some of its parameters.
+
+    Raises UsageError where a parameter is unknown or its value is wrong.
+    """
     cls = losses().get(choice.name)
     complete = {**with_neutral(cls, choice.params), **changes}
     checked = check_params(f"loss {choice.name}", cls, complete)

@@ -1,4 +1,4 @@
-"""A spec with the flags of a command in it, among them the assignments `-p KEY=VALUE`."""
+"""Apply the flags of a command to a spec, among them the assignments `-p KEY=VALUE`."""
 
 import hashlib
 import inspect
@@ -31,7 +31,7 @@ from milbench.experiment.spec_files import (
 )
 
 DEPTHS = {"recipe": 2, "loss": 2, "task": 2, "network": 2, "run": 1, "tune": 1}
-"""How many names may follow that of a table: loss.NAME.KEY has two."""
+"""How many names may follow the name of a table: in loss.NAME.KEY there are two."""
 SETTABLE = {
     "title": False,
     "selection": False,
@@ -46,6 +46,7 @@ SYNONYMS = {
     "num_epochs": "epochs",
     "gpu": "device",
 }
+"""A name that users may try -> the setting that they mean, which messages then suggest."""
 TRAINING_TABLES = ("recipe", "loss", "task", "network", "tune")
 """The tables whose settings change what is trained."""
 
@@ -55,7 +56,10 @@ _VALUES = re.compile(r"""\s*("[^"]*"|'[^']*'|\[[^\]]*\]|[^,]*?)\s*(?:,|$)""")
 
 @dataclass(frozen=True)
 class Flags:
-    """What a command says of a comparison itself. A field that is None leaves the decision to the spec."""
+    """What a command says of a comparison itself.
+
+    A field that is None leaves the decision to the spec.
+    """
 
     losses: list[str] | None = None
     tasks: list[str] | None = None
@@ -71,7 +75,7 @@ class Flags:
     recipe: Settings | None = None
     supervision: list[str] | None = None
     assignments: Sequence[str] = ()
-    """Those of `-p`, each KEY=VALUE."""
+    """The values of all flags `-p`, each KEY=VALUE."""
     execution: Settings = field(default_factory=dict)
     """Fields of `Execution`."""
 
@@ -99,14 +103,14 @@ class Flags:
 
     @property
     def change_the_spec(self) -> bool:
-        """Whether they change what a spec says. Another name is no change."""
+        """Whether the flags change what a spec says. Another name is no change."""
         has_other_fields = bool(self.fields.keys() - {"name"})
         has_assignments = bool(self.deciding_assignments)
         return has_other_fields or has_assignments
 
 
 def setting_key(name: str) -> str | None:
-    """Return the full key of a setting, such as "recipe.lr" for "lr"; None where no table has it."""
+    """Return the full key of a setting, such as "recipe.lr" for "lr"; None if it is unknown."""
     name = SYNONYMS.get(name, name)
     keys = [key for key, _, _ in describe_settings("recipe", "run", "tune")]
     for task in tasks().names():
@@ -128,8 +132,8 @@ def spec_and_launch(
 ) -> tuple[Spec, Launch]:
     """Return the spec that a command asks for, and how it is launched.
 
-    The reference is that of a spec: a file, a built-in name, or a comparison of the store. None:
-    the flags say it all. Raises UsageError where one of them is wrong.
+    `reference` names a spec: a file, a built-in spec, or a comparison of the store. Without it, the
+    flags say everything. Raises UsageError where the spec or a flag is wrong.
     """
     reload_edited_plugins()
     source = _source(flags, reference, preset, store)
@@ -153,8 +157,7 @@ def spec_and_launch(
 def _in_order(assignments: Sequence[str]) -> list[str]:
     """Return assignments in the order in which they are applied.
 
-    Those that choose networks come first, since they decide which parameters of networks there are
-    to set.
+    Those that choose networks come first, since only the parameters of chosen networks can be set.
     """
     choosing = [assignment for assignment in assignments if _chooses_networks(assignment)]
     others = [assignment for assignment in assignments if not _chooses_networks(assignment)]
@@ -167,7 +170,10 @@ def _chooses_networks(assignment: str) -> bool:
 
 
 def _source(flags: Flags, reference: str | None, preset: str | None, store: Store | None) -> Source:
-    """Return what a spec says, nothing without one. Raises UsageError where flags lack what it would say."""
+    """Return what a spec says; nothing where there is no reference to a spec.
+
+    Raises UsageError where there is no reference, and the flags name no loss or no task.
+    """
     if reference:
         return read_source(reference, preset, store)
     if preset is not None:
@@ -186,13 +192,13 @@ def _source(flags: Flags, reference: str | None, preset: str | None, store: Stor
 def _origin(source: Source, flags: Flags) -> str:
     """Return a digest of a spec and of what flags change in it.
 
-    Losses, tasks, networks and seeds are left out: later launches may add to them.
+    Losses, tasks, networks and seeds that flags name are left out: later launches may add to them.
     """
     spec = {key: value for key, value in source.values.items() if key != "run"}
     left_out = ("name", "losses", "tasks", "networks", "seeds")
     changes = {key: value for key, value in flags.fields.items() if key not in left_out}
     if source.origin and not changes and not flags.deciding_assignments:
-        # A comparison of the store goes on.
+        # The spec belongs to a comparison in the store, which goes on unchanged.
         return source.origin
     # The order of keys in a file means nothing.
     content = json.dumps([spec, changes, flags.deciding_assignments], default=str, sort_keys=True)
@@ -202,8 +208,8 @@ def _origin(source: Source, flags: Flags) -> str:
 def _valid_notes(values: Settings, flags: Flags) -> list[str]:
     """Return the notes of a spec that flags leave true, and a note of what the flags changed.
 
-    A note may state any setting of the training. So none stays where flags change one, or the
-    networks. Where they change the seeds alone, the notes stay that do not speak of seeds.
+    A note may mention any setting of the training. So where flags change such a setting or the
+    networks, no note stays. Where they change only the seeds, the notes without the word seed stay.
     """
     notes: list[str] = values.get("notes", [])
     changes = []
@@ -242,11 +248,16 @@ def _described(flag: str, value: Any) -> str:
 def apply_assignment(values: Settings, assignment: str) -> None:
     """Change the values of a spec by one assignment of the command line (`-p`).
 
-    It is recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every
-    chosen loss that has such a parameter, loss.NAME.KEY=VALUE for one (tasks and networks
-    likewise), run.KEY=VALUE, tune.KEY=VALUE, or KEY=VALUE for another field of the spec. Commas
-    between values make an axis. Raises UsageError for any other form, and where no chosen loss or
-    task has such a parameter.
+    It has one of these forms:
+
+    - recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one task;
+    - loss.KEY=VALUE for every chosen loss that has such a parameter, loss.NAME.KEY=VALUE for one
+      loss; tasks and networks likewise;
+    - run.KEY=VALUE or tune.KEY=VALUE;
+    - KEY=VALUE for a key of `SETTABLE`.
+
+    Commas between values make an axis. Raises UsageError for any other form, and where no chosen
+    loss, task or network has such a parameter.
     """
     key, equals, text = assignment.partition("=")
     table, *names = key.strip().split(".")
@@ -279,23 +290,23 @@ class _Setting:
     """As the user typed it."""
     table: str
     owner: str | None
-    """The loss, task or network that it is for; None: all of them."""
+    """The loss, task or network that is meant; None: all of them."""
     name: str
     texts: list[str]
     """The values, as the user typed them."""
 
 
 def _split(text: str) -> list[str]:
-    """Split values at commas. Those in quotes and brackets stay."""
+    """Split a text into values at its commas, except those in quotes or brackets."""
     if not text.strip(", \t"):
-        # Text of commas and spaces alone is one value.
+        # A text of commas, spaces and tabs alone is one value, such as a separator.
         return [text]
-    # The last match is empty, at the end of the text.
+    # The last match is empty, at the end of the text, and no value.
     return _VALUES.findall(text)[:-1]
 
 
 def _malformed(assignment: str, table: str) -> UsageError:
-    """Return the error that an assignment has none of the forms, with the key that was most likely meant."""
+    """Return the error about an assignment of no known form, with the key that was likely meant."""
     keys = [key for key, _, _ in describe_settings("recipe", "run")]
     choices = [*SETTABLE, *keys, "recipe", "loss", "task", "network"]
     suggestion = setting_key(table)
@@ -303,8 +314,8 @@ def _malformed(assignment: str, table: str) -> UsageError:
         suggestion = closest(table, choices)
     hint = f"; did you mean {suggestion}?" if suggestion else ""
     return UsageError(
-        f"-p {assignment}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-        f"task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{hint}"
+        f"-p {assignment}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, "
+        f"loss.NAME.KEY=VALUE, task.KEY=VALUE, network.KEY=VALUE or run.KEY=VALUE{hint}"
     )
 
 
@@ -317,7 +328,7 @@ def _set_in_table(values: Settings, setting: _Setting) -> None:
     if setting.owner is not None:
         change = {setting.owner: change}
     elif setting.table == "recipe":
-        # What is set for all tasks replaces what the spec has for single ones.
+        # A value for all tasks replaces the values that the spec has for single tasks.
         earlier = _without_in_tables(earlier, setting.name)
     values[setting.table] = merged(earlier, change)
 
@@ -332,7 +343,10 @@ def _without_in_tables(recipe: Settings, key: str) -> Settings:
 
 
 def _set_parameter(values: Settings, setting: _Setting) -> None:
-    """Set a parameter of the losses, tasks or networks that an assignment means, in all their variants."""
+    """Set a parameter of the losses, tasks or networks that an assignment means.
+
+    Where a spec has several variants of a task, the parameter is set in all of them.
+    """
     tables = values.setdefault(setting.table, {})
     for owner, annotation in _types_by_owner(values, setting).items():
         earlier = tables.get(owner, {})
@@ -344,19 +358,19 @@ def _set_parameter(values: Settings, setting: _Setting) -> None:
 
 
 def _value(texts: Sequence[str], annotation: Any) -> Any:
-    """Return a value of a type, or a list of several, which is an axis."""
+    """Return the value of a text, or the list of the values of several texts: an axis."""
     values = [parsed(text, annotation) for text in texts]
-    # A list in a spec is an axis. A single value that is a list itself therefore stands in another
-    # list.
+    # Every list in a spec is an axis. So a single value that is itself a list is put into a list.
     if len(values) > 1 or isinstance(values[0], list):
         return values
     return values[0]
 
 
 def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
-    """Return the losses, tasks or networks that an assignment means, and the type that the parameter has in each.
+    """Return name -> type of the parameter, for each loss, task or network that is meant.
 
-    It means the one that it names, else all that have the parameter.
+    An assignment means the loss, task or network that it names. If it names none, it means all that
+    have the parameter.
     """
     kind = setting.table
     parameter = setting.name
@@ -364,8 +378,8 @@ def _types_by_owner(values: Settings, setting: _Setting) -> Mapping[str, Any]:
     if setting.owner is not None:
         if setting.owner not in types:
             raise unknown(f"{kind} of this run (-p {setting.assignment}):", setting.owner, types)
-        # Where it has no such parameter, the plan is refused later, with the names of those that it
-        # has.
+        # A parameter that the owner lacks has no type here. Planning refuses it later, and lists
+        # the parameters that the owner has.
         return {setting.owner: types[setting.owner].get(parameter, Any)}
     matches = {owner: own[parameter] for owner, own in types.items() if parameter in own}
     if not matches:
@@ -402,7 +416,10 @@ def _types_of_tasks(values: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _types_of_networks(values: Settings) -> dict[str, dict[str, Any]]:
-    """Return the types for every network that is asked for on a chosen task; one name may be known to several tasks."""
+    """Return the parameters, with types, of every network that is asked for on a chosen task.
+
+    Several tasks may have a network of the same name, whose parameters are then put together.
+    """
     from milbench.networks.known_networks import network_maker, network_name
 
     wanted = list(values.get("networks", [DEFAULT]))

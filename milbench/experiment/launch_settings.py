@@ -9,7 +9,7 @@ from pydantic import Field
 from milbench.experiment.questions import Table
 
 MOST_WORKERS = 1024
-"""Processes, or threads of each. More are a slip, which would exhaust the machine."""
+"""The most processes, and threads of each. More would exhaust the machine."""
 
 
 class Execution(Table):
@@ -47,10 +47,15 @@ class Launch:
     command: str = ""
     """As the user typed it, to be kept with the plan."""
     origin: str = ""
-    """A digest of the spec and of the flags. Launches of one name and origin add their cells to one plan."""
+    """A digest of the spec and of the flags.
+
+    Launches of one name and origin add their cells to one plan.
+    """
     is_changed: bool = False
-    """Whether flags have changed what the file of a spec says. A metric or contrast of the file that does not occur any
-    more is then no error."""
+    """Whether flags have changed what the file of a spec says.
+
+    It is then no error if the file names a metric or contrast that the flags have left out.
+    """
     quiet: bool = False
     """Whether only failures are printed."""
     dry_run: bool = False

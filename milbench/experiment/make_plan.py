@@ -1,4 +1,7 @@
-"""How a spec becomes a plan: every combination of its losses, tasks, networks, recipes and seeds is a cell."""
+"""How a spec becomes a plan.
+
+Every combination of its losses, tasks, networks, recipes and seeds is a cell.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +83,9 @@ def make_plan(
 ) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
-    The device decides what the precision `auto` is, unless an earlier launch has decided it. Raises
-    UsageError where one of them is wrong, or losses of different supervision are compared without
-    `spec.supervision`.
+    `precision` is what an earlier launch took for the precision `auto`. Where it is "", the device
+    decides. Raises UsageError where a name, a parameter or a data set is wrong, or where losses of
+    different supervision are compared without `spec.supervision`.
     """
     losses = chosen_losses(spec)
     choices = chosen_tasks(spec)
@@ -121,7 +124,7 @@ def make_plan(
 def _different_cells(parts: Iterable[_CellsOfTask]) -> list[Cell]:
     """Return the cells of all tasks, each once.
 
-    Two choices may come to one cell, such as a network by its name and as the default.
+    Two choices may give the same cell, such as one network chosen by name and as the default.
     """
     cells: dict[str, Cell] = {}
     for part in parts:
@@ -138,7 +141,10 @@ def _cells_of_task(
     marks: list[Mark],
     data_dir: Path | None,
 ) -> _CellsOfTask:
-    """Return the cells on one task. The classes are those of all tasks, and the marks those of this one."""
+    """Return the cells on one task.
+
+    `classes` are the classes of all tasks of the plan, and `marks` the pass marks for this task.
+    """
     task = new_task(choice)
     choice = replace(choice, data=task.check_data(data_dir))
     seeds = _seeds(spec, task, data_dir)
@@ -184,7 +190,7 @@ def _info(
 
 
 def _seeds(spec: Spec, task: Task, data_dir: Path | None) -> list[int]:
-    """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
+    """Return the seeds of a task: those that the spec names, or else all folds of the task."""
     folds = task.folds(data_dir)
     if folds and spec.seeds is None:
         return list(range(folds.seeds))
@@ -227,7 +233,7 @@ def _auto_precision(device: str, *, on_cluster: bool) -> tuple[str, str]:
 
 
 def _neutral(cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
-    """Return `Plan.neutral`: the neutral values of what was added later to the parts of the cells."""
+    """Return `Plan.neutral` for these cells."""
     from milbench.networks.known_networks import network_maker
 
     makers: dict[str, Any] = {"recipe": Recipe}

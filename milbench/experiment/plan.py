@@ -18,7 +18,10 @@ from milbench.experiment.questions import Contrast, Mark, Questions
 
 
 def _folds_of(stored: object) -> object:
-    """Return folds, also those in plans of before: a pair of their number and of repetitions, 0 for None."""
+    """Return the folds of a stored plan.
+
+    Earlier versions stored a pair: the number of folds, and of repeats, where 0 stands for None.
+    """
     if isinstance(stored, list):
         count, repeats = stored
         return Folds(count, repeats or None)
@@ -27,28 +30,37 @@ def _folds_of(stored: object) -> object:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a report needs to know of a task with certain parameters, so that it need not import the task."""
+    """What a report needs to know of a task with certain parameters.
+
+    With it a report need not import the task.
+    """
 
     primary: str
     """The metric that losses are compared by, without its split."""
     chance: float | None = None
-    """The value of that metric without skill, where the task knows it."""
+    """The value of that metric at no skill, None where the task does not know it."""
     amount: str = ""
     """The parameter that is the number of training bags, "" for none."""
     published: list[Published] = field(default_factory=list)
     """Values from the literature that are comparable: those of the task, then those of the spec."""
     folds: Annotated[Folds | None, BeforeValidator(_folds_of)] = None
-    """The folds of a cross-validation, which seeds number."""
+    """The folds of a cross-validation, None where there is none. A seed is the number of a fold."""
     overlap: float = 0.0
-    """How many bags are tested on for each that is trained on, where seeds split the same bags."""
+    """The number of test bags divided by that of training bags, where seeds split the same bags.
+
+    It is 0 where each seed has bags of its own.
+    """
     marks: list[Mark] = field(default_factory=list)
-    """The tests of the spec that are taken on it."""
+    """The pass marks of the spec for this task."""
     is_tested: bool = True
     """Whether there are bags to test on."""
 
 
 class Arm(NamedTuple):
-    """What settings are searched for: a loss with a network on a task, each by its name in reports."""
+    """What settings are searched for: a loss with a network on a task.
+
+    Each is named as in reports.
+    """
 
     task: str
     loss: str
@@ -68,9 +80,12 @@ class Draw:
     number: Annotated[int, Field(alias="draw")]
     """Its number among the draws of the arm, from 0. Files call it "draw"."""
     settings: dict[str, Any]
-    """By name, such as recipe.lr."""
+    """Name of a setting, such as recipe.lr -> its value."""
     point: int | None = None
-    """The number of the point of the ranges, from 0; None in plans that drew lists with the ranges."""
+    """The number of the point that gives the values in the ranges, from 0.
+
+    It is None in plans of versions that also sampled the values of lists.
+    """
 
 
 @dataclass(frozen=True)
@@ -80,14 +95,17 @@ class SearchRecord:
     metric: str
     """The metric that chose, with its split."""
     draws: dict[str, Draw]
-    """Cell id -> the draw that it trains. A draw has a cell for each of its seeds: finalists have more than others."""
+    """Cell id -> the draw that the cell trains.
+
+    A draw has a cell for each of its seeds, and finalists have more seeds than other draws.
+    """
     chosen: dict[str, int] = field(default_factory=dict)
     """`Arm.key` -> the number of the draw that was chosen; empty before all draws are done."""
     compared: dict[str, Label] = field(default_factory=dict)
-    """Cell id -> the label of a cell with chosen settings."""
+    """Cell id -> label, for the cells of the comparison, which have the chosen settings."""
 
     def joined(self, earlier: SearchRecord, kept: set[str]) -> SearchRecord:
-        """Return this record with what an earlier one says of the cells of these ids."""
+        """Return this record, joined with what an earlier one says of the `kept` cell ids."""
         draws = {cell: draw for cell, draw in earlier.draws.items() if cell in kept}
         kept_arms = {draw.arm.key for draw in draws.values()}
         chosen = {arm: draw for arm, draw in earlier.chosen.items() if arm in kept_arms}
@@ -105,17 +123,26 @@ class Plan:
     """The cells of one named comparison, and what its spec says of them."""
 
     spec: Questions
-    """A `Spec`. In the plan of an earlier version it may be a `SpecOfBefore`, which only answers what a report asks."""
+    """A `Spec`, or perhaps a `SpecOfBefore` in the plan of an earlier version.
+
+    The latter has only what a report asks for.
+    """
     cells: list[Cell]
-    """Every one once, those of a search included."""
+    """Every cell once, also those of a search."""
     tasks: dict[str, TaskInfo] = field(default_factory=dict)
     """By `TaskChoice.key`."""
     notes: list[str] = field(default_factory=list)
-    """For the reader of the report, each once: those of the spec, then what was noticed while planning."""
+    """Notes for the reader of the report, each once.
+
+    Those of the spec come first, then what was noticed while planning.
+    """
     search: SearchRecord | None = None
     """The search for settings, None where there was none."""
     origin: str = ""
-    """A digest of the spec and the flags. Launches of one name and origin add their cells to one plan."""
+    """A digest of the spec and the flags.
+
+    Launches of one name and origin add their cells to one plan.
+    """
     is_changed: bool = False
     """Whether flags changed what the file of the spec says."""
     command: str = ""
@@ -125,7 +152,10 @@ class Plan:
     precision: str = ""
     """What the precision `auto` is in these cells, and in those that later launches add."""
     neutral: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The neutral values of what was `added` later, by "loss NAME", "task NAME", "network NAME of TASK", "recipe"."""
+    """The neutral values of parameters that were `added` after cells had been stored.
+
+    The keys are "loss NAME", "task NAME", "network NAME of TASK" and "recipe".
+    """
 
     @property
     def name(self) -> str:
@@ -134,7 +164,10 @@ class Plan:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """The differences that the comparison is made for; flags may have left out their variants."""
+        """The differences that the comparison is made for.
+
+        Flags may have left out a variant of them.
+        """
         return self.spec.contrasts
 
     @property
@@ -144,7 +177,7 @@ class Plan:
 
     @cached_property
     def labels(self) -> dict[str, Label]:
-        """Cell id -> its label. In place of the recipe, a draw has its number."""
+        """Cell id -> its label. The label of a draw has its number in place of the recipe."""
         cell_labels = labels(self.cells)
         if self.search is None:
             return cell_labels
@@ -167,7 +200,10 @@ class Plan:
         cells = [cell for cell in self.cells if cell.task.key in untested]
         # A dict keeps the order of the plan.
         names = dict.fromkeys(self.labels[cell.id].task for cell in cells)
-        purpose = "networks for use by milbench predict, trained on all bags: no errors of theirs are known"
+        purpose = (
+            "networks for use by milbench predict, trained on all bags: "
+            "no errors of theirs are known"
+        )
         return [f"{name}: {purpose}" for name in names]
 
     @property
@@ -189,7 +225,7 @@ class Plan:
         return self.tasks[cell.task.key]
 
     def params(self, cell: Cell) -> dict[str, Any]:
-        """Return `Cell.params`, with the neutral value of every later parameter that the cell lacks."""
+        """Return `Cell.params`, with the neutral values of the parameters that the cell lacks."""
         owners = {
             "loss": f"loss {cell.loss.name}",
             "task": f"task {cell.task.name}",
@@ -203,7 +239,7 @@ class Plan:
         return params
 
     def task_params(self, cell: Cell) -> dict[str, Any]:
-        """Return the parameters of the task of a cell, with the neutral value of every one that it lacks."""
+        """Return the parameters of a cell's task, with neutral values for those that it lacks."""
         return self.neutral.get(f"task {cell.task.name}", {}) | dict(cell.task.params)
 
     def label(self, cell: Cell) -> str:
@@ -214,9 +250,9 @@ class Plan:
     def joined(self, earlier: Plan) -> Plan:
         """Return this plan with the cells of an earlier one.
 
-        Cells of a variant are left out where this plan has the variant by other code or data, and
-        so are those of a search that this plan repeats. Raises UsageError where only one of the two
-        plans has a search.
+        An earlier cell is left out where this plan has its variant with other code or data. So are
+        the cells of an earlier search that this plan repeats. Raises UsageError where only one of
+        the two plans has a search.
         """
         if (self.search is None) != (earlier.search is None):
             raise UsageError(

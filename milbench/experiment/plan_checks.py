@@ -1,4 +1,4 @@
-"""What a plan is refused for: metrics, published values, sections and contrasts that name what does not exist."""
+"""Checks of a plan: its losses must be comparable, and every name in its spec must exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def check_supervision(
     task_classes: Iterable[type[Task]],
     meant: Collection[Supervision],
 ) -> None:
-    """Raise UsageError where losses learn from different things, unless the spec says that this is meant."""
+    """Raise UsageError where losses have different supervision, unless that is `meant`.
+
+    A loss that learns from the order of the instances also needs tasks whose instances have one.
+    """
     kinds: dict[Supervision, str] = {choice.supervision: choice.name for choice in choices}
     if len(kinds) > 1 and not set(kinds) <= set(meant):
         listed = ", ".join(f"{name} has {kind} supervision" for kind, name in kinds.items())
@@ -39,13 +42,17 @@ def check_supervision(
     for task in task_classes:
         if "order" in kinds and not task.instances_are_ordered:
             raise UsageError(
-                f"{kinds['order']} learns from the order of the instances, and those of {task.name} have none; it "
-                "needs a task with instances_are_ordered = True, as those of sequences have it"
+                f"{kinds['order']} learns from the order of the instances, "
+                f"and those of {task.name} have none; it needs a task with "
+                "instances_are_ordered = True, as those of sequences have it"
             )
 
 
 def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bool) -> None:
-    """Raise UsageError where the spec names a metric that does not exist, or a margin of one that decides nothing."""
+    """Raise UsageError where the spec names a metric that does not exist.
+
+    The metric of a margin must also be one by which losses are compared.
+    """
     primary = list(dict.fromkeys(task.primary for task in task_classes))
     known = {*METRICS, *primary}
     for owner, name in _named_metrics(spec):
@@ -56,12 +63,13 @@ def check_metrics(spec: Spec, task_classes: Iterable[type[Task]], is_changed: bo
         # A flag may have changed by which metric losses are compared.
         if name not in compared and not is_changed:
             raise UsageError(
-                f"margin: losses are not compared by {name}; use {' or '.join(compared)}, or compare_by = [{name!r}]"
+                f"margin: losses are not compared by {name}; "
+                f"use {' or '.join(compared)}, or compare_by = [{name!r}]"
             )
 
 
 def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield every place in a spec that names a metric, and the metric."""
+    """Yield, for each metric that a spec names, the part of the spec and the metric."""
     for name in spec.margin:
         yield "margin", name
     for name in spec.compare_by:
@@ -74,7 +82,10 @@ def _named_metrics(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def check_published(published: Iterable[Published]) -> None:
-    """Raise UsageError where the protocol of a published value names a parameter that no cell has."""
+    """Raise UsageError where a published value names no task.
+
+    The protocol of the value may name only parameters that cells have.
+    """
     for value in published:
         if not value.task:
             raise UsageError(
@@ -90,13 +101,13 @@ def check_published(published: Iterable[Published]) -> None:
 def _names_in_protocol(value: Published) -> list[str]:
     """Return the names that the protocol of a published value may have.
 
-    The value of a method that milbench lacks stands beside all losses, so that only parameters of
-    the task count.
+    A method that milbench lacks is shown beside all losses, so its protocol may name only
+    parameters of the task.
     """
     parameters = constructor_parameters(tasks().get(resolve(tasks(), value.task)))
     names = [f"task.{key}" for key in parameters]
     if value.loss:
-        # The value may be that of a loss with parameters: its name comes first.
+        # A loss with parameters begins with its name. This raises UsageError for an unknown loss.
         resolve(losses(), value.loss.split()[0])
         names.append("network")
         names += [f"recipe.{key}" for key in Recipe.model_fields]
@@ -131,7 +142,11 @@ def _has_network(task: type[Task], name: str) -> bool:
 
 
 def check_contrasts(spec: Spec, cells: Sequence[Cell], is_changed: bool) -> None:
-    """Raise UsageError where a contrast names a variant that does not exist, unless flags may have left it out."""
+    """Raise UsageError where a contrast names a variant that does not exist.
+
+    Where flags have changed the spec, a variant may be missing. Two contrasts of the same variants,
+    and a contrast of a variant with itself, are always refused.
+    """
     if not spec.contrasts:
         return
     variants_of_tasks = _variants_of_tasks(spec, cells)
@@ -153,8 +168,7 @@ def _variants_of_tasks(spec: Spec, cells: Sequence[Cell]) -> list[list[str]]:
     """Return the names of what is compared on each task."""
     variants: dict[str, dict[str, None]] = {}
     for label in labels(cells).values():
-        # Searched settings are no part of a variant: what is compared has those that the search has
-        # chosen.
+        # Where settings are searched, the name of a variant has no recipe: the search chooses it.
         compared = label._replace(recipe="") if spec.tune else label
         variants.setdefault(label.task, {})[compared.variant] = None
     return [list(names) for names in variants.values()]

@@ -16,13 +16,13 @@ from milbench.experiment.questions import Questions
 from milbench.experiment.spec import Spec
 
 OF_LAUNCH = ("run", "origin", "changed")
-"""What is known of the last launch. In plans of earlier versions these are keys of the spec."""
+"""Keys about the last launch, which plans of earlier versions have in the spec."""
 
 
 class SpecOfBefore(Questions):
     """The spec in a plan of an earlier version, if this version cannot read it as a `Spec`.
 
-    What a report asks for is checked. Whatever else the spec says is kept as it is.
+    The fields that a report asks for are checked. All other fields are kept as they are.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -49,7 +49,7 @@ class _Content(BaseModel):
     def plan(self) -> Plan:
         """Return the plan. Raises ValidationError where its spec or one of its cells is wrong."""
         cells = [Cell.from_record(record) for record in self.cells]
-        # In plans of earlier versions these two are said by the spec.
+        # Plans of earlier versions have these two in the spec.
         origin = self.origin or str(self.spec.get("origin", ""))
         is_changed = self.is_changed or bool(self.spec.get("changed"))
         return Plan(
@@ -94,23 +94,26 @@ def plan_to_json(plan: Plan) -> str:
         "precision": plan.precision,
         "neutral": plan.neutral,
     }
-    # The digest is that of what will be read: JSON turns some values into others, such as tuples
-    # into lists.
+    # The digest is made from the content as it will be read, since JSON changes some values: it
+    # turns tuples into lists, for example.
     written = json.loads(json.dumps(content))
     return json.dumps(content | {"digest": _digest(written)})
 
 
 def plan_from_json(text: bytes) -> Plan:
-    """Return the plan that `plan_to_json` wrote. Raises UsageError where the text is no plan, or was changed."""
+    """Return the plan that `plan_to_json` wrote.
+
+    Raises UsageError where the text is no plan, or was changed.
+    """
     try:
         plan = _Content.model_validate_json(text).plan()
         _check_is_complete(plan)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        key = ".".join(str(part) for part in first["loc"])
         why = first["msg"]
         raise UsageError(
-            f"the plan is damaged or of another version of milbench ({place}: {why})"
+            f"the plan is damaged or of another version of milbench ({key}: {why})"
         ) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"the plan is damaged ({error!r})") from None
@@ -130,7 +133,7 @@ def _check_digest(text: bytes) -> None:
     content = json.loads(text)
     digest = content.pop("digest", None)
     if digest is None:
-        # Plans of earlier versions have none: of these it is not known whether they were changed.
+        # Plans of earlier versions have no digest, and nobody can tell whether they were changed.
         return
     if digest != _digest(content):
         raise UsageError("the plan is not as milbench wrote it: it was edited, or damaged")

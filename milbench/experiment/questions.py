@@ -1,4 +1,7 @@
-"""What a spec asks of the results, before anything is computed: metrics, differences of two variants, pass marks."""
+"""What a spec asks of the results: metrics, differences of two variants, pass marks.
+
+All of it is fixed before anything is computed.
+"""
 
 import re
 from dataclasses import field
@@ -10,22 +13,28 @@ from pydantic.dataclasses import dataclass
 from milbench.contracts.spec_tables import TABLE
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
-"""The names of comparisons: each is a file and a folder of that name."""
+"""The pattern of names of comparisons. Files and folders are named after comparisons."""
 LONGEST_NAME = 200
-"""The most characters of a name: common file systems hold 255 bytes, and names of temporary files are longer."""
+"""The most characters of the name of a comparison.
+
+Common file systems allow names of 255 bytes, and temporary files add some characters to the name.
+"""
 
 Selection = Literal["last", "validation"]
-"""The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
+"""The epoch by which losses are compared.
+
+It is the last epoch, or the one with the smallest set error on validation bags.
+"""
 
 
 class Table(BaseModel):
-    """A table of a spec, without unknown keys."""
+    """A table of a spec, in which an unknown key is an error."""
 
     model_config = TABLE
 
 
 class Bound(NamedTuple):
-    """The limit of a mark for one metric."""
+    """The limit of a pass mark for one metric."""
 
     metric: str
     value: float
@@ -35,28 +44,28 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, config=TABLE)
 class Mark:
-    """A test: a task with certain parameters, and the values of its test metrics that pass.
+    """A pass mark: bounds, stated in advance, for test metrics on a task.
 
-    An axis of the task that `params` does not name keeps its values: the mark then holds for all of
-    them.
+    An axis of the task that `params` does not name keeps its values: the pass mark then holds for
+    each of these values.
     """
 
     name: Annotated[str, Field(min_length=1)]
-    """Name of the test."""
+    """Name of the pass mark."""
     task: str
-    """Task that the test is about."""
+    """Task that the pass mark is for."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Parameters that differ from those of the task in the spec."""
+    """Parameters of the task that differ from its parameters in the spec."""
     at_most: dict[str, FiniteFloat] = field(default_factory=dict)
     """Metric -> the largest value that passes."""
     at_least: dict[str, FiniteFloat] = field(default_factory=dict)
     """Metric -> the smallest value that passes."""
     why: str = ""
-    """The reason for the bounds, and what the test asks."""
+    """The reason for the bounds, and what the pass mark tests."""
 
     @property
     def bounds(self) -> list[Bound]:
-        """All bounds of the mark, the upper ones first."""
+        """All bounds of the pass mark, the upper bounds first."""
         upper = [Bound(metric, value, is_upper=True) for metric, value in self.at_most.items()]
         lower = [Bound(metric, value, is_upper=False) for metric, value in self.at_least.items()]
         return upper + lower
@@ -70,14 +79,14 @@ class Mark:
 
 @dataclass(frozen=True, config=TABLE)
 class Contrast:
-    """The difference of two variants that a comparison is made for: the first less the second."""
+    """The difference of two variants that a comparison is made for: the first minus the second."""
 
     name: Annotated[str, Field(min_length=1)]
     """What the difference shows."""
     first: str
     """A variant as reports name it: a loss, then the settings that set it apart, KEY=VALUE."""
     second: str
-    """Another variant, whose mean is taken from that of the first."""
+    """Another variant. Its mean is subtracted from the mean of the first."""
 
 
 class Difference(Table):
@@ -98,7 +107,8 @@ def _check_name(name: str) -> str:
     if re.fullmatch(COMPARISON_NAME, name) and len(name) <= LONGEST_NAME:
         return name
     raise ValueError(
-        f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
+        f"expected at most {LONGEST_NAME} letters, digits and . _ + -, "
+        "the first one a letter or a digit"
     )
 
 
@@ -112,11 +122,11 @@ class Questions(Table):
     preset: str = ""
     """The preset that was chosen."""
     about: str = ""
-    """What that preset is, and how long it takes."""
+    """What the preset is, and how long it takes."""
     selection: Selection = "last"
     """Epoch by which losses are compared; no result depends on it."""
     margin: dict[str, Annotated[FiniteFloat, Field(gt=0)]] = Field(default_factory=dict)
-    """Metric -> the largest difference that counts as none."""
+    """Metric -> the largest difference that counts as no difference."""
     compare_by: list[str] = Field(default_factory=list)
     """Metrics by which losses are compared, the first in place of each task's primary metric."""
     contrasts: list[Contrast] = Field(default_factory=list)

@@ -1,4 +1,7 @@
-"""The spec: everything that a user can say of a comparison, in a TOML file, by flags or in Python."""
+"""The spec: everything that a user can say of a comparison.
+
+Users write it in a TOML file, by flags or in Python.
+"""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +15,14 @@ from milbench.errors import UsageError
 from milbench.experiment.questions import Mark, Questions, Table
 
 DEFAULT = "default"
-"""Stands for the first network of each task."""
+"""The name that stands for the first network of each task."""
 MOST_DRAWS = 4096
-"""More draws are a slip."""
+"""The most draws of a loss on a task. More are refused as a mistake."""
 MOST_SEEDS = 100_000
-"""More seeds are a slip, and would not fit into memory."""
+"""The most seeds. More are refused as a mistake, before they fill the memory."""
 
 Settings = dict[str, Any]
-"""Values by the names of parameters or of fields of a recipe; a list is an axis."""
+"""Name of a parameter, or of a field of a recipe -> its value. A list of values is an axis."""
 
 
 class Range(Table):
@@ -30,7 +33,7 @@ class Range(Table):
     high: float = Field(allow_inf_nan=False)
     """The largest value."""
     scale: Literal["linear", "log"] = "linear"
-    """What is uniform: the value, or its logarithm."""
+    """What is spread evenly: the value, or its logarithm."""
 
     @model_validator(mode="after")
     def _check_ends(self) -> Self:
@@ -43,7 +46,7 @@ class Range(Table):
         return self
 
     def quantile(self, share: float) -> float:
-        """Return the value below which `share` of the values are, to four digits."""
+        """Return the value below which a `share` of the values lies, to four digits."""
         if self.scale == "log":
             value = self.low * (self.high / self.low) ** share
         else:
@@ -57,11 +60,11 @@ def _rounded(value: float) -> float:
 
 
 Dimension = Range | list[Any]
-"""A range, of which values are drawn, or a list of values, which are all tried."""
+"""The values of a searched setting: a range, or a list of values, all of which are tried."""
 
 
 def _check_values(name: str, values: Any) -> None:
-    """Raise ValueError where a setting is searched in a list that is empty or has a value twice."""
+    """Raise ValueError where the list of a setting to search is empty or has a value twice."""
     if not isinstance(values, list):
         return
     if not values:
@@ -77,19 +80,22 @@ def _check_values(name: str, values: Any) -> None:
 class Search(Table):
     """How settings are searched: the table [tune] of a spec.
 
-    Its field `draws` counts points. A point has a draw for each combination of the lists.
+    A point is a value for each range. The field `draws` counts points, and each point is tried with
+    every combination of the values in the lists.
     """
 
     draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
-    """Points that are drawn from the ranges; each is tried with every combination of the lists."""
+    """Points of the ranges to try, each with every combination of the lists."""
     search_seed: int = Field(default=0, ge=0)
     """Seed of the points: another one gives other points."""
     seeds: str | int | list[int] = "1000"
-    """Seeds with which draws are trained, the smallest first; none of them is a seed of the comparison."""
+    """Seeds with which draws are trained, the smallest first. The comparison needs other seeds."""
     finalists: int | None = Field(default=None, ge=1)
-    """Draws of each loss on each task that are trained with all seeds, the others with the first one; none: all."""
+    """Draws of each loss on each task that are trained with all seeds; the others are trained with
+    the first seed only. none: all draws."""
     metric: Literal["set_error", "label_error", "own_label_error", "instance_error"] = "set_error"
-    """Metric of validation bags that chooses; the instance error is that of bags of one instance."""
+    """Metric of validation bags by which draws are chosen. The instance error is the error on bags
+    of one instance."""
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     """Setting -> its values; those in a table named after a task are for that task."""
     loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
@@ -110,7 +116,8 @@ class Search(Table):
                 _check_values(name, values)
                 if name == "precision" and isinstance(values, list) and "auto" in values:
                     raise ValueError(
-                        "precision = auto is float32 or bfloat16, whichever is quicker; list these two"
+                        "precision = auto is float32 or bfloat16, whichever is quicker; "
+                        "list these two"
                     )
         return self
 
@@ -127,19 +134,21 @@ class Spec(Questions):
     seeds: str | int | list[int] | None = None
     """Such as "0-9" or "0,2,5"; none: seed 0, or all folds of a task."""
     loss: dict[str, Settings] = Field(default_factory=dict)
-    """Name -> arguments, of which a list is an axis; `networks` among them replaces those of the spec."""
+    """Name -> arguments, of which a list is an axis. The argument `networks` names the networks for
+    this loss, in place of those of the spec."""
     task: dict[str, Settings | list[Settings]] = Field(default_factory=dict)
-    """Name -> arguments, or a list of tables of arguments, one per variant, which may have a short `name`."""
+    """Name -> arguments, or a list of tables of arguments, one for each variant of the task. Each
+    table in a list may have a short `name`."""
     network: dict[str, Settings] = Field(default_factory=dict)
     """Name -> arguments, of which a list is an axis."""
     recipe: Settings = Field(default_factory=dict)
-    """Changes to the recipes of all tasks; those in a table named after a task are for that task."""
+    """Changes to the recipes of all tasks; a table named after a task is for that task alone."""
     supervision: list[Supervision] = Field(default_factory=list)
     """Kinds of supervision that are compared on purpose."""
     published: list[Published] = Field(default_factory=list)
-    """Values from the literature, to stand beside the results."""
+    """Values from the literature, which reports show beside the results."""
     marks: list[Mark] = Field(default_factory=list)
-    """Tests that every loss takes, with the values that pass."""
+    """Pass marks: bounds, stated in advance, for the test metrics of every loss."""
     tune: Search | None = None
     """How settings are searched before losses are compared."""
 
@@ -154,12 +163,18 @@ class Spec(Questions):
         return tables
 
     def has_named_variants(self, task: str) -> bool:
-        """Return whether `name` in a table of a task names a variant: in a list of tables. Else it is a parameter."""
+        """Return whether the key `name` in a table of a task is the name of a variant.
+
+        That is so where the task has a list of tables. In a single table, `name` is a parameter.
+        """
         return isinstance(self.task.get(task), list)
 
 
 def for_task(recipe: Mapping[str, Any], task: str) -> Settings:
-    """Return the entries of a recipe, or of its spaces, for one task: those for all, changed by those of its table."""
+    """Return the entries of a recipe, or of a search of recipes, for one task.
+
+    An entry in the table of the task replaces the entry for all tasks.
+    """
     for_all = {key: value for key, value in recipe.items() if not isinstance(value, dict)}
     own: Settings = recipe.get(task, {})
     return for_all | own
@@ -173,14 +188,17 @@ def as_list(value: Any) -> list[Any]:
 
 
 def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
-    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds, None into seed 0. Raises UsageError."""
+    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds, and None into [0].
+
+    Raises UsageError where the seeds are written in another way, or are too many.
+    """
     if seeds is None:
         return [0]
     if seeds == []:
         raise UsageError("seeds = [] names no seed")
     parts = seeds if isinstance(seeds, list) else str(seeds).split(",")
     ranges = [_parse_range(str(part)) for part in parts]
-    # Counted before they are listed: a range may be too large for memory.
+    # Counted before they are listed, since a range may be too large for the memory.
     count = sum(len(numbers) for numbers in ranges)
     if count > MOST_SEEDS:
         raise UsageError(f"seeds: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
@@ -188,7 +206,7 @@ def parse_seeds(seeds: str | int | list[int] | None) -> list[int]:
 
 
 def _parse_range(text: str) -> range:
-    """Return the range that "3" or "0-9" names, with its last number. Raises UsageError."""
+    """Return the numbers of "3" or "0-9", with the last one. Raises UsageError for other texts."""
     match = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", text)
     if not match:
         raise UsageError(

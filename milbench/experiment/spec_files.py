@@ -34,7 +34,7 @@ class SpecFile(Spec):
 
 
 class Store(Protocol):
-    """What is asked here of a store, which `milbench.store.folders.Root` is."""
+    """The part of a store that this module needs. `milbench.store.folders.Root` has it."""
 
     def names(self) -> list[str]:
         """Return the names of its comparisons."""
@@ -69,15 +69,20 @@ TABLES: dict[str, Any] = {
 
 
 def describe_settings(*tables: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the key, the default and the meaning of every setting in some tables of a spec, by default in all."""
+    """Yield the key, the default and the meaning of every setting in some tables of a spec.
+
+    Without an argument, the settings of all tables are yielded.
+    """
     for table in tables or TABLES:
         for name, field in TABLES[table].__pydantic_fields__.items():
             key = f"{table}.{name}" if table else name
-            yield key, _default_text(field), field.description or ""
+            # The docstring of a field may be broken into lines.
+            meaning = " ".join((field.description or "").split())
+            yield key, _default_text(field), meaning
 
 
 def _default_text(field: Any) -> str:
-    """Return the default of a field as a text; a table has none."""
+    """Return the default of a field as a text, "" for a table."""
     if field.is_required():
         return "(required)"
     default = field.get_default(call_default_factory=True)
@@ -89,15 +94,20 @@ def _default_text(field: Any) -> str:
 
 
 def read_spec(reference: str, preset: str | None = None) -> Spec:
-    """Read a TOML file or a built-in spec, with one of its presets: tables `[presets.NAME]`, by default the first.
+    """Read a spec from a TOML file, or a built-in spec, with one of its presets.
 
+    A preset is a table `[presets.NAME]` of changes to the spec. By default it is the first one.
     Raises UsageError where there is no such spec or preset, or something in it is wrong.
     """
     return check_spec(read_source(reference, preset).values, owner=f"spec {reference}").spec()
 
 
 def read_source(reference: str, preset: str | None = None, store: Store | None = None) -> Source:
-    """Return what the spec of a reference says: that of a file, else that of the comparison of this name in a store."""
+    """Return what the spec of a reference says.
+
+    The reference is a file, a built-in spec, or else the name of a comparison in the store. Raises
+    UsageError where there is no such spec or preset, or something in it is wrong.
+    """
     file = _find(reference)
     if file is not None:
         values = _values(reference, file, preset)
@@ -126,7 +136,7 @@ def presets(reference: str) -> dict[str, str]:
 
 
 def _find(reference: str) -> Path | Traversable | None:
-    """Return the file of a spec: that of a path, or a built-in one."""
+    """Return the file of a spec: a path, or a built-in spec; None where there is neither."""
     path = Path(reference)
     if path.is_file():
         return path
@@ -167,11 +177,12 @@ def _values(reference: str, file: Path | Traversable, preset: str | None) -> Set
 
 def _parsed(reference: str, file: Path | Traversable) -> Settings:
     try:
-        # Editors of Windows begin a file with this character.
+        # Some editors on Windows begin a file with this character.
         text = file.read_text("utf-8").removeprefix("\ufeff")
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # Not UTF-8; not TOML; or a number of 5,000 digits, or tables in tables without end.
+        # The text is not UTF-8 or not TOML, has a number of 5,000 digits (a ValueError too), or
+        # tables within tables too deep for the parser.
         raise UsageError(f"{reference} is not TOML: {error}") from None
 
 
@@ -186,7 +197,10 @@ def merged(values: Settings, changes: Settings) -> Settings:
 
 
 def check_spec(values: Settings, owner: str = "the run") -> SpecFile:
-    """Return a spec of these values. Raises UsageError, naming the `owner`, where one is unknown, missing or wrong."""
+    """Return a spec of these values.
+
+    Raises UsageError, which names the `owner`, where a value is unknown, missing or wrong.
+    """
     spec: SpecFile = validated(owner, SpecFile, values)
     _check_networks_of_losses(spec, owner)
     _check_names_differ("marks", [mark.name for mark in spec.marks], owner)
@@ -194,7 +208,8 @@ def check_spec(values: Settings, owner: str = "the run") -> SpecFile:
     for table in _tables_in(spec.recipe):
         if table in Recipe.model_fields:
             raise UsageError(
-                f"{owner}: recipe.{table} is a table; a list of values is an axis, [tune.recipe] a search"
+                f"{owner}: recipe.{table} is a table; "
+                "a list of values is an axis, [tune.recipe] a search"
             )
     _check_sections("loss", spec.loss, spec.losses, losses(), owner)
     _check_sections("task", spec.task, spec.tasks, tasks(), owner)
@@ -210,7 +225,7 @@ def check_spec(values: Settings, owner: str = "the run") -> SpecFile:
 
 
 def _tables_in(values: Settings) -> list[str]:
-    """Return the names of the tables in a table, such as those of single tasks in that of the recipe."""
+    """Return the names of the tables in a table, such as recipes of single tasks."""
     return [name for name, value in values.items() if isinstance(value, dict)]
 
 
@@ -238,7 +253,7 @@ def _check_sections(
 ) -> None:
     """Raise UsageError where a section is named after no loss or task.
 
-    A section for one that exists and is not chosen is no mistake: a flag may have left it out.
+    The loss or task of a section need not be among the chosen ones: a flag may have left it out.
     """
     chosen = {resolve(registry, reference) for reference in references}
     available = chosen | set(registry.names())
@@ -248,8 +263,8 @@ def _check_sections(
 
 
 def make_spec(values: Settings) -> Spec:
-    """Return a spec of these values, among which the table [run] is only checked.
+    """Return a spec of these values. A table [run] is checked and left out.
 
-    Raises UsageError where one is unknown, missing or wrong.
+    Raises UsageError where a value is unknown, missing or wrong.
     """
     return check_spec(values).spec()

@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def is_search(self) -> bool:
-        """Whether a further stage follows, which depends on the values of its cells."""
+        """Whether another stage follows, which depends on the results of these cells."""
         return self.purpose is not Purpose.COMPARISON
 
 
@@ -57,7 +57,10 @@ class Stages:
         self.launch = launch
 
     def first(self, device: str, precision: str) -> Stage:
-        """Return the first stage; device and precision are those of `make_plan`. Raises UsageError for a wrong spec."""
+        """Return the first stage. Raises UsageError for a wrong spec.
+
+        `device` and `precision` are as in `make_plan`.
+        """
         if self.spec.tune is None:
             plan = make_plan(self.spec, self.launch, device, precision)
             return Stage(Purpose.COMPARISON, plan, plan.cells)

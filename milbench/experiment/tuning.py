@@ -1,9 +1,11 @@
-"""Plans of comparisons with a search for settings: the draws of each loss on each task, the finalists, the comparison.
+"""Plans of comparisons with a search for settings.
 
-Users write a search as the table [tune] of a spec. It has one stage or two. Where
-`Search.finalists` is set, all draws are trained with the first seed of the search, and the best
-ones of each arm with the other seeds too. Then the losses are compared on fresh seeds, each with
-the settings of its best draw.
+Users write a search as the table [tune] of a spec. An arm is a loss with a network on a task, and a
+draw is one try of settings for an arm.
+
+A search has one stage or two. Where `Search.finalists` is set, all draws are trained with the first
+seed of the search, and the best draws of each arm with the other seeds too. Then the losses are
+compared on fresh seeds, each with the settings of its best draw.
 """
 
 import math
@@ -26,11 +28,16 @@ THEN_COMPARISON = "then the comparison, with the settings that these cells choos
 """What follows the last stage of a search."""
 
 DECIMALS = 12
-"""Mean errors that agree to so many decimals are ties: rounding makes a sum depend on the order of its values."""
+"""Mean errors that agree to this number of decimals are ties.
+
+Rounding makes the last digits of a sum depend on the order of its values.
+"""
 
 Values = Mapping[str, float]
-"""Cell id -> the metric of the search, an error, so that less is better. A cell that failed is absent, or its value is
-not finite."""
+"""Cell id -> the metric of the search, an error, so that less is better.
+
+A cell that failed is absent, or its value is not finite.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class TrainedDraw:
     cells: list[Cell] = field(default_factory=list)
 
     def mean(self, values: Values) -> float:
-        """Return the mean of a metric over the seeds, infinite where one of them has no finite value."""
+        """Return the mean of a metric over the seeds, infinite where a seed has no finite value."""
         value_of_each_seed = [values.get(cell.id, math.inf) for cell in self.cells]
         mean = sum(value_of_each_seed) / len(value_of_each_seed)
         if not math.isfinite(mean):
@@ -57,18 +64,19 @@ def has_finalists(search: Search) -> bool:
 def search_plan(
     spec: Spec, launch: Launch = WITHOUT_FLAGS, device: str = "cpu", precision: str = ""
 ) -> Plan:
-    """Return the plan of a search: every draw with every seed, or with the first one where there are finalists.
+    """Return the plan of the first stage of a search.
 
-    Raises UsageError where `make_plan` does, and where [tune] is wrong: an unknown setting, one
-    that is also an axis (a list of values that the comparison tries), or a seed that the comparison
-    uses too.
+    Every draw is trained with every seed, or with the first seed alone where there are finalists.
+    Raises UsageError where `make_plan` does, and where [tune] is wrong: it may have an unknown
+    setting, a setting that is also an axis (a list of values that the comparison tries), or a seed
+    that the comparison uses too.
     """
     search = _search_of(spec)
     changed = _changed_spec(spec, search)
     _check_axes(changed, search)
     base = make_plan(changed, launch, device, precision)
-    # A line for each task that is not tested. Its networks are trained on all bags, which leaves
-    # none for validation.
+    # These lines name tasks without test bags. Their networks are trained on all bags, so that no
+    # bags are left for validation.
     untested = base.for_use
     if untested:
         raise UsageError(
@@ -99,11 +107,12 @@ def search_plan(
 
 
 def finalists_plan(spec: Spec, first_stage: Plan, values: Values) -> Plan:
-    """Return the plan of a search with its second stage: the best draws of each arm with the other seeds too.
+    """Return the plan of both stages of a search.
 
-    `first_stage` is what `search_plan` returned, and `values` are those of its cells. Of equal
-    draws those of lower numbers are finalists. A draw that failed is no finalist. Raises UsageError
-    where no draw on a task has the metric.
+    The second stage trains the best draws of each arm with the other seeds. `first_stage` is what
+    `search_plan` returned, and `values` are the values of its cells. Of equally good draws, those
+    with lower numbers are finalists. A draw that failed is no finalist. Raises UsageError where no
+    draw on a task has the metric.
     """
     search = _search_of(spec)
     record = _record_of(first_stage)
@@ -127,15 +136,15 @@ def comparison_plan(
     launch: Launch = WITHOUT_FLAGS,
     device: str = "cpu",
 ) -> Plan:
-    """Return the plan of the comparison: each loss on fresh seeds, with the settings of its best draw.
+    """Return the plan of the comparison, which has the cells of the draws too.
 
-    The plan has the cells of the draws too.
+    Each loss is trained on fresh seeds, with the settings of its best draw.
 
-    `last_stage` is the plan of the last stage of the search, and `values` are those of its cells.
-    Where the search has finalists, the best finalist is chosen by the mean over all its seeds.
-    Where every finalist failed with a further seed, the first seed alone decides, see `_winner`. Of
-    equal draws the one of the lowest number is chosen; a draw that failed is the worst. Raises
-    UsageError where no draw on a task has the metric.
+    `last_stage` is the plan of the last stage of the search, and `values` are the values of its
+    cells. Where the search has finalists, the best finalist is chosen by the mean over all its
+    seeds. Where every finalist failed with a further seed, the first seed alone decides, see
+    `_winner`. Of equally good draws, the one with the lowest number is chosen. A draw that failed
+    is the worst. Raises UsageError where no draw on a task has the metric.
     """
     record = _record_of(last_stage)
     _check_metric(last_stage, record.metric, values)
@@ -152,8 +161,8 @@ def comparison_plan(
             cells.append(with_chosen_settings)
             # The label does not name the chosen settings: a report shows them elsewhere.
             labels[with_chosen_settings.id] = base.labels[cell.id]
-    # `Plan.labels` takes these labels from the record: it would else make labels of the new cells,
-    # which name the chosen settings.
+    # `Plan.labels` takes these labels from the record. Labels made from the new cells would name
+    # the chosen settings.
     search = replace(record, chosen=chosen, compared=labels)
     return replace(base, cells=cells, tasks=last_stage.tasks | base.tasks, search=search)
 
@@ -175,23 +184,23 @@ def after_first_stage(spec: Spec, first_stage: Plan) -> str:
 
 
 def _search_of(spec: Spec) -> Search:
-    """Return the search of a spec, which has one."""
+    """Return the search of a spec that has one."""
     if spec.tune is None:
-        # Callers check it.
+        # Callers give only specs with a search.
         raise ValueError("the spec has no search")
     return spec.tune
 
 
 def _record_of(plan: Plan) -> SearchRecord:
-    """Return the search of a plan, which has one."""
+    """Return the search of a plan that has one."""
     if plan.search is None:
-        # Callers give plans that `search_plan` has made.
+        # Callers give only plans that `search_plan` or `finalists_plan` has made.
         raise ValueError("the plan has no search")
     return plan.search
 
 
 def _changed_spec(spec: Spec, search: Search) -> Spec:
-    """Return the spec of the draws: that of the comparison with the changes for the search in it."""
+    """Return the spec of the draws: the spec of the comparison, changed for the search."""
     sections = dict(spec.task)
     for name, changes in search.draw_task.items():
         section = sections.get(name, {})
@@ -207,17 +216,17 @@ def _changed_spec(spec: Spec, search: Search) -> Spec:
 def _arms(plan: Plan) -> dict[Arm, list[Cell]]:
     """Return the cells of every loss and network on every task.
 
-    An arm keeps its name when a later launch adds a network; otherwise the draws of before would
-    belong to no arm. Labels do not: they leave out the only network of a task, and name it once
-    there are two. So an arm names a network that was asked for by name, even if the label leaves it
-    out.
+    An arm must keep its name when a later launch adds a network: otherwise the earlier draws would
+    belong to no arm. A label changes then: it leaves out the only network of a task, and names it
+    once there are two. So an arm names a network that was asked for by name, even if the label
+    leaves it out.
     """
     arms: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         network = label.network
-        # The default network needs no such name. Beside others too its label leaves it out, unless
-        # one of them is the same network with other parameters.
+        # The default network needs no name: its label leaves it out even beside other networks,
+        # unless one of them is the same network with other parameters.
         if not network and not cell.network.is_default:
             network = cell.network.name
         arms.setdefault(Arm(label.task, label.loss, network), []).append(cell)
@@ -239,16 +248,17 @@ def _trained_draws(plan: Plan) -> dict[Arm, list[TrainedDraw]]:
 
 
 def _best(trained: list[TrainedDraw], values: Values) -> list[TrainedDraw]:
-    """Return the draws that have a mean, the best ones first, of equal ones those of lower numbers first."""
+    """Return the draws that have a mean, the best first, and ties in the order of numbers."""
     with_mean = [candidate for candidate in trained if math.isfinite(candidate.mean(values))]
-    # Sorting keeps the order of equal ones, and they come in the order of their numbers.
+    # `trained` is in the order of numbers, and sorting keeps the order of ties.
     return sorted(with_mean, key=lambda candidate: candidate.mean(values))
 
 
 def _winner(trained: list[TrainedDraw], values: Values) -> Draw:
-    """Return the draw of an arm that is chosen: the best finalist, or the best draw of a search with one stage.
+    """Return the draw of an arm that is chosen: the best finalist, or the best of all draws.
 
-    A loss takes part in the comparison even where its draws failed, so one draw is always chosen.
+    All draws may be chosen in a search with one stage. A loss takes part in the comparison even
+    where its draws failed, so one draw is always chosen.
     """
     ranked = _best(_finalists(trained), values)
     if not ranked:
@@ -269,7 +279,7 @@ def _best_with_one_seed(trained: list[TrainedDraw], values: Values) -> list[Trai
 
 
 def _finalists(trained: list[TrainedDraw]) -> list[TrainedDraw]:
-    """Return the draws of an arm that may be chosen: the finalists, or all where the search has one stage."""
+    """Return the draws of an arm that may be chosen: the finalists, or all if there are none."""
     # Only finalists have cells for the other seeds.
     most = max(len(candidate.cells) for candidate in trained)
     return [candidate for candidate in trained if len(candidate.cells) == most]
@@ -299,7 +309,7 @@ def _check_arms(comparison: Plan, draws: Plan) -> None:
 
 
 def _check_seeds(seeds: list[int], cells_of_arm: list[Cell], base: Plan) -> None:
-    """Raise UsageError where a seed of the search is one of the comparison, or is no fold of a task."""
+    """Raise UsageError where the comparison uses a seed of the search, or it is no fold."""
     common = set(seeds) & {cell.seed for cell in cells_of_arm}
     if common:
         raise UsageError(
@@ -318,7 +328,10 @@ def _check_seeds(seeds: list[int], cells_of_arm: list[Cell], base: Plan) -> None
 
 
 def _changed_cell(cell: Cell, settings: Settings) -> Cell:
-    """Return a cell with settings of a draw in its recipe and in the parameters of its loss. Raises UsageError."""
+    """Return a cell with the settings of a draw in its recipe and its loss.
+
+    Raises UsageError where a setting is unknown or its value is wrong.
+    """
     recipe_changes: Settings = {}
     loss_changes: Settings = {}
     for name, value in settings.items():
@@ -339,7 +352,10 @@ def _changed_cell(cell: Cell, settings: Settings) -> Cell:
 
 
 def _check_axes(spec: Spec, search: Search) -> None:
-    """Raise UsageError where a setting of the draws is an axis: a list of values, each of which would be tried."""
+    """Raise UsageError where a recipe, or a searched parameter of a loss, is an axis.
+
+    An axis is a list of values, each of which the comparison would try.
+    """
     task_recipes = [value for value in spec.recipe.values() if isinstance(value, dict)]
     for recipe in (spec.recipe, *task_recipes):
         for name, value in recipe.items():

@@ -1,1 +1,1 @@
-"""How gradients become steps: optimisers by name, schedules of the learning rate, and rules of clipping."""
+"""How gradients become steps: optimisers, schedules of the learning rate, rules of clipping."""

@@ -1,4 +1,7 @@
-"""Optimisers and learning-rate schedules by name; packages add optimisers as entry points `milbench.optimizers`."""
+"""Optimisers and learning-rate schedules by name.
+
+Packages add optimisers as entry points `milbench.optimizers`.
+"""
 
 import inspect
 import math
@@ -15,18 +18,31 @@ from milbench.optimizers.muon import Muon
 from milbench.optimizers.psgd import KroneckerPSGD
 
 OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
-"""From a model, a recipe and a seed to an optimiser in its initial state, over the trainable parameters of the model.
-What it draws depends on the seed alone. Its learning rate is set before every step, in all `param_groups`."""
+"""From a model, a recipe and a seed to an optimiser in its initial state.
+
+It optimises the trainable parameters of the model. Its random numbers must depend on the seed
+alone. Before every step its learning rate is set in all `param_groups`.
+"""
 Schedule = Callable[[int, int], float]
-"""From a step (from 0) and the number of steps to the factor of the peak learning rate. As a schedule has no state,
-checkpoints need not hold it."""
+"""From a step (from 0) and the number of all steps to a factor of the peak learning rate.
+
+A schedule has no state, so checkpoints need not hold it.
+"""
 
 
 def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
-    """Return the maker of an optimiser of torch, with its own defaults besides learning rate and weight decay."""
+    """Return the maker of an optimiser of torch.
+
+    Learning rate and weight decay are those of the recipe, where the optimiser has them. Other
+    settings are `fixed`, or have torch's defaults.
+    """
     arguments = inspect.signature(cls).parameters
 
-    def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    def make(
+        model: torch.nn.Module,
+        recipe: Recipe,
+        seed: int,  # noqa: ARG001 it uses no random numbers
+    ) -> torch.optim.Optimizer:
         settings = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
         accepted = {key: value for key, value in settings.items() if key in arguments}
         optimizer: torch.optim.Optimizer = cls(model.parameters(), **accepted, **fixed)
@@ -38,13 +54,20 @@ def _torch_maker(cls: Any, **fixed: Any) -> OptimizerMaker:
 
 
 def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-    """Preconditioned stochastic gradient descent with Kronecker products, by Hessian-vector products."""
+    """Preconditioned stochastic gradient descent (PSGD) with Kronecker products.
+
+    It computes exact Hessian-vector products.
+    """
     rule, number = gradient_rule(recipe.gradient_norm)
     clip_rms = number if rule == "rms" else None
     return KroneckerPSGD(model, lr=recipe.lr, clip_rms=clip_rms, seed=seed)
 
 
-def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+def _muon(
+    model: torch.nn.Module,
+    recipe: Recipe,
+    seed: int,  # noqa: ARG001 it uses no random numbers
+) -> torch.optim.Optimizer:
     """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
     if not hasattr(torch.optim, "Muon"):
         raise UsageError(
@@ -54,12 +77,15 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
-"""What is left out of `torch.optim`: the base class, what needs more than gradients or waits for a GPU, and its Muon,
-which `_muon` replaces."""
+"""The names in `torch.optim` that are no choice for a recipe.
+
+They are the base class, optimisers that need more than gradients or make the CPU wait for the GPU,
+and torch's Muon, which `_muon` replaces.
+"""
 
 
 def _optimizers_of_torch() -> dict[str, OptimizerMaker]:
-    """Return the makers of the suitable optimisers of torch, with its own defaults."""
+    """Return name -> the maker, for the suitable optimisers of torch."""
     makers = {}
     for class_name, cls in vars(torch.optim).items():
         is_optimizer = inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
@@ -75,7 +101,7 @@ OPTIMIZERS: dict[str, OptimizerMaker] = {
     "muon": _muon,
     "psgd": _psgd,
 }
-"""The optimisers of torch by their names in lower case, and those of milbench itself."""
+"""The optimisers of torch, by their names in lower case, and those of milbench."""
 _ONE_CYCLE = {"schedule": "one-cycle", "gradient_norm": "unit"}
 OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 1e-3, **_ONE_CYCLE},
@@ -83,15 +109,22 @@ OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
     "muon": {"lr": 2e-3, **_ONE_CYCLE},
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "gradient_norm": "rms:0.1"},
 }
-"""The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
+"""Optimiser -> the settings that a recipe gets where the task's own recipe has another optimiser.
+
+The settings of psgd are as published.
+"""
 
 
 def _one_cycle(step: int, steps: int) -> float:
-    """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
+    """Rise from 1/25 to 1 over the first 30 % of the steps, then fall to 1/250,000.
+
+    Both follow half a cosine (L. N. Smith and N. Topin, 2017).
+    """
     peak = 0.3 * steps
     if step < peak:
         return _along_cosine(1 / 25, 1.0, step / peak)
-    # The last step, steps - 1, ends the fall. A training of one or two steps has no such distance.
+    # The fall ends at the last step, which has the number steps - 1. In a training of one or two
+    # steps the difference is less than 1, and may be negative.
     steps_of_fall = max(steps - 1 - peak, 1)
     return _along_cosine(1.0, 4e-6, (step - peak) / steps_of_fall)
 
@@ -134,15 +167,18 @@ def optimizers() -> Registry[OptimizerMaker]:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise UsageError where the recipe names an unknown optimiser or schedule, or has a setting of no effect."""
+    """Raise UsageError where the recipe names an unknown optimiser or schedule.
+
+    A setting that has no effect with the optimiser is refused too.
+    """
     optimizers().get(recipe.optimizer)
     if recipe.schedule not in SCHEDULES:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     rule, number = gradient_rule(recipe.gradient_norm)
     if rule == "rms" and recipe.optimizer != "psgd":
         raise UsageError(
-            f"recipe.gradient_norm = {recipe.gradient_norm} is for psgd alone, not {recipe.optimizer}; "
-            f"did you mean max:{number:g}?"
+            f"recipe.gradient_norm = {recipe.gradient_norm} is for psgd alone, "
+            f"not {recipe.optimizer}; did you mean max:{number:g}?"
         )
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(

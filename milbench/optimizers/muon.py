@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix of every layer is approximately orthogonalised before the step.
+    """Momentum, made approximately orthogonal for each matrix of weights before the step.
 
-    torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out,
-    fan_in) views of the same memory, while parameters of one dimension go to AdamW. The steps of
-    both have the same length (`match_rms_adamw`), so that they share a learning rate.
+    torch's Muon accepts only matrices. The weights of a convolution are given to it as (fan_out,
+    fan_in) views of the same memory. Parameters of one dimension are left to AdamW. Both optimisers
+    make steps of the same length (`match_rms_adamw`), so that they can share a learning rate.
 
     K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common
     step length: J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.
@@ -57,7 +57,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def _as_matrix(tensor: Tensor) -> Tensor:
-    """Return weights as a (fan_out, fan_in) view of their memory, in which a convolution's channels may be last."""
+    """Return weights as a matrix (fan_out, fan_in), a view of the same memory.
+
+    In the memory, the channels of a convolution may come last.
+    """
     has_channels_last = tensor.ndim == 4 and not tensor.is_contiguous()
     if has_channels_last:
         tensor = tensor.permute(0, 2, 3, 1)

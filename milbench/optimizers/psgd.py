@@ -1,4 +1,7 @@
-"""PSGD-Newton with Kronecker factors: the optimiser of the paper whose experiments milbench reproduces."""
+"""PSGD-Newton with Kronecker factors.
+
+It is the optimiser of the paper whose experiments milbench reproduces.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,30 +14,34 @@ from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
 
 TINY = torch.finfo(torch.float32).tiny
+"""Added to divisors, so that they are not 0."""
 
 
 class KroneckerPSGD(torch.optim.Optimizer):
-    """Stochastic gradient descent, preconditioned by an estimate of the inverse of the absolute Hessian.
+    """Stochastic gradient descent, preconditioned by an estimate of |Hessian|^-1.
+
+    |Hessian| has the same eigenvectors as the Hessian, and the absolute values of its eigenvalues.
 
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner
-    is a Kronecker product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a
-    direction v ~ N(0, I) over all parameters together, and computes the exact Hessian-vector
-    product h of the batch's loss along it. Then it moves L and R against the relative gradient of a
-    cost, E[h^T P h + v^T P^-1 v], where P is the preconditioner as a matrix. The relative gradient
-    by L is the derivative by D where L becomes L + D L; that by R is likewise.
+    turns the gradient G of W into L^T L G R^T R, with upper triangular factors L and R. As a matrix
+    P on the entries of G, it is a Kronecker product.
 
-    Of all matrices P, the one that minimises the cost has P E[h h^T] P = E[v v^T]. With a fixed
-    Hessian it is
-    |Hessian|^-1, also where the Hessian is indefinite. Here P is restricted to Kronecker products.
+    Every step samples a direction v ~ N(0, I) over all parameters together, and computes the exact
+    Hessian-vector product h of the batch's loss along v. Then it moves L and R against the relative
+    gradient of the cost E[h^T P h + v^T P^-1 v]. The relative gradient by L is the derivative by D
+    when L becomes L + D L, and the relative gradient by R is defined likewise.
 
-    The step of the factors is `factor_step`, normalised by the largest entry of the relative
-    gradient. The factors start at the identity.
-    `clip_rms` is the root mean square, over all parameters, to which a longer preconditioned
-    gradient is shortened.
+    Of all matrices P, the one that minimises the cost has P E[h h^T] P = E[v v^T]. If the Hessian
+    is fixed, this P is |Hessian|^-1, even if the Hessian is indefinite. The optimiser only uses
+    matrices P that are Kronecker products.
 
-    The directions depend on `seed` and the number of the step alone: two losses get the same ones,
-    and a resumed run continues with the next. Unlike with torch's optimisers, `backward(loss)`
-    replaces `loss.backward()`.
+    The factors start at the identity. They move by `factor_step`, divided by the largest entry of
+    the relative gradient. `clip_rms` limits the root mean square of the preconditioned gradient
+    over all parameters: a longer one is shortened.
+
+    The directions depend only on `seed` and the number of the step. So two losses get the same
+    directions, and a resumed run continues with the next one. The call `optimizer.backward(loss)`
+    replaces `loss.backward()`, which torch's other optimisers need.
 
     X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
     X.-L. Li, arXiv:1811.12346, 2018.
@@ -56,21 +63,21 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.clipped = torch.zeros((), dtype=torch.bool)
         """Whether the last step had to be shortened."""
         self._curvature: dict[Tensor, tuple[Tensor, Tensor]] = {}
-        """The direction of each parameter in the last `backward`, and the Hessian-vector product along it."""
+        """Parameter -> its direction in the last `backward`, and the Hessian-vector product."""
         for group in self.param_groups:
             parameters = group["params"]
             rows, columns = _as_matrix(parameters).shape
             weight = parameters[0]
             state = self.state[weight]
-            # All layers count the same steps, but each has a counter of its own: a torch optimiser
-            # saves and loads only what is in the state of a parameter, so that a single counter in
-            # this object would be lost.
+            # All layers count the same steps, but each layer has a counter of its own. A single
+            # counter in this object would be lost, since torch saves and loads only the states of
+            # parameters.
             state["step"] = torch.zeros((), dtype=torch.int64)
             state["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             state["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of a scalar loss, and the Hessian-vector products that `step` needs."""
+        """Compute the gradients of a loss (), and the Hessian-vector products for `step`."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         directions = self._directions(parameters)
         gradients = torch.autograd.grad(
@@ -85,11 +92,11 @@ class KroneckerPSGD(torch.optim.Optimizer):
             self._curvature[parameter] = direction, product
 
     def _directions(self, parameters: list[Tensor]) -> list[Tensor]:
-        """Return a random direction of each parameter for the step that comes."""
+        """Return a random direction of each parameter for the next step."""
         # All layers have counted the same steps.
         step = int(self.state[parameters[0]]["step"])
         rng = generator("curvature probe", self.seed, step)
-        # They are drawn on the CPU, so that they are the same on a GPU.
+        # Sampled on the CPU, so that a GPU gets the same directions.
         noise = [torch.randn(parameter.shape, generator=rng) for parameter in parameters]
         noise = all_to_device(noise, parameters[0].device)
         return [values.to(parameter) for values, parameter in zip(noise, parameters, strict=True)]
@@ -136,7 +143,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         change = left.T @ (left @ gradient @ right.T) @ right
         if len(parameters) == 1:
             return [change.T.reshape(parameters[0].shape)]
-        # The last row is that of the biases.
+        # The last row belongs to the biases.
         return [change[:-1].T.reshape(parameters[0].shape), change[-1]]
 
 
@@ -144,7 +151,7 @@ def _hessian_products(
     parameters: list[Tensor], gradients: Sequence[Tensor], directions: list[Tensor]
 ) -> Sequence[Tensor]:
     """Return the products of the Hessian and the directions, one for each parameter."""
-    # A gradient that does not depend on any weight has no curvature.
+    # A gradient that does not depend on any parameter has no second derivatives.
     curved = [
         (gradient, direction)
         for gradient, direction in zip(gradients, directions, strict=True)
@@ -164,27 +171,34 @@ def update_factors(
     The `direction` V and the Hessian-vector `product` H along it are (rows, columns), as the
     weights of the layer.
     """
-    # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T
-    # B.
+    # With A = L H R^T and B = L^-T V R^-1, the relative gradients are:
+    # A A^T - B B^T by L, and A^T A - B^T B by R.
     a = left @ product @ right.T
     b = torch.linalg.solve_triangular(left.T, direction, upper=False)
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
     left = _moved_factor(left, (a @ a.T - b @ b.T).triu(), factor_step)
     right = _moved_factor(right, (a.T @ a - b.T @ b).triu(), factor_step)
-    # Only the product of the factors is determined: without this, one could overflow while the
-    # other one vanishes.
+    # Only the product of the factors is determined. Without this step one factor could overflow
+    # while the other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
     return left / balance, right * balance
 
 
 def _moved_factor(factor: Tensor, gradient: Tensor, factor_step: float) -> Tensor:
-    """Return a factor after a step against its relative gradient, normalised by the largest entry."""
+    """Return a factor after a step against its relative gradient.
+
+    The gradient is divided by its largest entry.
+    """
     largest = gradient.abs().max() + TINY
     return factor - ((factor_step / largest) * gradient) @ factor
 
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:
-    """Group the trainable parameters by layer: weights first, biases after them where the layer has both."""
+    """Group the trainable parameters by layer.
+
+    Where a layer has both weights and biases, they are a group, with the weights first. Any other
+    parameter is a group of its own.
+    """
     groups = []
     for module in model.modules():
         parameters = {
@@ -193,7 +207,7 @@ def _layers(model: nn.Module) -> list[dict[str, Any]]:
             if parameter.requires_grad
         }
         has_both = "weight" in parameters and "bias" in parameters
-        # The weights of a norm are no matrix.
+        # A normalising layer such as BatchNorm has weights too, but they are no matrix.
         if has_both and parameters["weight"].ndim > 1:
             groups.append({"params": [parameters.pop("weight"), parameters.pop("bias")]})
         groups += [{"params": [parameter]} for parameter in parameters.values()]
@@ -201,7 +215,10 @@ def _layers(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def _as_matrix(parts: list[Tensor]) -> Tensor:
-    """Return the (fan_in + 1, fan_out) matrix of a layer's weights and biases, or of a single parameter."""
+    """Return the matrix (fan_in + 1, fan_out) of a layer's weights and biases.
+
+    A single parameter becomes a matrix too: (fan_in, fan_out), or (1, size) for a vector.
+    """
     if len(parts) == 2:
         weights, biases = parts
         return torch.cat([weights.flatten(1).T, biases.unsqueeze(0)])

@@ -1,1 +1,1 @@
-"""Code of users: how it is imported, and what tells one version of it from another."""
+"""Plug-ins, code of users: how it is imported, and what tells its versions apart."""

@@ -1,4 +1,4 @@
-"""Import code of users, so that the process stays as it is and every failure is one line."""
+"""Import code of users. The process stays as it is, and every failure becomes a UsageError."""
 
 import hashlib
 import importlib
@@ -18,19 +18,19 @@ from milbench.errors import UsageError, in_one_line, message
 from milbench.plugins.places import file_of, is_own_module
 
 _modules_of_folders: dict[Path, dict[str, ModuleType]] = {}
-"""Folder of a plug-in -> the modules in it that plug-ins have imported, by name."""
+"""Folder of a plug-in -> name -> module, for its modules that plug-ins have imported."""
 
 
 @contextmanager
 def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterator[None]:
-    """Turn whatever ends the import of a plug-in, also `sys.exit`, into a UsageError.
+    """Turn every error of the import of a plug-in, also `sys.exit`, into a UsageError.
 
-    The message names the file and line. What belongs to the process stays as it is, also torch's
-    default device and type, which other losses rely on. What the plug-in prints is discarded,
-    unless this process computes a cell, whose output is kept.
+    The message names the file and line. The state of the process is restored, with torch's default
+    device and type, on which other losses rely. What the plug-in prints is discarded, unless this
+    process computes a cell, whose output is kept.
 
     Args:
-        subject: how messages call the plug-in.
+        subject: what messages call the plug-in.
         module: the name of its module.
         is_built_in: whether it is milbench's own, which changes and prints nothing.
     """
@@ -39,19 +39,19 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
     # torch.get_default_device fails in torch 2.6 after set_default_device(None).
     device = torch.empty(0).device
     dtype = torch.get_default_dtype()
-    places = [*sys.path]
+    path_before = [*sys.path]
     process = os.getpid()
-    # A plug-in may keep the stream that it prints to, as for its log: it is never closed.
-    nowhere = io.StringIO()
+    # The stream is never closed, since a plug-in may keep it, such as for a log.
+    discarded_output = io.StringIO()
     try:
         with ExitStack() as stack:
             if not is_built_in:
                 stack.enter_context(_current_code())
-                # In a cell there is such a block already.
+                # A process that computes a cell is in such a block already.
                 is_outermost = stack.enter_context(process_as_before())
                 if is_outermost:
-                    stack.enter_context(redirect_stdout(nowhere))
-                    stack.enter_context(redirect_stderr(nowhere))
+                    stack.enter_context(redirect_stdout(discarded_output))
+                    stack.enter_context(redirect_stderr(discarded_output))
             yield
     except (UsageError, KeyboardInterrupt):
         raise
@@ -59,7 +59,7 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
         raise import_failure(subject, module, error) from error
     finally:
         end_if_forked(process)
-        note_added_places(places)
+        note_added_places(path_before)
         torch.set_default_device(None if device == torch.device("cpu") else device)
         torch.set_default_dtype(dtype)
 
@@ -67,31 +67,31 @@ def importing(subject: str, module: str, *, is_built_in: bool = False) -> Iterat
 def import_failure(subject: str, module: str, error: BaseException) -> UsageError:
     """Return the error that says what has ended an import, with the plug-in's innermost line."""
     package = module.partition(".")[0]
-    # The lines of the plug-in that were being run, the innermost last.
-    places = []
+    # File and number of the lines of the plug-in that were being run, the innermost last.
+    lines = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__"))
         if name.partition(".")[0] == package:
-            places.append((frame.f_code.co_filename, line))
+            lines.append((frame.f_code.co_filename, line))
     text = in_one_line(message(error))
     if isinstance(error, SyntaxError):
-        # No frame runs the line that cannot be compiled.
+        # A line that cannot be compiled does not run, so no frame has it.
         text = error.msg
         if error.filename:
-            places = [(error.filename, error.lineno or 0)]
+            lines = [(error.filename, error.lineno or 0)]
     reason = f"{type(error).__name__}: {text}".removesuffix(": ")
     if "no known parent package" in reason:
         reason = (
             "it imports relatively, so name it as a module of its package: PACKAGE.MODULE:CLASS"
         )
-    if places:
-        file, line = places[-1]
+    if lines:
+        file, line = lines[-1]
         reason += f" ({file}, line {line})"
     return UsageError(f"cannot import {subject}: {reason}")
 
 
 def file_module(path: Path) -> str:
-    """Return the name of the module that a file becomes."""
+    """Return the name of the module that is made from a file."""
     origin = str(path.resolve())
     return f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
 
@@ -104,7 +104,7 @@ def import_file(path: Path) -> ModuleType:
     try:
         with _folder_first(path.resolve().parent):
             code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-            exec(code, vars(module))  # noqa: S102 as an import does
+            exec(code, vars(module))  # noqa: S102 importing a file runs its code
     except BaseException:
         del sys.modules[module.__name__]
         raise
@@ -123,11 +123,11 @@ def forget_modules(files: Iterable[str]) -> None:
 
 @contextmanager
 def _folder_first(folder: Path) -> Iterator[None]:
-    """Import from a folder first in a block, with its modules that are imported already.
+    """Let imports in a block find the modules of a folder first.
 
-    Two folders may both have a helper.py. So a module from elsewhere is taken out for the block if
-    the folder has a file of its name. The folder stays on `sys.path`: a plug-in may import from
-    there later.
+    Two folders may both have a helper.py. So an imported module from another folder is taken out of
+    `sys.modules` for the block if this folder has a file of its name. The folder stays on
+    `sys.path`, since a plug-in may import from there later.
     """
     folder_modules = _modules_of_folders.setdefault(folder, {})
     names = _importable_names(folder)
@@ -142,7 +142,7 @@ def _folder_first(folder: Path) -> Iterator[None]:
         for name, module in _modules_named(names).items():
             if _lies_in(folder, module):
                 folder_modules[name] = module
-        # The modules from elsewhere come back, and nothing of the folder is left under their names.
+        # The modules from other folders get their names back from the modules of this folder.
         _take_out(names_put_aside)
         sys.modules.update(put_aside)
 
@@ -158,8 +158,8 @@ def _importable_names(folder: Path) -> set[str]:
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
     """Take the modules of these top-level packages out of `sys.modules` and return them by name.
 
-    A package goes with all its modules, whatever their files: torch.ops, for example, has the
-    __file__ _ops.py.
+    All modules of a package are taken out, whatever their files are: torch.ops, for example, has
+    the `__file__` "_ops.py".
     """
     modules = _modules_named(tops)
     for name in modules:
@@ -168,7 +168,7 @@ def _take_out(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _is_own_from_elsewhere(name: str, folder: Path) -> bool:
-    """Return whether a module of this name was imported that is the user's own and lies outside a folder."""
+    """Return whether the imported module of this name is the user's own, from another folder."""
     module = sys.modules.get(name)
     if module is None:
         return False
@@ -190,11 +190,14 @@ def _modules_named(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _file(module: ModuleType) -> str:
-    """Return the file of a module, the first folder of a package without an __init__.py, "" for others."""
+    """Return the file of a module, "" if it has none.
+
+    For a package without an __init__.py it is the first folder of the package.
+    """
     file = file_of(module)
     if file:
         return file
-    # Not by `getattr`, which a lazy module answers by importing another one.
+    # `getattr` would make a lazy module import another module.
     folders = vars(module).get("__path__")
     if not folders:
         return ""
@@ -206,10 +209,10 @@ def _lies_in(folder: Path, module: ModuleType) -> bool:
 
 
 class _CurrentLoader(SourceFileLoader):
-    """Compiles the file as it is now.
+    """Compiles a file anew, without a look at cached bytecode.
 
-    Python would take old bytecode where the file has the same size and was edited in the same
-    second.
+    Python would take old bytecode if the file has the same size as then and was edited within the
+    same second.
     """
 
     def get_code(self, fullname: str) -> CodeType | None:
@@ -219,7 +222,7 @@ class _CurrentLoader(SourceFileLoader):
 
 
 class _CurrentFinder:
-    """Finds modules as Python does, and takes no bytecode for those of the user's own."""
+    """Finds modules as Python does, but compiles the user's own modules anew."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,7 +1,7 @@
-"""What plug-ins import after their own import, such as inside a training step.
+"""What plug-ins import late: after their own import, such as inside a training step.
 
-No record of an import has it, so an edit of it does not make a new cell. The cell lists it instead,
-and plans and reports say so.
+The record of the import of a plug-in does not have these modules, so an edit of one does not make a
+new cell. The cell lists them instead, and plans and reports name them.
 """
 
 import sys
@@ -27,7 +27,7 @@ from milbench.plugins.record import (
 
 
 class LateImports:
-    """What plug-ins import in a block that is in no record of theirs."""
+    """What plug-ins import in a block, without what is in their import records."""
 
     def __init__(self, records: Mapping[str, ImportRecord], plugin_files: Sequence[str]) -> None:
         """Take the records of the plug-ins by their kinds, such as loss, and their files."""
@@ -35,7 +35,7 @@ class LateImports:
         self._folders = [Path(file).parent for file in plugin_files if file.endswith(".py")]
         self._modules_before: set[str] = set()
         self._importers: dict[str, str] = {}
-        """Module -> the file of the user's own that imported it first."""
+        """Module -> the file of the user's own code that imported it first."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -53,14 +53,15 @@ class LateImports:
                 sys.meta_path.remove(watcher)
 
     def found(self) -> dict[str, list[str]]:
-        """Return what came in: "files" of the user's own, "packages", and "by" the kinds of the plug-ins.
+        """Return what plug-ins imported late: "files" of the user's own, and "packages".
 
-        It is {} where nothing came in. Packages that milbench requires are left out, and so are
-        those that another package imports.
+        "by" are the kinds of the plug-ins, such as "loss". The result is {} where nothing was
+        imported late. Packages that milbench requires are left out, and so are those that only
+        another package imports.
         """
         if not self._records:
-            # Without plug-ins nothing can have come in, and looking through all modules takes a
-            # second.
+            # Looking through all modules takes a second, and without plug-ins there is nothing to
+            # find.
             return {}
         files: set[str] = set()
         packages: set[str] = set()
@@ -80,7 +81,7 @@ class LateImports:
         return {"by": sorted(kinds), "files": sorted(files), "packages": sorted(packages)}
 
     def _late_file(self, module: str) -> str:
-        """Return the file of a module of the user's own, "" where it is recorded or another's."""
+        """Return the file of a module, "" if it is in a record or not the user's own."""
         file = module_file(module)
         is_recorded = any(file in record.files for record in self._records.values())
         if not file or is_recorded or not is_own_module(module, file):
@@ -98,13 +99,13 @@ class LateImports:
         return {f"{name} {version}" for name, version in found.items() if name not in recorded}
 
     def _kinds(self, module: str) -> set[str]:
-        """Return the kinds of the plug-ins that import a module; all kinds where that is not known."""
+        """Return the kinds of the plug-ins that import a module, or all kinds if it is unknown."""
         importer = self._importers.get(module)
         kinds = {kind for kind, record in self._records.items() if importer in record.files}
         return kinds or set(self._records)
 
     def _short(self, file: str) -> str:
-        """Return a path relative to the folder of a plug-in, where it lies in one."""
+        """Return the path of a file, relative to the folder of a plug-in if it lies in one."""
         for folder in self._folders:
             if Path(file).is_relative_to(folder):
                 return Path(file).relative_to(folder).as_posix()
@@ -112,7 +113,7 @@ class LateImports:
 
 
 class _Watcher:
-    """A finder that finds nothing, and notes what code of the user's own imports."""
+    """A finder for `sys.meta_path` that finds nothing, but notes what the user's code imports."""
 
     def __init__(self, importers: dict[str, str]) -> None:
         self._importers = importers
@@ -123,7 +124,7 @@ class _Watcher:
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Note a module and the importing file, where that is the user's own."""
+        """Note a module and the file that imports it, if the file is the user's own."""
         importer = importing_frame(frame_of_caller())
         if importer is not None and is_own_frame(importer):
             self._importers.setdefault(name, importer.f_code.co_filename)

@@ -1,4 +1,4 @@
-"""Whose a file or a module is: Python's, an installed package's, milbench's or the user's own."""
+"""To whom a file or module belongs: to Python, an installed package, milbench or the user."""
 
 import re
 import sys
@@ -10,20 +10,21 @@ from pathlib import Path
 
 SITE_FOLDERS = {"site-packages", "dist-packages"}
 """The names of folders into which packages are installed."""
-SYSTEM = tuple(Path(place) for place in ("/proc", "/sys", "/dev", "/etc"))
-"""Where files describe the machine and not the user's work."""
+SYSTEM = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev", "/etc"))
+"""Folders whose files describe the machine and not the user's work."""
 
 
 @cache
 def is_own_file(path: str) -> bool:
     """Return whether a file lies outside the folders of Python and of installed packages.
 
-    The files of a package that is installed as editable lie outside too: they are the user's own.
+    The files of a package that is installed as editable lie outside too. They count as files of the
+    user.
     """
     if path.startswith("<frozen") or is_site_file(path):
         return False
-    place = Path(path).resolve()
-    return not any(place.is_relative_to(folder) for folder in _library_folders())
+    resolved = Path(path).resolve()
+    return not any(resolved.is_relative_to(folder) for folder in _library_folders())
 
 
 def is_own_module(name: str, file: str) -> bool:
@@ -32,15 +33,16 @@ def is_own_module(name: str, file: str) -> bool:
         return False
     if is_own_file(file):
         return True
-    # Somebody may have put a file into site-packages by hand.
+    # A file in site-packages that no distribution provides was put there by hand.
     return is_site_file(file) and not _is_distributed(_name_in_site(file))
 
 
 def file_of(module: object) -> str | None:
-    """Return the `__file__` of a module, None where it has none, or fails when it is asked for it."""
+    """Return the `__file__` of a module, None if it has none or raises an error."""
     try:
         file = getattr(module, "__file__", None)
-    except Exception:  # noqa: BLE001 a lazy module imports another one then, which may be missing
+    except Exception:  # noqa: BLE001
+        # A lazy module imports another module when it is asked, and that may be missing.
         return None
     return file if isinstance(file, str) else None
 
@@ -65,7 +67,7 @@ def distributions_of(module: str) -> dict[str, str]:
     """Return name -> version of the installed distributions that provide a module."""
     top = _top(module)
     try:
-        # Most distributions are named like their module, and the list of all takes long to read.
+        # Most distributions are named like their module. Reading the list of all takes long.
         found = [metadata.distribution(top)]
     except (metadata.PackageNotFoundError, ValueError):
         found = [metadata.distribution(name) for name in _providers().get(top, ())]
@@ -81,8 +83,8 @@ def _is_distributed(module: str) -> bool:
 def foreign_distributions(module: str) -> dict[str, str]:
     """Return name -> version of the distributions that provide a module, and of what they require.
 
-    milbench and what it requires are left out: they belong to all cells and stand in the provenance
-    of each.
+    milbench and what it requires are left out: all cells need them, and the provenance of each cell
+    has their versions.
     """
     providers = frozenset(normalised(name) for name in distributions_of(module))
     foreign = _with_requirements(providers) - _required_by_milbench()
@@ -101,12 +103,15 @@ def version_of(distribution: str) -> str:
 
 @cache
 def _required_by_milbench() -> frozenset[str]:
-    """Return the names of milbench and of all that it requires, without its extras."""
+    """Return the names of milbench and of all distributions that it requires, without extras."""
     return _with_requirements(frozenset({"milbench"}))
 
 
 def _with_requirements(names: frozenset[str]) -> frozenset[str]:
-    """Return the names of distributions and of all that they require, without extras."""
+    """Return the names of distributions and of all distributions that they require.
+
+    What only their extras require is left out.
+    """
     found: set[str] = set()
     waiting = [*names]
     while waiting:
@@ -128,12 +133,12 @@ def _with_requirements(names: frozenset[str]) -> frozenset[str]:
 def _name_in_site(file: str) -> str:
     """Return the name below site-packages that a file belongs to, such as its package.
 
-    The name of the module does not tell it: packages may import their compiled parts under short
-    names.
+    The name of the module would not do: some packages import their compiled parts under names that
+    lack the name of the package.
     """
     parts = Path(file).parts
-    places = [number for number, part in enumerate(parts) if part in SITE_FOLDERS]
-    return parts[places[-1] + 1].partition(".")[0]
+    site_folders = [number for number, part in enumerate(parts) if part in SITE_FOLDERS]
+    return parts[site_folders[-1] + 1].partition(".")[0]
 
 
 @cache
@@ -154,5 +159,5 @@ def _top(module: str) -> str:
 
 
 def normalised(name: str) -> str:
-    """Return the name of a distribution in the spelling in which names are compared."""
+    """Return the name of a distribution in the one spelling by which names are compared."""
     return re.sub(r"[-_.]+", "-", name).lower()

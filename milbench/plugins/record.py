@@ -1,9 +1,10 @@
-"""What the import of a plug-in did: which of the user's files and which packages came in.
+"""The record of the import of a plug-in: the user's files and the packages that it needs.
 
-The import is recorded in a process of its own, where nothing that it does reaches the launch. What
-is imported later, such as inside a training step, is in no record, see `milbench.plugins.late`.
+The import is recorded in a process of its own, so that nothing that it does reaches the launch.
+What the plug-in imports later, such as inside a training step, is in no record: see
+`milbench.plugins.late`.
 
-The user's own files are those that belong to no installed package, see `milbench.plugins.places`.
+The user's own files are those that belong to no installed package: see `milbench.plugins.places`.
 """
 
 import builtins
@@ -41,11 +42,11 @@ from milbench.plugins.places import (
 from milbench.processes.fresh import ProcessDied, TookTooLong, call_fresh
 
 LIMIT = 60.0
-"""Seconds that the import of a plug-in may take."""
+"""The most seconds that the import of a plug-in may take."""
 LARGE = 10_000_000
-"""Bytes of a file that takes long to read for each cell."""
+"""The bytes of a file above which its digest is kept, since computing it for each cell is slow."""
 SOURCES = (".py", ".pyw")
-"""The endings of files that the import system reads to run them."""
+"""The endings of files with Python code, which the import system reads to run it."""
 
 _is_recording = False
 """Whether this process records the import of a plug-in."""
@@ -56,17 +57,19 @@ class ImportRecord:
     """The user's own files and the installed packages that the import of a plug-in brought in."""
 
     digest: str = ""
-    """Of the contents of the files and the versions of the packages. It stays the same when the files are moved
-    together, and is "" for milbench's own code."""
+    """A digest of the contents of the files and the versions of the packages.
+
+    It stays the same when the files are moved together. It is "" for milbench's own code.
+    """
     files: Mapping[str, str] = field(default_factory=dict)
-    """Path -> SHA-256 of modules of the user's own, and of files that they read during the import."""
+    """Path -> SHA-256, for modules of the user's own and files that they read when imported."""
     distributions: Mapping[str, str] = field(default_factory=dict)
-    """Name -> version of the installed packages, without those that milbench requires."""
+    """Name -> version, for the installed packages, without those that milbench requires."""
 
     def first_change(self, *, elsewhere: bool = False) -> str:
-        """Return the first file or package that is not as it was recorded, "" where all are.
+        """Return the first file or package that is not as it was recorded, "" if there is none.
 
-        With `elsewhere`, on another machine, files may be missing.
+        With `elsewhere` files may be missing, since this may not be the machine of the record.
         """
         for file, digest in self.files.items():
             if elsewhere and not Path(file).exists():
@@ -88,13 +91,13 @@ class Target:
     """What is to be imported: a file, or modules by their names."""
 
     subject: str
-    """How messages call it, such as "the loss file mine.py"."""
+    """What messages call it, such as "the loss file mine.py"."""
     file: str = ""
     modules: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
-        """The name of the module that the file becomes, or of the first module."""
+        """The name of the module that is made from the file, or of the first module."""
         return file_module(Path(self.file)) if self.file else self.modules[0]
 
     def run(self) -> None:
@@ -106,9 +109,9 @@ class Target:
 
 
 def record_import(target: Target) -> ImportRecord:
-    """Import a plug-in in a process of its own, and return what came in.
+    """Import a plug-in in a process of its own, and return the record of the import.
 
-    Raises UsageError where the import fails, ends that process or takes longer than LIMIT.
+    Raises UsageError where the import fails, ends that process or takes longer than `LIMIT`.
     """
     if _is_recording:
         # A plug-in loads another one while it is imported: the files of both come into its record.
@@ -123,7 +126,7 @@ def record_import(target: Target) -> ImportRecord:
 
 
 def _record(target: Target) -> ImportRecord:
-    """Import a plug-in in this process, which is a fresh one, and return what came in."""
+    """Import a plug-in in this fresh process, and return the record of the import."""
     global _is_recording  # noqa: PLW0603 of the process, which ends with the call
     _is_recording = True
     before = set(sys.modules)
@@ -134,10 +137,10 @@ def _record(target: Target) -> ImportRecord:
         with importing(target.subject, target.module):
             target.run()
     except UsageError as error:
-        # The launcher may not know a class of the plug-in's own.
+        # The cause may be an error of a class of the plug-in, which the launcher cannot unpickle.
         raise UsageError(message(error)) from None
     except KeyboardInterrupt as error:
-        # Nobody has pressed Ctrl-C here: it is the plug-in's own.
+        # Ctrl-C does not reach this process, so the plug-in has raised the error itself.
         raise import_failure(target.subject, target.module, error) from None
     opened.is_noting = False
     imported |= set(target.modules)
@@ -147,8 +150,9 @@ def _record(target: Target) -> ImportRecord:
 def _watch_imports() -> set[str]:
     """Return a set that gets the names of modules that the user's own code imports from now on.
 
-    It replaces functions of Python, which does no harm in a process that ends with the record. A
-    finder would miss modules that the process has imported before, since it is not asked for them.
+    To notice them, functions of Python are replaced. That does no harm, since this process ends
+    with the record. A finder in `sys.meta_path` would not do: Python does not ask it for modules
+    that the process has imported before.
     """
     imported: set[str] = set()
 
@@ -168,7 +172,7 @@ def _watch_imports() -> set[str]:
 
 
 def frame_of_caller() -> FrameType | None:
-    """Return the frame of the code that has called the function that calls this one."""
+    """Return the frame that called the caller of this function."""
     here = inspect.currentframe()
     if here is None or here.f_back is None:
         return None
@@ -176,7 +180,7 @@ def frame_of_caller() -> FrameType | None:
 
 
 def importing_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame outside the import system."""
+    """Return the innermost frame outside the import system, from a frame outwards."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if module.partition(".")[0] != "importlib":
@@ -193,25 +197,26 @@ def _make_record(
     Args:
         target: what was imported.
         modules: the names of the modules that are new in this process.
-        imported: the names of all modules that the user's own code imports, also of those that this
-            process had before.
+        imported: the names of all modules that the user's own code imports, including modules that
+            this process had imported before.
         opened: the files that the user's own code has read.
     """
     folder = _folder(target)
     files: dict[str, str] = {}
-    # What the digest is made of. The path of the folder is in none of these lines.
+    # The digest is made of these lines. None of them contains the path of the folder, so that the
+    # folder may be moved.
     lines: set[str] = set()
     for name in sorted(modules):
         file = module_file(name)
         if file and is_own_module(name, file):
             files[file] = _digest(file)
             lines.add(f"{_module_label(target, name, file, folder)} {files[file]}")
-    # milbench's losses and tasks lie outside its folder where it is installed as editable.
+    # If milbench is installed as editable, its losses and tasks lie outside its package folder.
     milbench_files = {module_file(name) for name in sys.modules if is_milbench(name)}
     for file in sorted(opened):
         if file not in files and file not in milbench_files:
             files[file] = _digest(file)
-            lines.add(f"file {_place(file, folder)} {files[file]}")
+            lines.add(f"file {_short_path(file, folder)} {files[file]}")
     distributions: dict[str, str] = {}
     for package in sorted({name.partition(".")[0] for name in imported}):
         if is_site_file(module_file(package)) and not is_milbench(package):
@@ -223,13 +228,13 @@ def _make_record(
 def _digest(file: str) -> str:
     path = Path(file)
     if path.stat().st_size > LARGE:
-        # It is read again only where its size or times have changed.
+        # `file_digest` reads a file again only if its size or times have changed.
         return file_digest(path, "sha256")
     return read_digest(path, "sha256")
 
 
 def digest_of_lines(lines: Iterable[str]) -> str:
-    """Return a digest of lines, whatever their order."""
+    """Return a digest of lines that does not depend on their order."""
     text = "\n".join(sorted(lines))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -237,43 +242,43 @@ def digest_of_lines(lines: Iterable[str]) -> str:
 def module_file(name: str) -> str:
     """Return the path of the file of an imported module, "" where there is none.
 
-    The file of a module in a zip archive is the archive.
+    For a module in a zip archive it is the archive.
     """
     file = file_of(sys.modules.get(name))
     if not file:
         return ""
-    place = Path(file).absolute()
-    for path in (place, *place.parents):
+    full_path = Path(file).absolute()
+    for path in (full_path, *full_path.parents):
         if path.is_file():
             return str(path)
     return ""
 
 
 def _folder(target: Target) -> Path:
-    """Return the folder of the file or of the top-level package, which the digest leaves out."""
+    """Return the folder of the file or package, whose path the digest leaves out."""
     if target.file:
         return Path(target.file).resolve().parent
     top = target.modules[0].partition(".")[0]
     file = module_file(top)
     if not file:
         return Path.cwd()
-    place = Path(file).resolve().parent
+    folder = Path(file).resolve().parent
     is_package = hasattr(sys.modules[top], "__path__")
-    return place.parent if is_package else place
+    return folder.parent if is_package else folder
 
 
 def _module_label(target: Target, name: str, file: str, folder: Path) -> str:
-    """Return what the digest calls a module, wherever the files lie."""
+    """Return the name of a module in the digest, which does not depend on where the folder is."""
     if name == target.module and target.file:
         return "plug-in"
     if name == file_module(Path(file)):
-        # The name of the module of a plug-in's file depends on the path.
-        return f"file {_place(file, folder)}"
+        # The name of a module that was made from a file contains a digest of the path.
+        return f"file {_short_path(file, folder)}"
     return f"module {name}"
 
 
-def _place(file: str, folder: Path) -> str:
-    """Return the path of a file relative to a folder, or its name alone where it lies elsewhere."""
+def _short_path(file: str, folder: Path) -> str:
+    """Return the path of a file relative to a folder, or its name if it lies elsewhere."""
     path = Path(file).resolve()
     if path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
@@ -289,35 +294,36 @@ class _OpenedFiles:
         self._written: set[str] = set()
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take note of an event of Python."""
+        """Take note of an audit event of Python, if it opens a file."""
         if event != "open" or not self.is_noting:
             return
         path, mode, flags = arguments
         if not isinstance(path, str | bytes | os.PathLike):
-            # It is the number of a file that is open already.
+            # It is the descriptor of a file that is open already.
             return
-        place = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 it follows no links
+        full_path = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 it follows no links
         if _is_for_writing(mode, flags):
-            self._written.add(place)
-        elif self._is_of_user(place, frame_of_caller()):
-            self._read.add(place)
+            self._written.add(full_path)
+        elif self._is_of_user(full_path, frame_of_caller()):
+            self._read.add(full_path)
 
     def files(self) -> list[str]:
-        """Return the files that were read, without those that the import has written itself."""
+        """Return the files that were read, without those that were also written."""
         read = self._read - self._written
         return sorted(path for path in read if Path(path).is_file() and _is_data_of_user(path))
 
     def _is_of_user(self, path: str, frame: FrameType | None) -> bool:
         """Return whether code of the user's own has asked for a file that a frame opens.
 
-        What a library reads when it is imported is its own matter. The import system itself reads
-        sources, also those that code of the user's own loads by their paths.
+        The files that a library reads when it is imported do not count: the version of the library
+        stands for them. Python code that the import system reads counts, since code of the user's
+        own may load it by its path.
         """
         if frame is not None and _is_import_system(frame):
             return path.endswith(SOURCES)
         caller = frame
         while caller is not None and not _is_import_system(caller):
-            # From here on outwards, it is this module that records the import.
+            # The frames outside this one belong to the recording, not to the plug-in.
             if caller.f_globals.get("__name__") == __name__:
                 return False
             if is_own_frame(caller):
@@ -337,7 +343,10 @@ def is_own_frame(frame: FrameType) -> bool:
 
 
 def _is_for_writing(mode: str | None, flags: int) -> bool:
-    """Return whether a file is opened for writing: by `open` with a mode, or by `os.open` with flags."""
+    """Return whether a file is opened for writing.
+
+    `open` gives a mode such as "w". `os.open` gives flags, and None for the mode.
+    """
     if mode is not None:
         return not {"w", "a", "x", "+"}.isdisjoint(mode)
     access = flags & os.O_ACCMODE
@@ -345,11 +354,11 @@ def _is_for_writing(mode: str | None, flags: int) -> bool:
 
 
 def _is_data_of_user(path: str) -> bool:
-    """Return whether a file belongs to no library, not to the system and to no cache."""
+    """Return whether a file belongs neither to a library, nor to the system or a cache."""
     from platformdirs import user_cache_path
 
     resolved = Path(path).resolve()
     excluded = (*SYSTEM, user_cache_path().resolve())
-    if path.endswith(".pyc") or any(resolved.is_relative_to(place) for place in excluded):
+    if path.endswith(".pyc") or any(resolved.is_relative_to(folder) for folder in excluded):
         return False
     return is_own_file(path) and not is_milbench_file(path)

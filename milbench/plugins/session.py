@@ -1,8 +1,8 @@
-"""What tells versions of a class or function apart that no file holds, such as one of a notebook.
+"""The record of a class or function that no file holds, such as one of a notebook.
 
-It is what its code objects do: instructions, names and constants, and likewise the classes,
-functions and values of the session that these reach. Comments and places do not count. Modules of
-files that it reaches count by their records.
+Its digest is made of its code objects: their instructions, names and constants. The classes,
+functions and values of the session that they use count too. Comments, line numbers and names of
+files do not count. Imported modules that it uses count by their own records.
 """
 
 import dis
@@ -29,7 +29,7 @@ HOUSEKEEPING = {
     "__annotations_cache__", "__dict__", "__doc__", "__firstlineno__", "__module__",
     "__static_attributes__", "__weakref__", "_abc_impl",
 }  # fmt: skip
-"""Attributes of a class that Python sets, and that compute nothing."""
+"""Attributes that Python sets in every class. No result depends on them."""
 
 
 def record_session_object(value: type | FunctionType) -> ImportRecord:
@@ -48,20 +48,20 @@ def record_session_object(value: type | FunctionType) -> ImportRecord:
 
 
 def holder(value: Any) -> str:
-    """Return the name of the module that holds a class or function, "" where none does."""
+    """Return the name of the imported module that has a class or function, "" if none has it."""
     name = getattr(value, "__module__", None) or "__main__"
     if name == "__main__":
         return ""
     held: Any = sys.modules.get(name)
     for part in getattr(value, "__qualname__", "").split("."):
         held = getattr(held, part, None)
-    # By name: a module that was imported anew holds another object, which is the same class.
+    # Compared by name, since a module that was imported anew has a new object for the same class.
     is_held = getattr(held, "__qualname__", None) == value.__qualname__
     return name if is_held else ""
 
 
 def _tells_versions_apart(module: str) -> bool:
-    """Return whether a module is the user's own, or of a package that not all cells have."""
+    """Return whether a module is the user's own, or from a package that milbench does not need."""
     file = module_file(module)
     if not file or is_milbench(module) or module.partition(".")[0] in sys.stdlib_module_names:
         return False
@@ -73,10 +73,10 @@ class _Reader:
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
-        # The id of a value -> its number. A value that is met again is described by its number, so
+        # The id of a value -> its number. A value that occurs again is described by its number, so
         # that values may contain each other.
         self._numbers: dict[int, int] = {}
-        # Every numbered value, so that no other one gets its id meanwhile.
+        # Every numbered value is kept, so that no new value gets its id.
         self._kept: list[Any] = []
 
     def describe(self, value: Any) -> Any:
@@ -87,8 +87,9 @@ class _Reader:
             self.modules.add(value.__name__)
             return f"module {value.__name__}"
         if isinstance(value, tuple | frozenset | CodeType):
-            # They get no number: whether two equal ones are one object differs between processes.
-            # They contain themselves only by way of others, which are numbered.
+            # Such values get no number: in one process two equal ones are the same object, and in
+            # another process they are not. They can contain themselves only by way of other values,
+            # which are numbered.
             return self._describe_new(value)
         if id(value) in self._numbers:
             return f"value {self._numbers[id(value)]}"
@@ -100,7 +101,7 @@ class _Reader:
         if isinstance(value, list | tuple):
             return [type(value).__name__, *map(self.describe, value)]
         if isinstance(value, set | frozenset):
-            # Their order differs between processes.
+            # The order of a set differs between processes.
             members = [str(self.describe(member)) for member in value]
             return [type(value).__name__, *sorted(members)]
         if isinstance(value, dict):
@@ -120,7 +121,7 @@ class _Reader:
         return self._describe_object(value)
 
     def _describe_definition(self, value: type | FunctionType) -> Any:
-        """Describe a class or function: by its module where one holds it, else by what it does."""
+        """Describe a class or function by the module that has it, or else by what it does."""
         module = holder(value)
         if module:
             self.modules.add(module)
@@ -139,33 +140,32 @@ class _Reader:
         closure = value.__closure__ or ()
         enclosed = []
         for name, cell in zip(code.co_freevars, closure, strict=True):
-            # The class of a method that calls `super()` is described already.
+            # A method that calls `super()` has its class in `__class__`: it is described already.
             if name != "__class__":
                 enclosed.append([name, self.describe(cell.cell_contents)])
         defaults = self.describe([value.__defaults__, value.__kwdefaults__])
         home = str(value.__globals__.get("__name__"))
         if home != "__main__" and home in sys.modules:
-            # A function of a module has made it, such as a decorator: its code belongs to the
-            # record of that module.
+            # A function of a module has made this function, as a decorator does. The record of that
+            # module covers its code.
             self.modules.add(home)
             return ["function", _lasting_name(home), value.__qualname__, defaults, enclosed]
-        # Other names are built into Python.
+        # Global names that are not in `__globals__` are built into Python.
         names = sorted(_globals_of(code) & value.__globals__.keys())
         used = [[name, self.describe(value.__globals__[name])] for name in names]
         return ["function", self.describe(code), defaults, enclosed, used]
 
     def _describe_code(self, code: CodeType) -> Any:
-        """Describe the code of a function by what decides what it does, not by lines or names of files."""
+        """Describe the code of a function by its effect, without line numbers and file names."""
         instructions = code.co_code.hex()
         handlers = code.co_exceptiontable.hex()
-        # Instructions refer to names and constants by their numbers, so the lists of both count
-        # too.
+        # Instructions refer to names and constants by their numbers, so these lists count too.
         names = [code.co_names, code.co_varnames, code.co_freevars]
         constants = [self.describe(constant) for constant in code.co_consts]
         return [instructions, *names, handlers, constants]
 
     def _describe_object(self, value: Any) -> Any:
-        """Describe an object by its type and what it holds, arrays and tensors by their numbers."""
+        """Describe an object by its type and its attributes, arrays and tensors by their values."""
         kind = self.describe(type(value))
         to_list: Callable[[], Any] | None = getattr(value, "tolist", None)
         if callable(to_list):
@@ -173,16 +173,16 @@ class _Reader:
         if hasattr(value, "__dict__"):
             return [kind, self.describe(vars(value))]
         text = repr(value)
-        # Such a text holds an address in memory, which differs between processes.
+        # The text contains an address in memory, which differs between processes.
         if " at 0x" in text:
             text = ""
         return [kind, text]
 
 
 def _lasting_name(module: str) -> str:
-    """Return the name of a module, and for any module of milbench the same one.
+    """Return the name of a module, or "milbench" for any module of milbench.
 
-    A file of milbench that is moved or renamed must not make a new version of a user's class.
+    Moving or renaming a file of milbench must not make a new version of a user's class.
     """
     return "milbench" if is_milbench(module) else module
 

@@ -1,1 +1,1 @@
-"""Fresh processes: each call of a function gets its own, so that nothing it does affects another call."""
+"""Fresh processes: each call gets one of its own, so that it cannot affect another call."""

@@ -1,6 +1,7 @@
 """Call functions in fresh processes, each of which computes one call and ends.
 
-This module is the launcher's side. What runs in the other processes is in `host` and `once`.
+This module runs in the launcher, the process that makes the calls. The modules `host` and `once`
+run in the processes that it starts.
 """
 
 from __future__ import annotations
@@ -28,17 +29,23 @@ from milbench.processes.system import describe_end
 T = TypeVar("T")
 
 CAN_FORK = sys.platform == "linux"
-"""Whether a process that has imported PyTorch may be forked. On macOS its libraries do not work after a fork."""
+"""Whether a process that has imported PyTorch may be forked.
+
+On macOS its libraries do not work after a fork.
+"""
 
 PROGRAM = "milbench.processes"
 """The package that `python -m` runs, see `milbench/processes/__main__.py`."""
 
 PATIENCE = 10.0
-"""Seconds to wait for a host to end, once it was asked to or has closed its connection."""
+"""Seconds to wait for a host to end, after it was asked to end or has closed its connection."""
 
 
 class ProcessDied(Exception):  # noqa: N818 it is named for what has happened
-    """Raised when the process of a call ends without a result. Its text says how: "it ended with exit code 7"."""
+    """Raised when the process of a call ends without a result.
+
+    The text of the error says how, such as "it ended with exit code 7".
+    """
 
 
 class TookTooLong(ProcessDied):
@@ -46,11 +53,11 @@ class TookTooLong(ProcessDied):
 
 
 class FreshProcesses(Executor):
-    """An executor that computes each call in a fresh process, in which numerical libraries have `threads` threads.
+    """An executor that computes each call in a fresh process.
 
-    All submitted calls run at the same time. A future raises what its function raised, or
-    ProcessDied. Functions, arguments and results are sent by cloudpickle, so a notebook or a script
-    may define them.
+    Numerical libraries have `threads` threads in each process. All submitted calls run at the same
+    time. A future raises what its function raised, or ProcessDied. Functions, arguments and results
+    are sent by cloudpickle, so a notebook or a script may define them.
     """
 
     def __init__(self, threads: int = 1, *, can_fork: bool = CAN_FORK) -> None:
@@ -59,19 +66,24 @@ class FreshProcesses(Executor):
         self._lock = threading.Lock()
         self._hosts: list[_HostProcess] = []
 
-    def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # type: ignore[override]
+    def submit(  # type: ignore[override]
+        self, function: Callable[..., T], /, *arguments: Any
+    ) -> Future[T]:
         """Start a call in a process of its own."""
         content = cloudpickle.dumps((function, arguments))
         with self._lock:
             self._hosts = [host for host in self._hosts if not host.has_ended]
-            # One host forks a process for every call. Without forks each call needs a host of its
-            # own.
+            # One host forks a process for every call. Where processes cannot be forked, each call
+            # needs a host of its own.
             if not self._hosts or not self._can_fork:
                 self._hosts.append(_HostProcess(self._threads, self._can_fork))
             return self._hosts[-1].call(content)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002
-        """End the processes, even those that still compute. `Executor` prescribes the arguments; they are ignored."""
+        """End the processes, even those that still compute.
+
+        The arguments are those of `Executor`, and are ignored.
+        """
         with self._lock:
             while self._hosts:
                 self._hosts.pop().close()
@@ -82,11 +94,14 @@ class _HostProcess:
 
     def __init__(self, threads: int, can_fork: bool) -> None:
         self._unanswered: dict[int, Future[Any]] = {}
-        """Ticket of a call -> its future. Both the reader thread and callers remove entries; `pop` is atomic."""
+        """Ticket of a call -> its future.
+
+        The reader thread and callers both remove entries, which is safe since `pop` is atomic.
+        """
         self._last_ticket = 0
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the host
-        # In messages "it" is the process of a call. With forks that is a child of the host, else
-        # the host itself.
+        # Messages call the process of a call "it". That is a process that the host has forked, or
+        # the host itself where processes cannot be forked.
         self._host_in_messages = "the process that started it" if can_fork else "it"
         self._connection, end_of_host = Pipe()
         environment = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(THREADS, str(threads))}
@@ -110,7 +125,7 @@ class _HostProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more answers will come from it."""
+        """Whether the host will send no more answers."""
         return not self._reader.is_alive()
 
     def call(self, content: bytes) -> Future[Any]:
@@ -131,9 +146,9 @@ class _HostProcess:
     def close(self) -> None:
         """End the host, which then kills what it has forked."""
         atexit.unregister(self.close)
-        # Closing the connection would not wake the reader, which waits for an answer. Shutting it
-        # down does, and needs a socket. That closes its descriptor at the end, so it gets a copy,
-        # and the connection keeps its own.
+        # The reader thread waits for an answer. Closing the connection would not wake it, but
+        # shutting the connection down does, and only a socket can be shut down. The socket closes
+        # its file descriptor at the end, so it gets a copy of the connection's.
         with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
             ending.shutdown(socket.SHUT_RDWR)
         with uninterrupted():
@@ -147,7 +162,7 @@ class _HostProcess:
         self._stderr.close()
 
     def _hand_out_answers(self) -> None:
-        """Pass answers to their futures until the host has ended. This is all that the reader thread does."""
+        """Pass answers to their futures until the host has ended. The reader thread runs this."""
         while True:
             try:
                 answer: Answer = self._connection.recv()
@@ -181,7 +196,7 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
     try:
         has_returned, value = cloudpickle.loads(pickled)
     except BaseException as error:
-        # Unpickling may run any code, and this thread has to survive it.
+        # Unpickling may run any code, and must not end this thread.
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         future.set_exception(RuntimeError(f"a result cannot be read: {reason}"))
         return
@@ -193,7 +208,7 @@ def _set_outcome(future: Future[Any], pickled: bytes) -> None:
 
 @cache
 def shared_processes(threads: int = 1) -> FreshProcesses:
-    """Return this program's one executor of processes with a number of threads."""
+    """Return the executor that this program shares, for processes with this number of threads."""
     return FreshProcesses(threads)
 
 
@@ -211,7 +226,7 @@ def call_fresh(function: Callable[..., T], *arguments: Any, limit: float | None 
 
 
 def _limited(limit: float | None, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    """Call a function in this process, which is killed at the limit."""
+    """Call a function in this process, which is killed after `limit` seconds."""
     if limit is not None:
         announce_limit(limit)
     return function(*arguments)

@@ -2,10 +2,10 @@
 
     python -m milbench.processes host FD
 
-The launcher starts it, and sends calls through a socket, whose file descriptor is FD. Each call is
-computed by a fork of the host. That takes some hundredths of a second, while a new interpreter
-would spend seconds on importing PyTorch. The host itself runs nothing but imports. It touches no
-GPU, and lets neither Python nor PyTorch start threads, since a fork would lack them.
+The launcher, the process that makes calls, starts the host. It sends calls through a socket, whose
+file descriptor is FD. Each call is computed by a fork of the host. That takes some hundredths of a
+second, while a new interpreter would spend seconds on importing PyTorch. The host itself only
+imports modules. It uses no GPU and starts no threads, since a forked process would lack them.
 
 Three rules make sure that no process is left behind:
 
@@ -52,7 +52,7 @@ THREADS = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-"""The environment variables from which numerical libraries take their number of threads when they are loaded."""
+"""The environment variables from which numerical libraries take their number of threads."""
 
 SET_FOR_THE_HOST = (*THREADS, "PYTHONUNBUFFERED")
 """The environment variables that the launcher sets for the host. They apply to every call."""
@@ -65,7 +65,7 @@ LIMIT = b"L"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a call finds the same as in the launcher: working folder, environment and import path."""
+    """What a call has in common with the launcher: working folder, environment, import path."""
 
     folder: str
     environment: dict[str, str]
@@ -76,11 +76,14 @@ class Surroundings:
     def current(cls) -> Surroundings:
         """Return the surroundings of this process."""
         # Folders that the launcher added for plug-ins are left out, since two of them may hold
-        # modules of one name. A call adds those of its own plug-ins.
+        # modules of the same name. A call adds the folders of its own plug-ins.
         return cls(str(Path.cwd()), dict(os.environ), path_of_session())
 
     def restore(self) -> None:
-        """Give this process these surroundings. It keeps the variables with which the host was started."""
+        """Give this process these surroundings.
+
+        It keeps the variables that were set when the host was started.
+        """
         os.chdir(self.folder)
         own = {name: os.environ[name] for name in SET_FOR_THE_HOST if name in os.environ}
         os.environ.clear()
@@ -101,11 +104,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a call."""
+    """How a call ended."""
 
     ticket: int
     outcome: bytes | None
-    """Pickled: whether the function returned, and its result or the error. None where the process died."""
+    """Pickled: whether the function returned, and its result or its error.
+
+    None where the process died.
+    """
     death: str
     """How the process ended, such as "it ended with exit code 7"."""
     is_late: bool
@@ -123,7 +129,7 @@ class _Forked:
     outcome: bytes | None = None
     """As in `Answer`; None until the process has sent it."""
     deadline: float | None = None
-    """When its time is over, by time.monotonic(); None without a limit."""
+    """When its time limit ends, by time.monotonic(); None without a limit."""
     is_late: bool = False
     """Whether it was killed at its time limit."""
 
@@ -140,12 +146,15 @@ class Host:
         self.ended, self.ended_writer = socket.socketpair()
         self.ended.setblocking(False)
         self.ended_writer.setblocking(False)
-        # It does so only for a signal that has a handler.
+        # Python does so only for a signal that has a handler.
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(self.ended_writer.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Answer calls until the launcher closes the connection. Then kill every process that still computes."""
+        """Answer calls until the launcher closes the connection.
+
+        Then kill every process that still computes.
+        """
         try:
             while True:
                 connections = self._open_connections()
@@ -154,7 +163,7 @@ class Host:
                     if ready is self.launcher:
                         self._fork(self.launcher.recv())
                     elif ready is self.ended:
-                        # The bytes say nothing more: `_reap` asks the kernel which children have
+                        # The bytes are discarded: `_reap` asks the kernel which children have
                         # ended.
                         self.ended.recv(4096)
                 for forked in self.running.values():
@@ -167,7 +176,7 @@ class Host:
         finally:
             for process in self.running:
                 kill_group(process)
-            # Then every child that is left counts as a stray.
+            # With no process in `running`, every child that is left counts as a stray.
             self.running.clear()
             self._kill_strays()
 
@@ -212,11 +221,11 @@ class Host:
             _flush()
         except BaseException:
             os._exit(1)
-        # Ending in order would run the exit handlers of the host, and wait for threads of plug-ins.
+        # A usual exit would run the exit handlers of the host, and wait for threads of plug-ins.
         os._exit(0)
 
     def _drop_state_of_host(self) -> None:
-        """Restore the signal handlers in a forked process, and close its copies of the host's connections.
+        """Restore signal handlers in a forked process, and close its copies of the connections.
 
         A connection counts as closed only when no process holds an end of it any more.
         """
@@ -250,7 +259,8 @@ class Host:
         """Answer the calls whose processes have ended."""
         process = _ended_child()
         while process is not None:
-            # Before the process is reaped: after that another process may get its number.
+            # The group is killed before the process is reaped: afterwards another process may get
+            # the same number.
             kill_group(process)
             _, status = os.waitpid(process, 0)
             forked = self.running.pop(process, None)
@@ -260,7 +270,7 @@ class Host:
             process = _ended_child()
 
     def _answer(self, forked: _Forked, status: int) -> None:
-        """Send what became of the call of a process that has ended."""
+        """Send the answer to the call of a process that has ended."""
         self._receive(forked)
         if forked.connection is not None:
             forked.connection.close()
@@ -269,7 +279,10 @@ class Host:
         self.launcher.send(answer)
 
     def _kill_strays(self) -> None:
-        """Kill children that compute no call: processes that calls have started in groups of their own, and left."""
+        """Kill children that compute no call.
+
+        They are processes that a call has started in a group of their own, and left behind.
+        """
         while True:
             strays = [child for child in children() if child not in self.running]
             if not strays:
@@ -295,8 +308,8 @@ _ask_for_limit: Callable[[float], None] | None = None
 def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     """Compute a call in this process and return its pickled outcome, see `Answer`.
 
-    `announce_limit` calls `ask_for_limit`, which sees to it that the process is killed after some
-    seconds.
+    The function may set itself a time limit by `announce_limit`. That calls `ask_for_limit`, which
+    must make sure that the process is killed after this number of seconds.
     """
     global _ask_for_limit  # noqa: PLW0603 a process computes one call
     _ask_for_limit = ask_for_limit
@@ -311,8 +324,8 @@ def compute(call: Call, ask_for_limit: Callable[[float], None]) -> bytes:
     try:
         outcome: bytes = cloudpickle.dumps((has_returned, value))
         if not has_returned:
-            # Many classes of errors can be pickled and then not be unpickled. Better to fail here
-            # than in the launcher.
+            # Errors of many classes can be pickled, but then not unpickled. It is better to notice
+            # that in this process than in the launcher.
             cloudpickle.loads(outcome)
     except Exception as error:
         problem = RuntimeError(f"{_shown(value, has_returned)} cannot be sent: {error}")
@@ -329,7 +342,10 @@ def _shown(value: Any, has_returned: bool) -> str:
 
 
 def announce_limit(seconds: float) -> None:
-    """Have this process killed if it has not ended `seconds` from now. Do nothing if it computes no call."""
+    """Have this process killed if it has not ended `seconds` from now.
+
+    This does nothing in a process that computes no call.
+    """
     if _ask_for_limit is not None:
         _ask_for_limit(seconds)
 
@@ -353,7 +369,7 @@ def _pipe() -> tuple[Connection, Connection]:
 def _flush() -> None:
     """Write out what was printed and is still buffered, since `os._exit` would lose it."""
     for stream in (sys.stdout, sys.stderr):
-        # A plug-in may have replaced a stream by anything.
+        # A plug-in may have replaced a stream by an object without `flush`.
         flush: Callable[[], Any] | None = getattr(stream, "flush", None)
         if flush is not None:
             flush()
@@ -364,7 +380,7 @@ def _ignore(*_: Any) -> None:
 
 
 def _stop(*_: Any) -> NoReturn:
-    """End the host by an exception, so that it kills what it has forked."""
+    """End the host by an exception, so that it first kills the processes that it has forked."""
     raise SystemExit(1)
 
 
@@ -374,5 +390,5 @@ def serve_by_forks(launcher: Connection) -> NoReturn:
     adopt_orphans()
     importlib.import_module(PRELOADED)
     Host(launcher).serve()
-    # Nothing needs to be closed any more, and an orderly exit would spend a second on PyTorch.
+    # Nothing is left to be closed, and a usual exit would spend a second on PyTorch.
     os._exit(0)

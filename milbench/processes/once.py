@@ -1,10 +1,10 @@
-"""Compute a single call in this process and end: for systems on which a process with PyTorch cannot be forked.
+"""Compute a single call in this process and end.
 
     python -m milbench.processes once FD
 
-It is slower than a host that forks, since each call imports PyTorch. It leaves nothing behind
-either, as far as the system allows: the process leads a group, which it kills when it ends, at its
-time limit, or when the launcher ends.
+This is for systems on which a process with PyTorch cannot be forked. It is slower than a host that
+forks, since each call imports PyTorch. The process leads a process group. It kills the group when
+its call ends, at its time limit, and when the launcher ends, so that it leaves no process behind.
 """
 
 import os
@@ -36,7 +36,7 @@ def serve_once(launcher: Connection) -> NoReturn:
 
 
 def _end_with(launcher: Connection) -> None:
-    """End this process when the launcher closes the connection, as it does when it ends."""
+    """End this process when the launcher closes the connection, at the latest when it ends."""
     try:
         launcher.recv()
     except (EOFError, OSError):
@@ -44,7 +44,7 @@ def _end_with(launcher: Connection) -> None:
 
 
 def _end() -> NoReturn:
-    """Kill the group of this process: itself and what it has started."""
+    """Kill the group of this process: itself and the processes that it has started."""
     os.killpg(0, signal.SIGKILL)
-    # Never reached, which type checkers do not know.
+    # This is never reached, but type checkers do not know that.
     raise SystemExit(1)

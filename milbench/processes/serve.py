@@ -1,4 +1,4 @@
-"""What `python -m milbench.processes` does: answer the calls of the launcher that started this process."""
+"""What `python -m milbench.processes` does: answer the calls of its launcher."""
 
 import signal
 import sys
@@ -9,12 +9,13 @@ from milbench.processes.once import serve_once
 
 
 def main() -> None:
-    """Answer calls as the arguments of the command say: `host FD` many calls, `once FD` a single one.
+    """Answer calls as the arguments of the command say.
 
-    FD is the descriptor of the launcher's socket.
+    The arguments are `host FD` for many calls, and `once FD` for a single call. FD is the file
+    descriptor of the launcher's socket.
     """
     how, descriptor = sys.argv[1:]
-    # The launcher blocks signals while it starts this process, which inherits that.
+    # The launcher blocks signals while it starts this process, which inherits the blocked signals.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, set(signal.Signals))
     launcher = Connection(int(descriptor))
     if how == "once":

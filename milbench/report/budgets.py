@@ -36,12 +36,12 @@ from milbench.report.table import Table
 from milbench.report.values import NO_SKILL
 
 NO_DIFFERENCE_OF_SHARES = 0.01
-"""The largest difference of shares that counts as none, where the spec has no margin.
+"""The largest difference of shares that counts as no difference, where the spec has no margin.
 
 It is fixed in advance, see docs/statistics.md.
 """
 NO_DIFFERENCE = 0.05
-"""The largest difference that counts as none by a metric that is not a share."""
+"""The largest difference that counts as no difference by a metric that is not a share."""
 
 
 def budget_curves(study: Study, task: str, metric: str = "") -> pd.DataFrame:
@@ -384,7 +384,7 @@ def _gain_lines(study: Study, curve: pd.DataFrame, metric: str) -> list[str]:
 def _least_gain(study: Study, metric: str) -> float:
     """Return the gain above which more draws help.
 
-    It is the margin of the spec, or else the largest difference that counts as none.
+    It is the margin of the spec, or else the largest difference that counts as no difference.
     """
     margin = study.plan.spec.margin.get(metric)
     if margin:

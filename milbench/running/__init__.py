@@ -1,1 +1,1 @@
-"""Many cells: a launch, the processes that compute them, and the display of their progress."""
+"""Running many cells: the launch, the processes that compute cells, the display of progress."""

@@ -1,4 +1,7 @@
-"""Run cells in fresh processes, on this machine or on a dask cluster. A process that dies fails its own cell alone."""
+"""Run cells in fresh processes, on this machine or on a dask cluster.
+
+If a process dies, only its own cell fails.
+"""
 
 import math
 import os
@@ -23,9 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class End(Generic[A, T]):
-    """The outcome of one call in its own process."""
+    """The end of one call, which was computed in a process of its own."""
 
     argument: A
+    """The argument of the call."""
     outcome: T | ProcessDied
     """The result of the function, or how the process died without one."""
 
@@ -40,12 +44,12 @@ def run_cells(
     cells_at_once: int,
     cluster: str | None = None,
 ) -> Generator[tuple[str, State]]:
-    """Run cells and yield the id and the state of each as it ends.
+    """Run cells, and yield the id and the state of each cell as it ends.
 
-    A cell whose process dies is tried once more, from its checkpoint, when all others have ended.
-    It then runs alone, since several cells may have needed more memory than there is. `cluster` is
-    the address of a dask scheduler, or "local:N". Raises UsageError if there is no such cluster, or
-    processes die before they begin with a cell.
+    A cell whose process dies is tried once more, from its checkpoint, when all other cells have
+    ended. It then runs alone, since several cells together may have needed more memory than there
+    is. `cluster` is the address of a dask scheduler, or "local:N". Raises UsageError if there is no
+    such cluster, or if processes die before they begin with a cell.
     """
     # The jobs of a launch share one `execution`, so the first one speaks for all.
     if jobs and jobs[0].execution.in_process:
@@ -71,10 +75,10 @@ def run_cells(
 
 
 def _deserves_another_try(end: CellEnd) -> bool:
-    """Return whether a process died for a reason that may not come again: no time limit, and no recorded error.
+    """Return whether the process of a cell died in a way that may not happen again.
 
-    Raises UsageError if it died before it began with the cell, since every other process would die
-    too.
+    A second try would not help after a time limit or a recorded error. Raises UsageError if the
+    process died before it began with the cell, since every other process would die too.
     """
     death = end.outcome
     if not isinstance(death, ProcessDied):
@@ -97,9 +101,9 @@ def _cell_and_state(end: CellEnd) -> tuple[str, State]:
 def apply(
     function: Callable[[A], T], arguments: Sequence[A], processes: FreshProcesses, at_once: int
 ) -> Iterator[End[A, T]]:
-    """Apply a function to each argument in a fresh process, `at_once` at a time, and yield how each process ended.
+    """Apply a function to each argument, in fresh processes, and yield the end of each call.
 
-    If the caller stops early, the processes that still compute are ended.
+    `at_once` processes run at a time. If the caller stops early, they are ended.
     """
     waiting = deque(arguments)
     running: dict[Future[T], A] = {}
@@ -126,7 +130,7 @@ def _end_of(argument: A, future: Future[T]) -> End[A, T]:
 def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
     """Run cells on a dask cluster, each in a fresh process that a worker of the cluster starts.
 
-    Raises ClusterLost if the scheduler does not answer any more.
+    Raises ClusterLost if the scheduler stops answering.
     """
     from distributed import KilledWorker, as_completed
 
@@ -139,7 +143,7 @@ def _on_cluster(client: Any, jobs: Sequence[Job]) -> Iterator[CellEnd]:
         except KilledWorker:
             yield End(job, ProcessDied("each worker of the cluster that computed it died"))
         except Exception:
-            # After the loss of the scheduler its futures raise errors of many types.
+            # When the scheduler is lost, its futures raise errors of many types.
             if client.status != "running":
                 raise ClusterLost from None
             raise
@@ -151,14 +155,14 @@ class Capacity:
 
     cells_at_once: int
     cells_per_gpu: int
-    """How many may share a GPU."""
+    """How many of these cells may share a GPU."""
 
 
 def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
-    """Return how many of so many cells are computed at a time: `asked`, the user's `--jobs`, where it is given.
+    """Return how many cells are computed at a time, out of a number of `cells`.
 
-    By default one cell runs on each GPU. Without a GPU one runs on each core: several cells use
-    cores better than the threads of one cell.
+    `asked` is the user's `--jobs`. By default one cell runs on each GPU. Without a GPU one cell
+    runs on each core, since several cells use cores better than the threads of one cell.
     """
     if list(devices) == ["cpu"]:
         cores = os.cpu_count() or 1
@@ -169,7 +173,9 @@ def capacity(devices: Sequence[str], cells: int, asked: int | None) -> Capacity:
 
 
 def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
-    """Return every n-th cell from the i-th on, for the part "i/n" with i from 1 to n. None stands for all cells.
+    """Return the cells of a part "i/n": every n-th cell from the i-th on.
+
+    The number i is from 1 to n. The part None stands for all cells.
 
     Examples:
         >>> shard("abcdefg", "2/3")

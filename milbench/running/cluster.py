@@ -14,11 +14,11 @@ from milbench.experiment.launch_settings import MOST_WORKERS
 
 
 class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
-    """Raised when the scheduler of a cluster does not answer any more."""
+    """Raised when the scheduler of a cluster has stopped answering."""
 
 
 def check_cluster(address: str) -> None:
-    """Raise UsageError if dask is not installed, or the address is neither that of a scheduler nor local:N."""
+    """Raise UsageError if dask is not installed, or the address is of no known form."""
     extras.load("distributed", "dask", "--cluster")
     local = re.fullmatch(r"local:(.*)", address)
     if local:
@@ -54,8 +54,8 @@ def connected(address: str) -> Iterator[Any]:
             # busy machine a new one takes longer, and without workers the launch would never end.
             patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
             stack.enter_context(dask.config.set(patience))
-            # The workers inherit that signals are blocked: Ctrl-C is for this process, which then
-            # ends them.
+            # Signals are blocked while the workers start, and the workers inherit that. So Ctrl-C
+            # reaches this process alone, which then ends the workers.
             with uninterrupted():
                 cluster = LocalCluster(
                     n_workers=int(number), threads_per_worker=1, dashboard_address=None
@@ -70,8 +70,8 @@ def connected(address: str) -> Iterator[Any]:
 
 def _silence_dask() -> None:
     """Keep dask from logging lost workers: the states of the cells show what came of it."""
-    # One level for the parent "distributed" is not enough: dask gives some loggers below it levels
-    # of their own.
+    # Setting the level of the logger "distributed" is not enough, since dask gives some loggers
+    # below it levels of their own.
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):
             logging.getLogger(name).setLevel(logging.CRITICAL)

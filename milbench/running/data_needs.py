@@ -10,9 +10,9 @@ from milbench.experiment.spec import Spec
 
 
 def needed_datasets(spec: Spec) -> list[Dataset]:
-    """Return the data sets that the tasks of a spec read, each once, including the tasks of its marks.
+    """Return the data sets that the tasks of a spec read, each once.
 
-    Raises UsageError if the spec is wrong.
+    Tasks that only its pass marks need count too. Raises UsageError if the spec is wrong.
     """
     needed: dict[str, Dataset] = {}
     for choice in chosen_tasks(spec):
@@ -22,7 +22,7 @@ def needed_datasets(spec: Spec) -> list[Dataset]:
 
 
 def missing_for(task: Task, data_dir: Path | None) -> list[Dataset]:
-    """Return the data sets that a task reads and that are not complete in a data directory."""
+    """Return the data sets that a task reads and that are incomplete in a data folder."""
     root = catalog.data_dir(data_dir)
     return [dataset for dataset in _datasets_of(task) if dataset.missing(root)]
 

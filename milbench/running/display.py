@@ -32,22 +32,28 @@ from milbench.store.folders import Root
 FOLLOW_INTERVAL = 0.5
 """Seconds between two readings of the cells' progress."""
 LINE_INTERVALS = (5.0, 60.0, 300.0)
-"""Seconds until the first, the second and every further line of progress, where there are no bars."""
+"""Seconds until the first, the second and every further line of progress.
+
+Lines are printed where the display is no terminal with bars.
+"""
 LEAST_SHARE = 0.2
-"""The share of a running cell that must be done before its speed counts, since its first steps are slow."""
+"""The share of a running cell that must be done before its speed counts.
+
+The first steps of a cell are slow.
+"""
 LONG_CELL = 120.0
-"""Seconds of training after which `LEAST_SHARE_OF_LONG` is enough."""
+"""Seconds of training after which `LEAST_SHARE_OF_LONG` is enough in place of `LEAST_SHARE`."""
 LEAST_SHARE_OF_LONG = 0.02
-"""The share that must be done of a cell that has trained for `LONG_CELL` seconds."""
+"""The share of a cell that must be done if it has trained for `LONG_CELL` seconds."""
 BAR_WIDTH = 15
 """The width of a bar in characters."""
 
 
 class OneLine(ProgressColumn):
-    """A text beside a bar. On a narrow terminal its end is cut off, so that bar and times stay whole."""
+    """A text beside a bar. On a narrow terminal its end is cut off, and the bar stays whole."""
 
     def __init__(self, field: str) -> None:
-        # Rich makes only those columns narrower that may wrap.
+        # Rich makes only columns narrower whose text may wrap. `render` then cuts the text off.
         super().__init__(table_column=Column(no_wrap=False))
         self.field = field
 
@@ -59,7 +65,10 @@ class OneLine(ProgressColumn):
 
 
 class Display:
-    """Shows a launch: tables, lines, and bars on a terminal. If `quiet`, only failures, on standard error."""
+    """Shows a launch: tables and lines, and bars where standard output is a terminal.
+
+    If it is `quiet`, it prints nothing but failures, on standard error.
+    """
 
     def __init__(
         self,
@@ -84,9 +93,10 @@ class Display:
         self.first_seen: dict[str, float] = {}
         # Cell id -> the share of the cell that was done before this launch.
         self.done_before: dict[str, float] = {}
-        # Seconds that the cells took that are done.
+        # The seconds that this launch spent on the cells that are done.
         self.seconds_of_done = 0.0
-        # How many cells that is. One that was half done before this launch counts 0.5.
+        # How many cells were done in these seconds. A cell counts 0.5 if half of it was done before
+        # this launch.
         self.work_of_done = 0.0
         columns = (
             SpinnerColumn(table_column=Column(no_wrap=True)),
@@ -99,11 +109,14 @@ class Display:
         self.progress = Progress(
             *columns, console=self.console, transient=True, disable=has_no_bars
         )
-        # The number of the bar of all cells together, which `live` adds.
+        # The number by which rich knows the bar of all cells together. `live` sets it.
         self.bar_of_all: TaskID
 
     def print_plan(self, notes: Sequence[str]) -> None:
-        """Print the plan: a row for each combination of task, loss, network and recipe, and notes below."""
+        """Print the plan as a table, and notes below it.
+
+        The table has a row for each combination of task, loss, network and recipe.
+        """
         cells_by_label: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.plan.cells:
             cells_by_label.setdefault(self.plan.labels[cell.id], []).append(cell)
@@ -120,7 +133,11 @@ class Display:
             self.print_line(note)
 
     def _counts(self, cells: Sequence[Cell]) -> tuple[str, str, str, str]:
-        """Return how many cells there are, are done and will run, and the states of the others with their seeds."""
+        """Return four entries of the table of a plan.
+
+        They are the number of cells, how many are done and how many will run, and the states of all
+        other cells with their seeds.
+        """
         skipped = [cell for cell in cells if cell.id not in self.to_run]
         undone = [cell for cell in skipped if self.states[cell.id].status != "done"]
         states_of_undone = [f"{self.states[cell.id].status} (seed {cell.seed})" for cell in undone]
@@ -157,7 +174,8 @@ class Display:
             detail = state.reason
             if self.quiet:
                 write_line(sys.stderr, plain(f"{state.status}  {self.plan.label(cell)}: {detail}"))
-        # `Text` does not pass through `PlainConsole.render_str`, which escapes control characters.
+        # `plain` escapes control characters here, since `PlainConsole` escapes them in strings, but
+        # not in a `Text`.
         described = plain(f"{self.plan.label(cell)}: {detail}")
         line = Text.assemble((f"{state.status:10}", colour), described)
         self.progress.print(line, highlight=False, soft_wrap=True)
@@ -168,7 +186,7 @@ class Display:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _follow(self, stop: threading.Event) -> None:
-        """Show the progress again and again until `stop` is set: bars on a terminal, else a line now and then."""
+        """Show the progress until `stop` is set: by bars on a terminal, else by a few lines."""
         intervals = list(LINE_INTERVALS)
         due = time.monotonic() + intervals[0]
         while not stop.wait(FOLLOW_INTERVAL):
@@ -199,10 +217,10 @@ class Display:
                 self.done_before.setdefault(cell_id, progress.get("at", 0.0))
 
     def time_left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
-        """Estimate the time left, "" while that is unknown. Every cell is taken to be as long as the others.
+        """Return an estimate of the time left in words, "" while it is unknown.
 
-        The basis is the speed in cells a second: of the cells that are done, and of those that run
-        for long enough.
+        The estimate assumes that all cells take equally long. The speed, in cells a second, is
+        measured on the cells that are done, and on the cells that have run for long enough.
         """
         if not running and not self.ended_cells:
             return f"starting, {duration(time.monotonic() - self.begun)}"
@@ -210,9 +228,10 @@ class Display:
         worked = self.work_of_done
         shares = {cell_id: share_done(progress) for cell_id, progress in running.items()}
         for cell_id, progress in running.items():
-            # What was done before this launch took none of the seconds of this launch.
+            # The share that earlier launches have done took none of the seconds of this launch.
             share = shares[cell_id] - self.done_before.get(cell_id, shares[cell_id])
-            # "begun" is written by another process, so it is a time of the system clock.
+            # Another process has written "begun", so it is a time of the system clock, which is the
+            # same for all processes.
             trained_for = time.time() - progress.get("begun", time.time())
             if _is_telling(share, trained_for):
                 seconds += trained_for
@@ -225,7 +244,7 @@ class Display:
         return f"about {duration(seconds_of_cell * left / at_a_time)} left"
 
     def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
-        """Draw a bar for each cell that is running, and the time left beside the bar of all cells."""
+        """Draw a bar for each running cell, and the time left beside the bar of all cells."""
         self.progress.update(self.bar_of_all, state=self.time_left(running))
         for cell_id in set(self.bars) - set(running):
             self.progress.remove_task(self.bars.pop(cell_id))
@@ -239,7 +258,10 @@ class Display:
             self.progress.update(self.bars[cell_id], completed=share_done(progress), state=state)
 
     def _name_of_bar(self, cell: Cell) -> str:
-        """Return the label of a cell. If there is a single task, it is left out, since a bar has little room."""
+        """Return the label of a cell, without its task if the plan has a single one.
+
+        A bar has little room for a name.
+        """
         label = self.plan.label(cell)
         if len(self.plan.tasks) > 1:
             return label
@@ -259,14 +281,20 @@ class Display:
 
 
 def _is_telling(share: float, seconds: float) -> bool:
-    """Return whether a cell has trained enough, a share in so many seconds, to tell how long it takes."""
+    """Return whether a cell has trained long enough to tell how long it takes.
+
+    `share` is the part of the cell that is done, which took `seconds`.
+    """
     if seconds >= LONG_CELL:
         return share >= LEAST_SHARE_OF_LONG
     return share >= LEAST_SHARE
 
 
 def errors(plan: Plan, cell: Cell, metrics: Mapping[str, float]) -> str:
-    """Return a cell's primary metric and set error on test bags as text. What was not measured is left out."""
+    """Return a cell's primary metric and its set error on test bags, as text.
+
+    A metric that was not measured is left out.
+    """
     # The primary metric may be the set error, which is then named once.
     names = dict.fromkeys([plan.info(cell).primary, "set_error"])
     texts = []
@@ -303,7 +331,7 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text, in the largest unit of which it has at least two."""
+    """Return a duration as text, in the largest unit that fits into it at least twice."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,4 +1,7 @@
-"""What a dry run prints below the plan: published figures, recipes, steps and the estimated time."""
+"""What a dry run prints below the plan.
+
+These are the published figures, the recipes with their steps, and the estimated time.
+"""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,30 +30,37 @@ BUDGET = 20.0
 
 def published(plan: Plan) -> list[str]:
     """Return a line for every published figure that the report will show beside the results."""
-    # The places of each line, in the order of the plan and each once: the keys of a dict.
-    places_by_line: dict[str, dict[str, None]] = {}
+    # Line -> the tasks or data that it is about, each once and in the order of the plan: a dict
+    # serves as an ordered set.
+    origins_by_line: dict[str, dict[str, None]] = {}
     for cell in plan.cells:
         label = plan.labels[cell.id]
         for figure in plan.info(cell).published:
-            # A figure of a method that milbench lacks stands beside all losses, one of a loss
-            # beside its cells.
+            # The figure of a method that milbench lacks is shown beside all losses, and the figure
+            # of a loss beside the cells of that loss.
             is_of_loss = figure.loss in (cell.loss.name, label.loss)
             if not figure.method and not is_of_loss:
                 continue
             line = _published_line(figure, plan.params(cell))
-            places_by_line.setdefault(line, {})[_place(figure, cell, label)] = None
-    return [f"published on {', '.join(places)}: {line}" for line, places in places_by_line.items()]
+            origins_by_line.setdefault(line, {})[_origin(figure, cell, label)] = None
+    return [
+        f"published on {', '.join(origins)}: {line}" for line, origins in origins_by_line.items()
+    ]
 
 
-def _place(figure: Published, cell: Cell, label: Label) -> str:
-    """Return the task that a figure was measured on, or its data if the cell has other data."""
+def _origin(figure: Published, cell: Cell, label: Label) -> str:
+    """Return the task on which a figure was measured, or its data if the cell has other data."""
     if figure.loss and not cell.task.data.startswith(figure.data):
         return f"other data ({figure.data.strip(' ,')})"
     return label.task
 
 
 def _published_line(figure: Published, params: Mapping[str, Any]) -> str:
-    """Return the text of a published figure. It says so if a cell's parameters differ from those of the figure."""
+    """Return the text of a published figure.
+
+    It says "with other settings" if the parameters of the cell differ from the protocol of the
+    published figure.
+    """
     value = f"{describe(figure.metric).label} {value_text(figure.metric, figure.mean)}"
     if figure.deviation is not None:
         value += f" ± {value_text(figure.metric, figure.deviation)}"
@@ -80,7 +90,7 @@ def outlook(
     seconds = finished | measured.seconds
     if not to_run or not seconds:
         return lines
-    # Stands in for variants that could not be measured.
+    # Used for variants that could not be measured.
     typical = mean(seconds.values())
     seconds_of_all = sum(seconds.get(plan.labels[cell.id], typical) for cell in to_run)
     total = seconds_of_all / max(cells_at_once, 1)
@@ -103,27 +113,33 @@ def _seconds_of_finished_cells(plan: Plan, root: Root) -> dict[Label, float]:
 
 
 class _Recipe(NamedTuple):
-    """What a line says about the recipe on a task. Cells that differ only in their learning rate share a line."""
+    """What a line says about the recipe on a task.
+
+    Cells that differ only in their learning rate share a line.
+    """
 
     task: str
     optimizer: str
     schedule: str
     epochs: int
     steps_per_epoch: int | None
-    """The most steps in an epoch; None for as many as the task has."""
+    """The most steps in an epoch; None: all steps that the task has."""
     precision: str
 
 
 @dataclass
 class _Measured:
-    """What a dry run has measured of the variants of a plan: task, loss, network and recipe."""
+    """What a dry run has measured of the variants of a plan.
+
+    A variant is named by the label of its cells: task, loss, network and recipe.
+    """
 
     seconds: dict[Label, float] = field(default_factory=dict)
-    """How long a cell of a variant takes."""
+    """Variant -> how long one of its cells takes."""
     details: dict[_Recipe, str] = field(default_factory=dict)
-    """The end of the line of a recipe: how many steps there are, and how long evaluations take."""
+    """Recipe -> the end of its line: how many steps there are, and how long evaluations take."""
     obstacles: dict[Label, str] = field(default_factory=dict)
-    """Why a variant was not measured."""
+    """Variant -> why it was not measured."""
 
 
 def _recipe_lines(plan: Plan, measured: _Measured) -> list[str]:
@@ -171,7 +187,7 @@ def _measure_variants(
     threads: int,
     execution: Execution,
 ) -> _Measured:
-    """Measure a cell of every variant that is not known yet, as many as `BUDGET` allows."""
+    """Measure a cell of each variant whose time is not known, until `BUDGET` is spent."""
     measured = _Measured()
     begun = time.monotonic()
     for cell in to_run:
@@ -216,9 +232,10 @@ def _measure_variant(
 
 
 def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float, float]:
-    """Return the steps of an epoch, the seconds of all training steps and those of all evaluations of a cell.
+    """Return three measurements of a cell.
 
-    The last is 0 if the problem does not say how many bags an evaluation has.
+    They are the steps of an epoch, the seconds of all training steps, and the seconds of all
+    evaluations. The last one is 0 if the problem does not say how many bags an evaluation has.
     """
     import torch
 
@@ -239,7 +256,7 @@ def _measure(cell: Cell, threads: int, execution: Execution) -> tuple[int, float
     seconds_of_bags = [_seconds(score, bags) / len(bags) for bags in batches]
     evaluations = len(setup.recipe.evaluated_epochs())
     evaluated_bags = evaluations * setup.problem.evaluation_size
-    # Other work on the machine can only lengthen a step, so the shortest time is the truest.
+    # Other work on the machine can only lengthen a step, so the shortest time is the best estimate.
     training = setup.all_steps * min(seconds_of_steps)
     return setup.steps, training, evaluated_bags * min(seconds_of_bags)
 

@@ -1,4 +1,7 @@
-"""The check of a launch: every loss on the first batch of every task, before any cell is computed."""
+"""The check of a launch: it tries every loss on the first batch of every task.
+
+It takes place before any cell is computed, so that mistakes show at once.
+"""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +44,7 @@ from milbench.training.training_setup import (
 SUM_TOLERANCE = 1e-3
 """How far the sum of a position's probabilities may be from 1, in single precision."""
 MANY_POSITIONS = 1024
-"""With more positions than these, self-attention is slow enough for a warning."""
+"""If a typical bag has more positions than this, a network with self-attention gets a warning."""
 LIMIT = 120.0
 """Seconds after which the process of a check is killed."""
 
@@ -56,11 +59,11 @@ class CheckResult:
 
 
 def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> list[str]:
-    """Try every loss on the first batch of every task, in fresh processes; return the warnings.
+    """Try every loss on the first batch of every task, in fresh processes. Return the warnings.
 
-    Raises UsageError if a loss does not suit a task, or does not return what a loss must, or a
-    network fails. Any other error of a loss or a task, even one that ends the process, is left to
-    the cells: they fail, and the others go on.
+    Raises UsageError if a loss does not suit a task or returns something wrong, or if a network
+    fails. Any other error of a loss or a task, even one that ends the process, does not stop the
+    launch: the cells with this loss or task will fail, and all other cells run.
     """
     distinct = _distinct(jobs)
     result_of: dict[str, CheckResult] = {}
@@ -69,22 +72,22 @@ def check_all(jobs: Sequence[Job], processes: FreshProcesses, at_once: int) -> l
             result_of[job.cell.id] = check(job)
     else:
         for end in apply(_check_group, _groups(distinct), processes, at_once):
-            # If the process died, there is no result here, and the cells will show why.
+            # If the process died, there is no result, and the cells will show why.
             if not isinstance(end.outcome, ProcessDied):
                 result_of |= end.outcome
-    # In the order of the plan, not in that in which the processes ended.
+    # In the order of the plan, since processes end in any order.
     results = [result_of[job.cell.id] for job in distinct if job.cell.id in result_of]
     warnings: list[str] = []
     for result in results:
         if result.error:
             raise UsageError(result.error)
         warnings += result.warnings
-    # Each once: losses that share a network on a task share the warning about its cost.
+    # Each warning once: losses with the same network on a task share the warning about its cost.
     return list(dict.fromkeys(warnings))
 
 
 def _distinct(jobs: Sequence[Job]) -> list[Job]:
-    """Return one of the jobs that differ only in seed, fold or recipe, for each loss, network and task."""
+    """Return one job for each loss, network and task. The other jobs differ in seed or recipe."""
     by_settings: dict[str, Job] = {}
     for job in jobs:
         loss = job.cell.loss
@@ -95,10 +98,10 @@ def _distinct(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Return groups of jobs, each of which one process checks: those of a task, which is then loaded once.
+    """Return groups of jobs, each of which is checked in one process.
 
-    A job with a plug-in has a process of its own, so that nothing the plug-in does makes another
-    check fail.
+    The jobs of a task are a group, so that its data are loaded once. A job with a plug-in is a
+    group of its own, so that nothing the plug-in does can make another check fail.
     """
     groups: dict[str, list[Job]] = {}
     for job in jobs:
@@ -109,7 +112,10 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def _check_group(jobs: Sequence[Job]) -> dict[str, CheckResult]:
-    """Check jobs in this process, which is killed if one of them takes too long. Return the results by cell id."""
+    """Check jobs in this process, and return cell id -> the result.
+
+    The process is killed if one of the checks takes too long.
+    """
     results: dict[str, CheckResult] = {}
     for job in jobs:
         announce_limit(min(LIMIT, job.execution.timeout or LIMIT))
@@ -136,9 +142,10 @@ def check(job: Job) -> CheckResult:
 
 
 def _try_first_batch(job: Job, subject: str) -> list[str]:
-    """Return warnings about the loss of a cell and about the cost of its network. `subject` names what is checked.
+    """Return warnings about the loss of a cell and about the cost of its network.
 
-    Raises UsageError if training cannot use the loss or the network.
+    `subject` names the loss, network and task in messages. Raises UsageError if training cannot use
+    the loss or the network.
     """
     cell = job.cell
     register_plugins(job)
@@ -152,7 +159,8 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
     )
     if job.is_draw and "validation" not in problem.splits:
         raise UsageError(
-            "a search needs validation bags, and the task has none; task.validation=0.1 holds some of a table out"
+            "a search needs validation bags, and the task has none; "
+            "task.validation=0.1 holds some of a table out"
         )
     check_max_labels(problem, bags)
     loss = _loss_for_batch(cell, problem, bags)
@@ -166,7 +174,8 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
     except UsageError:
         raise
     except Exception as error:
-        # Unlike an error of a loss, this one ends the launch: the network would fail in every cell.
+        # An error of a loss leaves other cells alone. This one ends the launch, since the network
+        # would fail in every cell.
         raise UsageError(f"the network fails: {describe_error(error, job)}") from error
     _check_positions(bags, logits)
     no_gradient = _check_training(loss, network, bags, logits)
@@ -186,8 +195,8 @@ def _try_first_batch(job: Job, subject: str) -> list[str]:
 def _loss_for_batch(cell: Cell, problem: Problem, bags: Bags) -> Loss:
     """Return the loss of a cell, built with the class counts of one batch.
 
-    Training counts the classes of all bags. To see whether the loss can be computed, one batch is
-    enough.
+    Training counts the classes of all bags, but one batch is enough to see whether the loss can be
+    computed at all.
     """
     counts = ClassCounts(bags.labels.bool().sum(dim=0), bags=len(bags))
     return unbuilt_loss(cell).build(
@@ -199,7 +208,10 @@ def _loss_for_batch(cell: Cell, problem: Problem, bags: Bags) -> Loss:
 
 
 def _typical_positions(network: Network, task: Task, problem: Problem, loss: Loss) -> int:
-    """Return how many positions a typical bag has. The UsageError of an unsuitable network lists suitable ones."""
+    """Return how many positions a typical bag has in the network.
+
+    Raises UsageError, which lists suitable networks, if the network does not suit the task.
+    """
     try:
         return typical_positions(network, problem)
     except UsageError as error:
@@ -208,7 +220,7 @@ def _typical_positions(network: Network, task: Task, problem: Problem, loss: Los
 
 
 def _check_positions(bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError if a bag has more classes than positions, since a position shows one class."""
+    """Raise UsageError if a bag has more classes than positions, each of which shows one class."""
     classes = int(bags.labels.sum(dim=1).max())
     positions = logits.shape[2:].numel()
     if classes > positions:
@@ -220,7 +232,10 @@ def _check_positions(bags: Bags, logits: Tensor) -> None:
 
 
 def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
-    """Say what self-attention costs in a typical bag, "" if there is none, or the bag has few positions."""
+    """Say what self-attention costs in a typical bag.
+
+    It is "" if the network has no self-attention, or the bag has few positions.
+    """
     if not isinstance(network, BagNetwork) or positions <= MANY_POSITIONS:
         return ""
     attention = network.self_attention
@@ -228,18 +243,20 @@ def _attention_cost(network: Network, problem: Problem, positions: int) -> str:
         return ""
     bags = problem.batch_bags
     pairs = bags * positions**2
-    # For each pair: the product of its query and key, then that of its weight and value.
+    # Each pair of positions needs two products: of its query and key, and of its weight and value.
     multiplications_of_layer = 2 * pairs * attention.width
     encoder = ""
     if network.encoder is not None:
         multiplications_of_encoder = bags * multiplications(network.encoder, problem)
         encoder = f" (all of its encoder: {multiplications_of_encoder / 1e9:,.3g} billion)"
-    # A weight in single precision has 4 bytes. Torch's fused attention does not store the weights,
-    # but has no second derivatives, which psgd needs.
+    # A weight in single precision has 4 bytes. The fused attention of torch does not store the
+    # weights, but it has no second derivatives, which the optimiser psgd needs.
     bytes_of_weights = 4 * pairs * attention.heads
     return (
-        f"attends among {positions:,} positions: {multiplications_of_layer / 1e9:,.3g} billion multiplications "
-        f"a layer for a batch of {bags}{encoder}, and at least {bytes_of_weights / 1e6:,.0f} MB of memory where torch "
+        f"attends among {positions:,} positions: "
+        f"{multiplications_of_layer / 1e9:,.3g} billion multiplications "
+        f"a layer for a batch of {bags}{encoder}, "
+        f"and at least {bytes_of_weights / 1e6:,.0f} MB of memory where torch "
         "cannot fuse them, as for the optimiser psgd; both grow with the square of the positions"
     )
 
@@ -269,7 +286,10 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
 
 
 def _check_all_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
-    """Raise UsageError if a value (B, ...) is not finite. It says in how many bags."""
+    """Raise UsageError, which says in how many bags, if a value is not finite.
+
+    `values` has the shape (B, ...) for B bags.
+    """
     is_bad = ~torch.isfinite(values)
     if is_bad.any():
         bad_bags = int(is_bad.reshape(len(values), -1).any(dim=1).sum())
@@ -278,7 +298,7 @@ def _check_all_finite(loss: Loss, method: str, expected: str, values: Tensor) ->
 
 
 def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError if scores cannot be compared, or the posterior of a position is no distribution."""
+    """Raise UsageError if a score is NaN, or the posterior of a position is no distribution."""
     scores = score(loss, logits, bags.mask, check_values=True)
     compared = {"scores": scores.classes, "presence": scores.presence, "evidence": scores.evidence}
     for method, values in compared.items():
@@ -303,10 +323,10 @@ def _first_batch(
     task_revision: str,  # noqa: ARG001
     data_version: str,  # noqa: ARG001
 ) -> tuple[Task, Problem, Bags]:
-    """Return a task, its problem and the first batch, which are kept for the next job on the same task.
+    """Return a task, its problem and its first batch.
 
-    `task_revision` and `data_version` are only part of the cache key: after a change of either, the
-    data are loaded again.
+    They are kept for the next job on the same task. `task_revision` and `data_version` are only
+    part of the key of this cache: if either changes, the data are loaded again.
     """
     task: Task = tasks().create_for_cell(resolve(tasks(), name), json.loads(params))
     problem = task.load(data_dir, seed)

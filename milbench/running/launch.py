@@ -1,4 +1,7 @@
-"""Run a comparison: from a spec to the folders of its cells, including the search for settings if it has one."""
+"""Run a comparison: from a spec to the folders of its cells.
+
+If the spec has a search for settings, its stages run first.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ RERUN = {
 
 
 def run_comparison(spec: Spec, launch: Launch) -> int:
-    """Print the plan of a comparison and run its missing cells, stage by stage, in the store of the launch.
+    """Print the plan of a comparison and run its missing cells, stage by stage.
 
-    The next stage of a search depends on all cells of the one before. So the launch ends after the
-    first stage that has unfinished cells, such as those of other shards. The same command goes on
-    from any point, since the folders of the cells tell which are finished.
+    The next stage of a search depends on all cells of the stage before. So the launch ends after
+    the first stage that has unfinished cells, such as cells of other shards. The same command goes
+    on from any point, since the folders of the cells tell which cells are finished.
 
     Returns the exit code: 0 if every cell is done, 1 if some are not, 130 after Ctrl-C. Raises
     UsageError before any cell is run if the spec is wrong, and later if no draw of a search has a
@@ -53,8 +56,8 @@ def run_comparison(spec: Spec, launch: Launch) -> int:
     """
     from milbench.experiment.stages import Stages
 
-    # With this, PyTorch asks Linux for memory pages of 2 MB, which makes slides load 1.5 times
-    # faster.
+    # With this PyTorch asks Linux for memory pages of 2 MB. The features of slides, bags of many
+    # instances, then load 1.5 times faster.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     stages = Stages(spec, launch)
     runner = _Runner(spec.name, launch)
@@ -73,11 +76,11 @@ class _Schedule:
 
     stage: Stage
     cells: list[Cell]
-    """Those of the stage that are in the shard of this launch."""
+    """The cells of the stage that are in the shard of this launch."""
     to_run: list[Cell]
-    """Those among `cells` that are still to be computed."""
+    """The cells among `cells` that this launch computes."""
     states: dict[str, State]
-    """Cell id -> its state, of all cells of the plan."""
+    """Cell id -> the state of the cell, for all cells of the plan."""
     capacity: Capacity
     """How many cells are computed at a time."""
     threads: int
@@ -130,7 +133,7 @@ class _Runner:
         return self.devices[0]
 
     def _search_values(self, plan: Plan) -> dict[str, float]:
-        """Return the metric that a search chooses by, by cell id, for the cells that are done and have it."""
+        """Return cell id -> the metric by which the search chooses, for finished cells."""
         if plan.search is None:
             return {}
         values: dict[str, float] = {}
@@ -144,7 +147,10 @@ class _Runner:
         return values
 
     def run_search(self, stage: Stage) -> int:
-        """Run a stage of the search and return the exit code. A dry run skips a stage that is finished."""
+        """Run a stage of the search and return the exit code.
+
+        A dry run skips a stage that is finished.
+        """
         if self.launch.dry_run and self.is_finished(stage):
             return 0
         return self.run(stage)
@@ -166,7 +172,7 @@ class _Runner:
         return earlier if earlier.origin == self.launch.origin else None
 
     def _save_plan(self, plan: Plan) -> Plan:
-        """Join the plan with that of other launches of this comparison, write the result and return it."""
+        """Join the plan with that of earlier launches, write the joined plan and return it."""
         self.root.make()
         plan = replace(
             plan,
@@ -189,14 +195,14 @@ class _Runner:
         if self.launch.dry_run:
             return self._show_outlook(schedule)
         display = self._display(schedule)
-        # The notes of the spec are for the report and a dry run.
+        # The notes of the spec are not repeated here: a report and a dry run show them.
         display.print_plan([*stage.plan.own_notes, *self._warnings(schedule)])
         if self.launch.quiet:
             self._print_unreadable(schedule)
         return self._compute(schedule, display)
 
     def _print_unreadable(self, schedule: _Schedule) -> None:
-        """Say on standard error which cells cannot be read: they are why the exit code will be 1."""
+        """Say on standard error which cells cannot be read, since they make the exit code 1."""
         ids = {cell.id for cell in schedule.cells}
         states = {
             cell_id: state
@@ -218,14 +224,14 @@ class _Runner:
             cores_of_cell = max(1, cores // launch_capacity.cells_at_once)
             threads = self.execution.threads or cores_of_cell
         else:
-            # The cluster decides how many cells run at a time. This capacity is for the first
-            # check, which runs here.
+            # The cluster decides how many cells run at a time. This capacity is for the check on
+            # the first batch, which runs on this machine.
             launch_capacity = Capacity(cells_at_once=cores, cells_per_gpu=1)
             threads = self.execution.threads or 1
         cells = shard(stage.cells, self.execution.shard)
         states = self.root.states(stage.plan.cells)
-        # Only for this shard: to check stored weights, their digest is computed, which takes long
-        # if they are large.
+        # The digests of stored weights are checked for this shard only, since checking them takes
+        # long for large weights.
         states |= self.root.states(cells, weights=True)
         statuses_to_run = RERUN[self.execution.rerun]
         return _Schedule(
@@ -340,7 +346,7 @@ class _Runner:
     def _run_jobs(
         self, schedule: _Schedule, jobs: list[Job], display: Display, processes: FreshProcesses
     ) -> int:
-        """Run cells, bring MLflow up to date, print how the stage ended and return the exit code."""
+        """Run cells, bring MLflow up to date and print the end. Return the exit code."""
         from milbench.running.cells_in_processes import run_cells
         from milbench.running.cluster import ClusterLost
         from milbench.store.mirror import Mirror
@@ -396,9 +402,9 @@ def _check_execution(execution: Execution) -> None:
 
 
 def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return the kind and the class (or function) of each plug-in of a cell that a notebook or a script defines.
+    """Return the kind and the class or function of each plug-in that a notebook or script defines.
 
-    They are sent to the workers by value, since those cannot import them.
+    They are sent to the workers by value, since a worker cannot import them.
     """
     from milbench.networks.known_networks import registries
 
@@ -411,12 +417,12 @@ def _notebook_plugins(cell: Cell) -> tuple[tuple[str, Any], ...]:
 
 
 def _records(cell: Cell) -> dict[str, ImportRecord]:
-    """Return the import records of the plug-ins of a cell by their kinds: loss, task or network."""
+    """Return kind (loss, task or network) -> the import record, for the plug-ins of a cell."""
     from milbench.networks.known_networks import registries
 
     records: dict[str, ImportRecord] = {}
     for kind, registry in registries().items():
-        # A network that belongs to a task has no entry, and comes with the record of the task.
+        # A network that a task defines has no entry of its own: the record of the task covers it.
         entry = registry.entries.get(cell.choices[kind].name)
         if entry and entry.origin != "milbench":
             records[kind] = entry.record
@@ -424,7 +430,11 @@ def _records(cell: Cell) -> dict[str, ImportRecord]:
 
 
 def _describe_end(statuses: Mapping[Status, int], stopped: str, search_end: str, rerun: str) -> str:
-    """Say in one line how the launch ended, for a finished stage of a search by `search_end`."""
+    """Say in one line how the launch ended.
+
+    `stopped` says what stopped the launch, and `search_end` is the line for a finished stage of a
+    search. Either may be "".
+    """
     total = sum(statuses.values())
     done = statuses["done"]
     if stopped:

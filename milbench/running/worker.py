@@ -1,4 +1,4 @@
-"""The worker: computes one cell in this process, and holds the lock of its folder meanwhile."""
+"""The worker: computes one cell in this process, and meanwhile holds the lock of its folder."""
 
 import faulthandler
 import os
@@ -32,10 +32,13 @@ from milbench.processes.host import announce_limit
 from milbench.store.cell_folder import CellFolder, CellResult, Incomplete, State
 
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
-"""The distributions whose versions are recorded."""
+"""The packages whose versions are recorded with each cell."""
 
 GRACE = 5.0
-"""Seconds after the time limit of a cell at which its process is killed, if it has not ended by itself."""
+"""Seconds after the time limit of a cell at which its process is killed.
+
+By then the process should have ended by itself.
+"""
 
 SIGNS_OF_LITTLE_MEMORY = (
     "out of memory",
@@ -43,7 +46,7 @@ SIGNS_OF_LITTLE_MEMORY = (
     "not enough memory",
     "_STATUS_ALLOC_FAILED",
 )
-"""Parts of messages: of PyTorch's allocators on a GPU and on Linux, and of NVIDIA's libraries."""
+"""Parts of the messages of PyTorch and of NVIDIA's libraries when memory runs out."""
 ADVICE_ON_MEMORY = (
     "smaller batches need less memory: see the parameters of the task, such as task.batch_bags"
 )
@@ -61,7 +64,11 @@ class Job:
     threads: int
     """The threads of PyTorch."""
     devices: Sequence[str]
-    """The worker takes a free one of these. On a cluster they are what the user typed, such as ["auto"]."""
+    """The devices. The worker takes a free one.
+
+    On a cluster they are what the user typed, such as ["auto"]: each worker then finds the devices
+    of its machine.
+    """
     cells_per_gpu: int
     """How many cells may be computed on a GPU at once."""
     is_draw: bool = False
@@ -73,11 +80,14 @@ class Job:
 
 
 def run_cell(job: Job) -> tuple[str, State]:
-    """Compute the cell of a job and return its id and state. An error of a plug-in is recorded in its folder."""
+    """Compute the cell of a job and return its id and state.
+
+    An error, such as one of a plug-in, is recorded in the folder of the cell.
+    """
     try:
         state = _run_under_lock(job)
     except (OSError, UsageError) as error:
-        # The disk is full or has no locks, so nothing is recorded.
+        # The disk is full or has no locks, so the error cannot be recorded in the folder.
         state = State("missing", disk_failure(error) or str(error))
     return job.cell.id, state
 
@@ -96,11 +106,14 @@ def _run_under_lock(job: Job) -> State:
 
 
 def train_cell(job: Job, folder: CellFolder, device: str) -> State:
-    """Train the cell on a device such as "cuda:0", record the result or the error in its folder; return its state."""
+    """Train the cell on a device such as "cuda:0" and return its state.
+
+    The result or the error is recorded in the folder of the cell.
+    """
     set_torch_defaults(job.threads, tf32=job.cell.recipe.precision == "tf32")
     register_plugins(job)
     folder.begin(job.cell, job.label, provenance(device))
-    # monotonic: the system clock may jump.
+    # Not `time.time`, since the system clock may jump.
     start = time.monotonic()
     try:
         result = _train_here(job, folder, device)
@@ -116,7 +129,10 @@ def train_cell(job: Job, folder: CellFolder, device: str) -> State:
 
 
 def _train_here(job: Job, folder: CellFolder, device: str) -> CellResult:
-    """Train in this process. It computes nothing else, unless the user wants cells in the launching process."""
+    """Train in this process, and return what was measured.
+
+    The process computes nothing else, unless the user wants cells in the launching process.
+    """
     import torch
 
     from milbench.training.train import train
@@ -156,7 +172,7 @@ def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
         return State("unreadable", f"not readable: {error}; it is left alone")
     was_removed = isinstance(error, FileNotFoundError) and not folder.is_described()
     if isinstance(error, Incomplete) or was_removed:
-        # What is left could never become a finished cell: a checkpoint needs the history before it.
+        # What is left of the cell is of no use: without its history it can never be finished.
         folder.start_anew()
         why = error if isinstance(error, Incomplete) else "its folder was removed meanwhile"
         return State("missing", f"not finished: {why}; the same milbench run computes it again")
@@ -165,15 +181,15 @@ def _record_error(job: Job, folder: CellFolder, error: BaseException) -> State:
         return State("missing", failure)
     reason = describe_error(error, job)
     folder.fail(reason, "".join(traceback.format_exception(error)))
-    # From the checkpoint the cell would fail again. After a UsageError the user can mend data or
-    # code, and go on.
+    # If the cell went on from its checkpoint, it would fail again. A UsageError is different: the
+    # user can mend data or code and go on.
     if not isinstance(error, UsageError):
         folder.checkpoint.unlink(missing_ok=True)
     return State("failed", reason)
 
 
 def provenance(device: str) -> dict[str, str]:
-    """Return which code, machine and libraries compute a cell on a device, such as "cpu" or "cuda:0"."""
+    """Return which code, machine and libraries compute a cell on a device such as "cuda:0"."""
     from milbench._utils.devices import device_name, processor
 
     libraries = {f"library.{name}": metadata.version(name) for name in LIBRARIES}
@@ -193,10 +209,10 @@ def provenance(device: str) -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Return the git revision of the code, and whether its files differ from it; "" outside a checkout of milbench.
+    """Return the git revision of the code, and whether its files differ from the revision.
 
-    The answer of the first call is kept, since later edits do not reach what this process has
-    imported.
+    It is "" outside a checkout of milbench. The answer of the first call is kept, since later edits
+    do not change the code that this process has imported.
     """
     package = Path(__file__).resolve().parents[1]
 
@@ -217,7 +233,10 @@ def code_version() -> str:
 
 
 def register_plugins(job: Job) -> None:
-    """Make the plug-ins of a cell known in this process: the classes of a notebook, and the records of imports."""
+    """Make the plug-ins of a cell known in this process.
+
+    The job brings the classes that a notebook defines, and the records of imports.
+    """
     from milbench.contracts.resolver import add_object
     from milbench.networks.known_networks import registries
 
@@ -237,7 +256,7 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
-    # Only if need be: setting it imports PyTorch's compiler, which takes more than a second.
+    # Only if it is on: setting it imports PyTorch's compiler, which takes more than a second.
     if torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
@@ -251,10 +270,10 @@ def set_torch_defaults(threads: int, *, tf32: bool = False) -> None:
 
 @contextmanager
 def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
-    """Wait for a place on one of the devices, and hold it for the block.
+    """Wait until one of the devices is free for a further cell, and hold it for the block.
 
-    The places of a GPU are lock files that all processes of a user share. A CPU has no places, so
-    nobody waits for it.
+    A GPU has `cells_per_gpu` slots, which are lock files that all processes of a user share. A CPU
+    has no slots, so nobody waits for it.
     """
     devices = _devices_of_this_machine(names)
     if devices == ["cpu"]:
@@ -262,11 +281,11 @@ def free_device(names: Sequence[str], cells_per_gpu: int) -> Iterator[str]:
         return
     folder = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     while True:
-        # The first places of all devices come before the second ones, so that cells spread over the
-        # devices.
-        for place in range(cells_per_gpu):
+        # The first slots of all devices are tried before their second slots, so that cells spread
+        # over the devices.
+        for slot in range(cells_per_gpu):
             for device in devices:
-                lock = folder / f"{device.replace(':', '-')}.{place}.lock"
+                lock = folder / f"{device.replace(':', '-')}.{slot}.lock"
                 with locks.try_lock(lock) as acquired:
                     if acquired:
                         _make_current(device)
@@ -289,7 +308,7 @@ def _devices_of_this_machine(names: Sequence[str]) -> list[str]:
 
 
 def _make_current(device: str) -> None:
-    """Let "cuda" stand for this GPU in this process, since a plug-in may use that name."""
+    """Make "cuda" mean this GPU in this process, since a plug-in may use that name."""
     if device.startswith("cuda:"):
         import torch
 
@@ -298,15 +317,15 @@ def _make_current(device: str) -> None:
 
 @contextmanager
 def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
-    """End this process if the block takes longer than some seconds, and write its traceback to a file."""
+    """End this process, with a traceback in a file, if the block takes longer than `seconds`."""
     if seconds is None:
         yield
         return
     with trace.open("w") as file:
         # faulthandler's timer fires even while another thread holds Python's global lock.
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
-        # If the process is stopped, or a plug-in cancels the timer, the host kills the process a
-        # little later.
+        # The timer does not help if the process is stopped or a plug-in cancels the timer. So the
+        # host, which started this process, kills it a little later.
         announce_limit(seconds + GRACE)
         try:
             yield
@@ -319,15 +338,15 @@ def _time_limit(seconds: float | None, trace: Path) -> Iterator[None]:
 def _output_to(path: Path) -> Iterator[None]:
     """Write what this process prints from now on to a file, which is removed if it stays empty."""
     with path.open("ab") as file:
-        # By descriptor, which also covers what libraries in C print. 1 is standard output, 2
-        # standard error.
+        # Libraries in C print to file descriptors, not to sys.stdout. Descriptor 1 is standard
+        # output, and 2 is standard error.
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     try:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            # A plug-in may have replaced the stream by anything.
+            # A plug-in may have replaced the stream by an object without `flush`.
             with suppress(Exception):
                 stream.flush()
         if path.exists() and not path.stat().st_size:
@@ -343,8 +362,8 @@ def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
         return job.cell.id, State("failed", reason)
     trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace or isinstance(death, TookTooLong):
-        place = _last_place(trace, job.cell.plugin_files)
-        reason = f"it took longer than {job.execution.timeout:g} seconds{place}"
+        line = _last_line(trace, job.cell.plugin_files)
+        reason = f"it took longer than {job.execution.timeout:g} seconds{line}"
     else:
         reason = f"its process died: {death}"
         if "SIGKILL" in str(death):
@@ -354,10 +373,11 @@ def record_death(job: Job, death: ProcessDied) -> tuple[str, State]:
     return job.cell.id, State("failed", reason)
 
 
-def _last_place(trace: str, plugin_files: Collection[str]) -> str:
-    """Return where a traceback of faulthandler shows the main thread, "" for an empty one.
+def _last_line(trace: str, plugin_files: Collection[str]) -> str:
+    """Return, as ", in FILE:LINE", which line the main thread was running by a traceback.
 
-    If the thread was inside a plug-in, that is the innermost line of the plug-in.
+    The traceback is one of faulthandler. If the thread was inside a plug-in, the line is the
+    innermost one of the plug-in. For an empty traceback the text is "".
     """
     # faulthandler writes the main thread last, and the innermost frame of a thread first.
     main_thread = trace.rpartition("Thread 0x")[2]
@@ -371,7 +391,10 @@ def _last_place(trace: str, plugin_files: Collection[str]) -> str:
 
 
 def describe_error(error: BaseException, job: Job) -> str:
-    """Describe an error in one line: its type, its message and where it was raised, if possible in a plug-in."""
+    """Describe an error in one line: its type, its message and the line that raised it.
+
+    If code of a plug-in was running, the line is the innermost one of the plug-in.
+    """
     text = f"{type(error).__name__}: {in_one_line(message(error))}".removesuffix(": ")
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, UsageError) or not frames:

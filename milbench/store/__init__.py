@@ -1,1 +1,1 @@
-"""What was computed: a folder for each cell, its frames, and MLflow's copy."""
+"""The results on disk: a folder for each cell, tables made from the folders, and MLflow's copy."""

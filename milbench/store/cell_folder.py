@@ -1,4 +1,6 @@
-"""The folder of a cell: its results, its progress, its error. No other module knows the names of the files.
+"""The folder of a cell: its results, its progress, its error.
+
+No other module knows the names of the files:
 
     cell.json            the cell, and the code, the machine and the libraries that compute it
     history.csv          lines of epoch, metric and value, appended after every epoch
@@ -6,17 +8,17 @@
     checkpoint.pt        from which training continues
     predictions.npz, decoder.json, task.json, weights.safetensors, gallery.npz: the results
     outcomes.npz, classes.json, reliability.json: results of cells that an earlier version computed
-    best-EPOCH.npz       predictions after the best epoch so far, copied into predictions.npz at the end
-    error.txt            why it failed: the reason in the first line, then the traceback
+    best-EPOCH.npz       predictions after the best epoch so far, for predictions.npz
+    error.txt            why the cell failed: the reason in the first line, then the traceback
     output.txt           what plug-ins printed
-    hang.txt             where it was when it exceeded its time limit
-    result.json          written last, with the size and the digest of every file that belongs to the cell
-    mlflow.json          which part of it is in MLflow
+    hang.txt             which line was running when the cell exceeded its time limit
+    result.json          written last: size and digest of every file that belongs to the cell
+    mlflow.json          which part of the cell is in MLflow
 
 A cell is done where every file that `result.json` lists is as it was written, among them its
 description and a history with every epoch. A cell with a file that is not as it was written is
-damaged, and computed again. A file that the system does not let us read may be whole: such a cell
-is left alone. The process that runs the cell holds a lock beside the folder.
+damaged, and is computed again. A file that the system does not let us read may be whole, so its
+cell is left alone. The process that runs the cell holds a lock beside the folder.
 """
 
 import hashlib
@@ -56,50 +58,60 @@ HEADER = "epoch,metric,value\n"
 WEIGHTS = "weights.safetensors"
 PREDICTIONS = "predictions.npz"
 LISTED = (
-    "cell.json", "history.csv", PREDICTIONS, "outcomes.npz", "classes.json", "reliability.json", "decoder.json",
-    "task.json", "gallery.npz", WEIGHTS,
+    "cell.json", "history.csv", PREDICTIONS, "outcomes.npz", "classes.json",
+    "reliability.json", "decoder.json", "task.json", "gallery.npz", WEIGHTS,
 )  # fmt: skip
 """The files that may belong to a finished cell; `result.json` lists those that do."""
 SMALL_WEIGHTS = 65_536
-"""Bytes. The digest of larger weights takes long, and is computed only on request; their size is always checked."""
+"""The size in bytes of the largest weights whose digest is always checked.
+
+Checking the digest of larger weights takes long, and is done only on request. The size of weights
+is always checked.
+"""
 MOST_EPOCHS = 1 << 62
-"""A line of a history with a later epoch is damaged."""
+"""The largest number of an epoch. A line of a history with a larger one is damaged."""
 ADDRESS = "uri"
 """The key under which earlier versions kept the address of MLflow in mlflow.json."""
 
 
 class Incomplete(UsageError):  # noqa: N818 it is named for the state of the cell
-    """A cell lacks what it must have to be done, or to go on: its description, or an epoch of its history."""
+    """Raised when a cell lacks its description or an epoch of its history.
+
+    Without them it can neither be done nor go on.
+    """
 
 
 class CellResult(TypedDict, total=False):
-    """What `result.json` says of a finished cell; a cell of an earlier version may lack some of it."""
+    """What `result.json` says of a finished cell. One of an earlier version may lack a key."""
 
     costs: dict[str, float]
     """The costs of training by name, see `milbench.training.costs`."""
     threads: int
     """The threads of PyTorch at the end of the training."""
     threshold: float | None
-    """The presence from which a class counts as detected; None: there is none."""
+    """The presence from which a class counts as detected; None: none was chosen."""
     decoder: str
     """The name of the decoder that reads strings, "" where there is none."""
     classes: list[str]
     """The names of the classes."""
     imported_later: dict[str, list[str]]
-    """What plug-ins imported while they were trained, see `CellFolder.imported_later`; absent where that is nothing."""
+    """What plug-ins imported during the training, see `CellFolder.imported_later`.
+
+    The key is absent where they imported nothing.
+    """
     seconds: float
-    """How long the training took, with its evaluations."""
+    """How many seconds the training took, with its evaluations."""
     finished: float
-    """When it ended, in seconds since 1970."""
+    """When the training ended, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class State:
-    """State of a cell.
+    """The state of a cell.
 
     A cell is running while a process holds its lock. It is missing if it was never begun, was
-    interrupted, or is damaged. An unreadable one may be done: nothing is known of it, and nothing
-    is done with it.
+    interrupted, or is damaged. It is unreadable if the system does not let us read a file of it:
+    such a cell may be done, and is left alone.
     """
 
     status: Status
@@ -108,8 +120,8 @@ class State:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the cell was done once, and is not as it was written."""
-        # No other missing cell has a reason.
+        """Whether the cell was done, and a file of it is not as it was written."""
+        # Of the missing cells only damaged ones have a reason.
         return self.status == "missing" and bool(self.reason)
 
     @property
@@ -119,13 +131,13 @@ class State:
 
 
 class CellFolder:
-    """The folder of one cell, whose name is the id of the cell; nothing is created before `lock`."""
+    """The folder of one cell, named by the id of the cell. Making the object creates nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        # The id of the cell that `begin` was called for. A folder within a saved model is not named
-        # for its cell.
+        # The id of the cell that `begin` was called for. It is not the name of the folder where a
+        # saved model has a copy of the cell.
         self._begun_id = path.name
         self.weights = path / WEIGHTS
         self.gallery = path / "gallery.npz"
@@ -144,24 +156,24 @@ class CellFolder:
         self._lock = path.with_name(f"{path.name}.lock")
 
     def best(self, epoch: int) -> Path:
-        """Return the file of predictions after an epoch that was the best one so far."""
+        """Return the file with the predictions after an epoch that was the best so far."""
         return self.path / f"best-{epoch}.npz"
 
     def keep_best(self, epoch: int) -> None:
-        """Keep the predictions of this epoch alone, of all epochs that were the best so far."""
+        """Remove the files of predictions that `best` names, except the file of this epoch."""
         for path in self.path.glob("best-*.npz"):
             if path != self.best(epoch):
                 path.unlink(missing_ok=True)
 
     def lock(self) -> AbstractContextManager[bool]:
-        """Hold the lock of the cell for a block, which gets False where another process holds it."""
+        """Hold the lock of the cell for a block, which gets False if another process holds it."""
         return locks.try_lock(self._lock)
 
     def state(self, *, weights: bool = False) -> State:
-        """Return the state of the cell; files that another process is writing count as absent.
+        """Return the state of the cell. Files that another process is writing count as absent.
 
         A finished cell that has lost a file, or whose file has changed, is missing. The digest of
-        large weights is computed only with `weights`, else their size counts.
+        large weights is checked only with `weights`, and otherwise their size alone.
         """
         try:
             return self._state(weights)
@@ -169,7 +181,10 @@ class CellFolder:
             return State("unreadable", f"not readable: {error}; it is left alone")
 
     def _state(self, weights: bool) -> State:
-        """Return the state of the cell. Raises Unreadable where the system does not let us read a file of it."""
+        """Return the state of the cell.
+
+        Raises Unreadable where the system does not let us read a file of the cell.
+        """
         damage = ""
         try:
             names = self._names()
@@ -181,8 +196,8 @@ class CellFolder:
             if not damage:
                 return State("done")
         else:
-            # Training would go on from these files. One that cannot be read must not be taken for
-            # missing.
+            # Training would go on from these files. If it took a file that cannot be read for a
+            # missing one, it would overwrite it.
             for path in (self._cell, self._history, self.checkpoint):
                 if path.name in names:
                     check_readable(path)
@@ -203,7 +218,7 @@ class CellFolder:
     def _names(self) -> set[str]:
         """Return the names of the files in the folder, none where it does not exist.
 
-        Raises NotADirectoryError where a file is in its place.
+        Raises NotADirectoryError where a file has the name of the folder.
         """
         try:
             return {entry.name for entry in os.scandir(self.path)}
@@ -217,7 +232,10 @@ class CellFolder:
             raise Unreadable(self.path, error) from None
 
     def _damage(self, names: set[str], weights: bool) -> str:
-        """Return what is wrong with a finished cell, "" for nothing; `names` are those of its files."""
+        """Return what is wrong with a finished cell, "" if nothing is.
+
+        `names` are the names of the files in its folder.
+        """
         try:
             return self._not_as_written(names, weights) or self._lack()
         except Unreadable:
@@ -235,7 +253,7 @@ class CellFolder:
     def _not_as_written(self, names: set[str], weights: bool) -> str:
         """Return which file of a finished cell is not as it was written, "" for none.
 
-        A damaged result.json may hold anything, and raise an error of many kinds.
+        A damaged result.json may hold anything, so this may raise errors of many types.
         """
         content = read_file(self._result)
         result = json.loads(content)
@@ -257,7 +275,7 @@ class CellFolder:
         """Return whether a file has the size and the digest with which result.json lists it."""
         size, digest = listed
         with open_file(self.path / name) as file:
-            # The size comes first: a file of another one, however large, is not read.
+            # The size comes first, so that a file of another size, however large, is not read.
             if os.fstat(file.fileno()).st_size != size:
                 return False
             is_large = name == WEIGHTS and size > SMALL_WEIGHTS
@@ -266,7 +284,10 @@ class CellFolder:
             return _digest(file.read()) == digest
 
     def _lack(self) -> str:
-        """Return what this cell lacks to be done, "" for nothing: it needs its description and every epoch."""
+        """Return what the cell lacks to be done, "" for nothing.
+
+        It needs its description and every epoch of its history.
+        """
         try:
             about = json.loads(read_file(self._cell))
             history = read_file(self._history)
@@ -281,18 +302,18 @@ class CellFolder:
 
     @property
     def begun(self) -> float:
-        """When the running process began the cell, in seconds since 1970; 0.0 if none runs it."""
+        """When the running process began the cell, in seconds since 1970; 0.0 if there is none."""
         begun = (_read_json(self._progress) or {}).get("begun")
         return begun if isinstance(begun, float) else 0.0
 
     @property
     def timed_out(self) -> bool:
-        """Whether the cell exceeded its time limit; a file then says where it was."""
+        """Whether the cell exceeded its time limit: the file `hang` then has a traceback."""
         return self.hang.exists() and self.hang.stat().st_size > 0
 
     def tidy(self) -> None:
-        """Remove what a process that has ended left: its progress and error, and a checkpoint that is not needed."""
-        # The lock of a cell that needs nothing is not touched.
+        """Remove what a process that has ended left: progress, error and unneeded checkpoint."""
+        # Where there is nothing to remove, the lock is not taken.
         if not self._leftovers():
             return
         with self.lock() as acquired:
@@ -304,7 +325,10 @@ class CellFolder:
             _remove(path)
 
     def _leftovers(self) -> list[Path]:
-        """Return what a process that has ended left; only names that milbench gives are among them."""
+        """Return the paths that a process that has ended left.
+
+        Only paths with names that milbench gives are among them.
+        """
         unneeded = {self._progress.name, self.error.name, self.hang.name}
         own = {
             *LISTED,
@@ -314,7 +338,7 @@ class CellFolder:
             self.output.name,
             self._mirrored.name,
         }
-        # A finished cell needs no checkpoint; any other one goes on from it.
+        # A finished cell needs no checkpoint. Any other cell goes on from its checkpoint.
         if self._result.exists():
             unneeded.add(self.checkpoint.name)
         leftovers = []
@@ -328,7 +352,10 @@ class CellFolder:
         return leftovers
 
     def interruption(self) -> str:
-        """Return where the training of a missing cell stopped, such as "epoch 38 of 50"; "" if it never began."""
+        """Return where the training of a missing cell stopped, such as "epoch 38 of 50".
+
+        It is "" if the training never began.
+        """
         progress = _read_json(self._progress) or {}
         epoch = progress.get("epoch")
         epochs = progress.get("epochs")
@@ -336,7 +363,7 @@ class CellFolder:
             return f"epoch {epoch} of {epochs}"
         if not self.checkpoint.exists() or not self.is_described():
             return ""
-        # A later launch has removed the progress; the checkpoint belongs to the end of the history.
+        # A later launch has removed the progress. The checkpoint belongs to the end of the history.
         finished = _last_epoch(self.history())
         epochs = self.cell().recipe.epochs
         return f"epoch {min(finished + 1, epochs)} of {epochs}"
@@ -356,22 +383,25 @@ class CellFolder:
                 self._clear()
 
     def _clear(self) -> None:
-        # The result goes first, so that a cell that is half removed is not taken for a done one. It
-        # may be no file.
+        # The result goes first, so that a half removed cell is not taken for a done one. An OSError
+        # means that it is a folder, for example, which `_remove` removes too.
         with suppress(OSError):
             self._result.unlink(missing_ok=True)
         _remove(self.path)
 
     def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
-        """Make the folder; what a damaged result, an earlier failure or a killed process has left is removed."""
-        # Nothing of an earlier result stays, nor a file in the place of the folder.
+        """Make the folder and describe the cell in it.
+
+        What a damaged result, an earlier failure or a killed process has left is removed.
+        """
+        # Nothing of an earlier result stays, nor a file that has the name of the folder.
         if os.path.lexists(self._result) or not self.path.is_dir():
             self._clear()
         self.path.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
         if not self.checkpoint.exists():
             _remove(self.output)
-        # A cell that starts anew is another run in MLflow; one that continues is not.
+        # A cell that starts anew becomes a new run in MLflow. A cell that continues keeps its run.
         attempt = self.about()["attempt"] if self.is_described() else ""
         if not attempt:
             attempt = uuid.uuid4().hex
@@ -388,7 +418,10 @@ class CellFolder:
         )
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of an epoch to the history. Raises Incomplete where the epochs before it are gone."""
+        """Add the metrics of an epoch to the history.
+
+        Raises Incomplete where the history of the epochs before is gone.
+        """
         if epoch > 1 and not self._history.exists():
             raise Incomplete("history.csv was removed while the cell was computed")
         header = "" if self._history.exists() else HEADER
@@ -396,19 +429,19 @@ class CellFolder:
         with self._history.open("a", encoding="utf-8") as file:
             file.write(header + _lines(rows))
             file.flush()
-            # The checkpoint that is written next belongs to this history, which has to be on the
-            # disk before it.
+            # The checkpoint that is written next belongs to this history. So the history has to be
+            # on the disk before.
             os.fsync(file.fileno())
 
     def cut_history(self, epochs: int) -> None:
-        """Cut the history to its first epochs, those before a checkpoint."""
+        """Cut the history to its first `epochs`, which a checkpoint knows."""
         text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
         write_durably(self._history, text.encode())
 
     def history_digest(self) -> str:
-        """Return a digest of the history, which a checkpoint holds, so that it goes on with no other.
+        """Return a digest of the history. Raises Incomplete where the history is gone.
 
-        Raises Incomplete where the history is gone.
+        A checkpoint holds the digest, so that it is never used with another history.
         """
         try:
             return _digest(self.id.encode() + read_file(self._history))
@@ -416,8 +449,8 @@ class CellFolder:
             raise Incomplete("history.csv was removed while the cell was computed") from None
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
-        """Write the progress: what `milbench.training.checkpoint.Shown` lists, or a part of it."""
-        # A display can do without it.
+        """Write the progress: fields of `milbench.training.checkpoint.Shown`."""
+        # Only displays read the progress, so a full disk, for example, does no harm here.
         with suppress(OSError):
             _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
 
@@ -433,8 +466,8 @@ class CellFolder:
     def finish(self, result: CellResult) -> None:
         """Mark the cell as done.
 
-        Raises Incomplete where the description or an epoch is gone, as after somebody has deleted
-        the folder.
+        Raises Incomplete where the description or an epoch is gone, such as when somebody has
+        deleted the folder.
         """
         self.check_complete()
         self.write_result(result)
@@ -442,7 +475,7 @@ class CellFolder:
             path.unlink(missing_ok=True)
 
     def check_complete(self) -> None:
-        """Raise Incomplete where something is gone that a finished cell must have, or was changed meanwhile."""
+        """Raise Incomplete where a part that a finished cell must have is gone or was changed."""
         try:
             lack = self._lack() or self._changed_meanwhile()
         except Unreadable:
@@ -453,7 +486,7 @@ class CellFolder:
             raise Incomplete(lack)
 
     def _changed_meanwhile(self) -> str:
-        """Return what somebody has changed while the cell was computed, "" for nothing."""
+        """Return which file somebody has changed while the cell was computed, "" for none."""
         if self._described_id() != self._begun_id:
             return "cell.json is not that of this cell"
         rows = self.history()
@@ -467,7 +500,7 @@ class CellFolder:
         return ""
 
     def write_result(self, result: CellResult) -> None:
-        """Write result.json, with size and digest of every file that belongs to the cell."""
+        """Write result.json, with the size and the digest of every file of the cell."""
         files = {}
         for name in LISTED:
             path = self.path / name
@@ -475,7 +508,7 @@ class CellFolder:
                 continue
             with path.open("rb+") as file:
                 content = file.read()
-                # What result.json lists has to outlive the loss of the machine.
+                # A file that result.json lists has to be on the disk before result.json is.
                 os.fsync(file.fileno())
             files[name] = [len(content), _digest(content)]
         write_durably(self._result, self._result_content(result, files))
@@ -490,7 +523,7 @@ class CellFolder:
         return json.dumps({**result, "files": files, "digest": digest}).encode() + b"\n"
 
     def cell(self) -> Cell:
-        """Return the cell as it is described. Raises UsageError where the description cannot be read."""
+        """Return the cell that cell.json describes. Raises UsageError where it cannot be read."""
         try:
             return Cell.from_record(json.loads(read_file(self._cell))["cell"])
         except Unreadable:
@@ -499,7 +532,7 @@ class CellFolder:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
     def is_described(self) -> bool:
-        """Return whether cell.json can be read and describes the cell whose id is the name of this folder."""
+        """Return whether cell.json describes the cell whose id is the name of this folder."""
         return self._described_id() == self.id
 
     def _described_id(self) -> str:
@@ -510,7 +543,11 @@ class CellFolder:
             return ""
 
     def about(self) -> dict[str, Any]:
-        """Return what `begin` wrote: "label", the name in a comparison; "provenance"; "attempt", the id of the run."""
+        """Return what `begin` wrote about the cell.
+
+        "label" is its name in a comparison, "provenance" the code, machine and libraries, and
+        "attempt" tells the present computation of the cell from earlier ones.
+        """
         written = _read_json(self._cell) or {}
         about: dict[str, Any] = {"label": "", "attempt": "", "provenance": {}}
         for key, empty in about.items():
@@ -519,15 +556,19 @@ class CellFolder:
         return about
 
     def result(self) -> CellResult:
-        """Return what was given to `finish`, {} if the cell is not done. Only `state` tells whether it is whole."""
+        """Return what was given to `finish`, {} if the cell is not done.
+
+        The file may be damaged: only `state` checks that.
+        """
         result = _read_json(self._result) or {}
         of_cell = {key: value for key, value in result.items() if key not in ("files", "digest")}
         return cast("CellResult", of_cell)
 
     def imported_later(self) -> dict[str, list[str]]:
-        """Return what plug-ins imported while they were trained: "by", their kinds, "files" and "packages".
+        """Return what plug-ins imported during the training: "files" and "packages".
 
-        {} where that is nothing, or the file is damaged.
+        "by" are the kinds of these plug-ins. The result is {} where they imported nothing, or the
+        file is damaged.
         """
         # A damaged file may hold anything.
         late: object = self.result().get("imported_later")
@@ -544,9 +585,9 @@ class CellFolder:
         return found
 
     def history(self) -> list[Row]:
-        """Return the metrics of all epochs so far, up to a line that is being written or is damaged.
+        """Return the metrics of all epochs so far, up to a line that is unfinished or damaged.
 
-        Raises Unreadable where the system does not let us read them.
+        Raises Unreadable where the system does not let us read the file.
         """
         try:
             text = read_file(self._history).decode("utf-8")
@@ -561,7 +602,7 @@ class CellFolder:
                 row = (number, metric, float(value))
             except ValueError:
                 break
-            # No training has so many epochs, and a frame cannot hold the number.
+            # No training has that many epochs, and a data frame cannot hold the number.
             if number > MOST_EPOCHS:
                 break
             rows.append(row)
@@ -586,7 +627,10 @@ class CellFolder:
         return [path for path in paths if path.exists()]
 
     def mirrored(self) -> dict[str, Any]:
-        """Return what `keep_mirrored` wrote last, {} for nothing, and never an address, see `without_address`."""
+        """Return what `keep_mirrored` wrote last, {} if nothing was written or it is damaged.
+
+        It never has an address of MLflow, see `without_address`.
+        """
         record = _read_json(self._mirrored) or {}
         if record.get("cell") != self.id:
             return {}
@@ -600,14 +644,20 @@ class CellFolder:
         _write_json(self._mirrored, {"cell": self.id, **content})
 
     def hide_address(self) -> None:
-        """Rewrite the record of an earlier version, which held the address of MLflow, perhaps with a password."""
+        """Rewrite the record of an earlier version, which held MLflow's address.
+
+        The address may contain a password.
+        """
         record = _read_json(self._mirrored) or {}
         if ADDRESS in record:
             _write_json(self._mirrored, without_address(record))
 
 
 def without_address(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record of what is in MLflow with a digest in place of the address that earlier versions kept."""
+    """Return a record of what is in MLflow, with a digest in place of the address of MLflow.
+
+    Earlier versions kept the address.
+    """
     changed = dict(record)
     address = changed.pop(ADDRESS, None)
     if isinstance(address, str):
@@ -616,7 +666,10 @@ def without_address(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Return whether something else than a file is in its place; a link that leads to nothing is left alone."""
+    """Return whether a path leads to something else than a file, such as a folder.
+
+    A link to nothing does not count.
+    """
     try:
         return bool(kind_of(path.stat().st_mode))
     except OSError:

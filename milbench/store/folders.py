@@ -1,8 +1,10 @@
-"""The store: a folder for each cell and a file for each comparison, which may be copied, moved, merged or deleted.
+"""The store: a folder for each cell and a file for each comparison.
+
+Users may copy, move, merge or delete them.
 
     runs/NAME.json       the plan of a comparison
     runs/cells/ID/       a cell, see `milbench.store.cell_folder`
-    runs/mlflow.db       what MLflow shows of it all, which can be made again
+    runs/mlflow.db       the database of MLflow, which can be made again from the folders
 
 Nothing here imports torch or MLflow.
 """
@@ -36,11 +38,11 @@ if TYPE_CHECKING:
 
 
 MOST_NAMED = 5
-"""Cells that a message names at most."""
+"""The most cells that a message names."""
 
 
 class Root:
-    """The folder that `--root` names, with the store in `runs`; nothing is created before `make`."""
+    """The folder that `--root` names, with the store in `runs`. Only `make` creates folders."""
 
     def __init__(self, path: Path) -> None:
         self.path = expanded(path, "--root").absolute()
@@ -67,36 +69,48 @@ class Root:
     def names(self) -> list[str]:
         """Return the names of the comparisons, the one launched last first."""
         times = {}
-        for path in self._plan_places():
+        for path in self._paths_of_plans():
             if not _why_no_plan(path):
                 times[path.stem] = path.stat().st_mtime_ns
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def not_plans(self) -> list[str]:
-        """Return a line for everything that has the name of a plan and is no file, such as a link to nothing."""
-        problems = [_why_no_plan(path) for path in self._plan_places()]
+        """Return a line for everything that is named like a plan and cannot be one.
+
+        An example is a link to nothing.
+        """
+        problems = [_why_no_plan(path) for path in self._paths_of_plans()]
         return [problem for problem in problems if problem]
 
     def check_place(self, name: str) -> None:
-        """Raise UsageError where the root is a file, or what has the name of the plan of a comparison is none."""
+        """Raise UsageError where the plan of a comparison cannot be written.
+
+        That is so where the root is a file, or a folder, for example, has the name of the plan.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"cannot write under --root {self.path}: it is not a folder")
         problem = _why_no_plan(self.runs / f"{name}.json")
         if problem:
             raise UsageError(problem)
 
-    def _plan_places(self) -> list[Path]:
-        """Return everything with the name of a plan. Raises UsageError where the folder cannot be read."""
-        places = []
+    def _paths_of_plans(self) -> list[Path]:
+        """Return the paths of everything that is named like a plan.
+
+        Raises UsageError where the folder cannot be read.
+        """
+        paths = []
         for name in sorted(_names_in(self.runs)):
             # A file that is being written has a name that begins with a dot.
             is_being_written = name.startswith(".")
             if name.endswith(".json") and not is_being_written:
-                places.append(self.runs / name)
-        return places
+                paths.append(self.runs / name)
+        return paths
 
     def plan(self, name: str | None = None) -> Plan:
-        """Return the plan of a comparison; None: of the one launched last. Raises UsageError if there is none."""
+        """Return the plan of a comparison, by default of the one launched last.
+
+        Raises UsageError if there is no such plan, or it cannot be read.
+        """
         names = self.names()
         if name is not None:
             self.check_place(name)
@@ -115,31 +129,32 @@ class Root:
             ) from None
         except (UsageError, OSError) as error:
             raise UsageError(
-                f"{path}: {error}; put it back, or delete it: then every milbench run of it adds its cells again"
+                f"{path}: {error}; put it back, or delete it: "
+                "then every milbench run of it adds its cells again"
             ) from None
 
     def _no_plan_error(self) -> UsageError:
-        """Return the error of a store without a plan: it says what is there instead."""
+        """Return the error about a store without a plan, which says what the store has instead."""
         not_plans = self.not_plans()
         if not_plans:
             return UsageError(not_plans[0])
         cells = len(list(self.folders()))
         if cells:
             return UsageError(
-                f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; the same milbench run "
-                "writes it again and skips finished cells"
+                f"{self.runs} has {counted(cells, 'cell')} and no plan of a comparison; "
+                "the same milbench run writes it again and skips finished cells"
             )
         return UsageError(
             f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)"
         )
 
     def save(self, plan: Plan) -> None:
-        """Write the plan of a comparison in place of an earlier one of its name."""
+        """Write the plan of a comparison, over an earlier plan of the same name."""
         write_durably(self.runs / f"{plan.name}.json", plan_to_json(plan).encode())
 
     def states(self, cells: Iterable[Cell], *, weights: bool = False) -> dict[str, State]:
-        """Return the states of cells, by their ids, see `CellFolder.state`."""
-        # The disk is asked once for all cells that have no folder.
+        """Return cell id -> the state of the cell, see `CellFolder.state`."""
+        # Reading the names of all folders at once spares a look at the disk for each missing cell.
         existing = _names_in(self.cells)
         states = {}
         for cell in cells:
@@ -149,10 +164,10 @@ class Root:
         return states
 
     def imported_later(self, cells: Iterable[Cell]) -> dict[str, dict[str, list[str]]]:
-        """Return what plug-ins imported while they were trained, by the ids of their cells."""
+        """Return cell id -> what the plug-ins of the cell imported during its training."""
         found: dict[str, dict[str, list[str]]] = {}
         for cell in cells:
-            # Only plug-ins import later, and thousands of other cells need not be read for it.
+            # Only plug-ins import anything then, so the folders of other cells are not read.
             if not cell.has_plugins:
                 continue
             late = self.cell(cell.id).imported_later()
@@ -161,7 +176,7 @@ class Root:
         return found
 
     def find(self, reference: str) -> CellFolder:
-        """Return the folder of the finished cell whose id, or run in MLflow, begins with a reference."""
+        """Return the folder of the finished cell whose id, or MLflow run, begins as given."""
         start = reference.strip().lower()
         matches = self._folders_that_begin(start) if start else []
         if not matches:
@@ -192,13 +207,13 @@ class Root:
         if not self.cells.is_dir():
             return
         for path in sorted(self.cells.iterdir()):
-            # Locks and files of somebody else lie beside the folders.
+            # Lock files, and perhaps files of the user, lie beside the folders.
             if path.is_dir():
                 yield CellFolder(path)
 
 
 def _ambiguous(reference: str, matches: list[CellFolder]) -> UsageError:
-    """Return the error of a reference with which several ids begin."""
+    """Return the error about a reference with which the ids of several cells begin."""
     named = [_named(folder) for folder in matches[:MOST_NAMED]]
     others = len(matches) - len(named)
     rest = f" and {others} more" if others else ""
@@ -211,7 +226,7 @@ def _named(folder: CellFolder) -> str:
 
 
 def cell_problems(plan: Plan, states: Mapping[str, State]) -> list[str]:
-    """Return a line for every cell of a plan that is damaged, or that the system does not let us read."""
+    """Return a line for every cell of a plan that is damaged or cannot be read."""
     lines = []
     for cell in plan.cells:
         problem = states[cell.id].problem if cell.id in states else ""
@@ -221,7 +236,10 @@ def cell_problems(plan: Plan, states: Mapping[str, State]) -> list[str]:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """Return the names in a folder, none where it does not exist. Raises UsageError where it cannot be read."""
+    """Return the names in a folder, none where it does not exist.
+
+    Raises UsageError where the folder cannot be read.
+    """
     try:
         return {entry.name for entry in os.scandir(folder)}
     except FileNotFoundError:
@@ -233,7 +251,10 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def _why_no_plan(path: Path) -> str:
-    """Return why what has the name of a plan cannot be one, such as a folder; "" for a file or nothing."""
+    """Return why something with the name of a plan cannot be a plan, such as a folder.
+
+    It is "" for a file, and where nothing has this name.
+    """
     kind = ""
     try:
         found = path.stat()
@@ -251,18 +272,18 @@ def _why_no_plan(path: Path) -> str:
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Results:
-    """Return everything that a report shows of a comparison; None: of the one launched last."""
+    """Return all that a report shows of a comparison, by default of the one launched last."""
     import pandas as pd
 
     from milbench.store.results import COLUMNS, Results
 
-    place = Root(Path(root))
-    plan = place.plan(name)
-    states = place.states(plan.cells)
+    store = Root(Path(root))
+    plan = store.plan(name)
+    states = store.states(plan.cells)
     rows: list[tuple[Any, ...]] = []
     folders = {}
     for cell in plan.cells:
-        folder = place.cell(cell.id)
+        folder = store.cell(cell.id)
         state = states[cell.id]
         rows += _rows(plan, cell, folder, state)
         if state.status == "done":
@@ -270,10 +291,10 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     # Unlike int64, this type can hold missing values.
     frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
-    # The same texts stand in many rows; as categories, each is kept once.
+    # Many rows have the same texts. In columns of categories each text is kept once.
     text_columns = frame.columns.difference(["seed", "epoch", "value", "draw"])
     frame[text_columns] = frame[text_columns].astype("category")
-    return Results(plan, frame, folders, place.imported_later(plan.cells))
+    return Results(plan, frame, folders, store.imported_later(plan.cells))
 
 
 def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
@@ -286,8 +307,8 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     history: list[Row] = []
     if state.status not in ("missing", "unreadable"):
         history = folder.history()
-    # Where nothing was computed, there is no run, machine or code to name. A failed cell may be
-    # without any epoch.
+    # Where nothing was computed, there is no run, machine or code to name. A failed cell has them,
+    # even if it finished no epoch.
     provenance: Mapping[str, Any] = {}
     if history or state.status == "failed":
         provenance = folder.about()["provenance"]
@@ -296,7 +317,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
     code = str(provenance.get("code", ""))
     before = (*plan.labels[cell.id], cell.loss.supervision, cell.seed, state.status, state.reason)
     after = (cell.id, run, machine, code, draw)
-    # Costs of single epochs are left out, for those of the whole training.
+    # Costs of single epochs are left out: the costs of the whole training follow below.
     values: list[tuple[int | None, str, float]] = []
     for epoch, metric, value in history:
         if not metric.startswith("cost/"):
@@ -310,7 +331,7 @@ def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[
 
 
 def _costs(folder: CellFolder, state: State, history: list[Row]) -> dict[str, float]:
-    """Return the costs of a finished cell, among them its steps; none of another one."""
+    """Return the costs of a finished cell, among them its steps; {} for any other cell."""
     if state.status != "done":
         return {}
     costs: dict[str, float] = folder.result().get("costs", {})
@@ -320,7 +341,7 @@ def _costs(folder: CellFolder, state: State, history: list[Row]) -> dict[str, fl
 
 
 def _steps(history: Iterable[Row]) -> float:
-    """Return the number of training steps: for each epoch its seconds divided by the seconds of a step."""
+    """Return the number of training steps, from the seconds of each epoch and of its steps."""
     values = {(epoch, metric): value for epoch, metric, value in history}
     steps = 0
     for (epoch, metric), value in values.items():

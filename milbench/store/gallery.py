@@ -1,4 +1,7 @@
-"""Galleries: a few test bags with what a loss detects in them, each one .npz file; nothing in it is unpickled."""
+"""Galleries: a few test bags with what a loss detects in them.
+
+Each gallery is one .npz file, from which nothing is unpickled.
+"""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,11 +32,17 @@ _ARRAY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """A few test bags with the detections of one loss; ValueError where shapes do not fit together.
+    """A few test bags with the detections of one loss.
 
-    An image has instances (B, N, H, W) in [0, 1] and positions (rows, columns); a sequence has
-    instances (B, F, T), NaN where it is shorter, and positions (K,) in time; a set has instances
-    (B, K, D) and positions (K,) without an order. What is None is not known.
+    Positions are where the network gives logits. The shapes depend on the kind of bags, for B bags
+    and C classes:
+
+    - images: instances (B, channels, height, width) in [0, 1]; positions (rows, columns);
+    - sequences: instances (B, channels, frames), NaN beyond the end of a shorter one; positions
+      (K,) in time;
+    - sets: instances (B, K, features); positions (K,) without an order.
+
+    A field that is None is not known. Raises ValueError where shapes do not fit together.
     """
 
     kind: Kind
@@ -43,24 +52,34 @@ class Gallery:
     presence: NDArray[np.float32]
     """(B, C), the presence scores of the loss, on any monotone scale."""
     probs: NDArray[np.float16]
-    """(B, C+1, *positions), the probability of each class in each position, background last."""
+    """(B, C+1, *positions), the probability of each class at each position, background last."""
     class_names: tuple[str, ...]
-    """C names to show."""
+    """The C names of the classes, as pictures show them."""
     mask: NDArray[np.bool_] | None = None
     """(B, *positions), True where there is an instance; None: everywhere."""
     ys: NDArray[np.float32] | None = None
-    """The middle of each row of positions, in pixels; a sequence has one row. None: spread evenly."""
+    """The middle of each row of positions, in pixels. A sequence has one row.
+
+    None: the rows are spread evenly.
+    """
     xs: NDArray[np.float32] | None = None
-    """The middle of each column of positions in pixels, or of each position in frames. None: spread evenly."""
+    """The middle of each column of positions in pixels, or of each position in frames.
+
+    None: the columns or positions are spread evenly.
+    """
     threshold: float | None = None
-    """The presence from which a class counts as detected; None: where it is the most probable one in some position."""
+    """The presence from which a class counts as detected.
+
+    None: a class counts as detected where it is the most probable one at some position.
+    """
     frames_per_second: float | None = None
+    """The frames of a sequence in a second, None where that is not known."""
     classes: NDArray[np.int64] | None = None
     """(B, M), the classes of the true instances, -1 where a bag has fewer than M."""
     boxes: NDArray[np.float32] | None = None
     """(B, M, 4), the boxes of the true instances, see `Truth`."""
     position_classes: NDArray[np.int64] | None = None
-    """(B, K), the true class in each position of a set, C for background."""
+    """(B, K), the true class at each position of a set, C for background."""
     coords: NDArray[np.float32] | None = None
     """(B, K, 2), x and y of each position of a set in the plane."""
 
@@ -69,11 +88,15 @@ class Gallery:
         if problems:
             bags, classes = self.labels.shape
             raise ValueError(
-                f"a gallery of {bags} bags and {classes} classes does not fit together: {', '.join(problems)}"
+                f"a gallery of {bags} bags and {classes} classes does not fit together: "
+                f"{', '.join(problems)}"
             )
 
     def _misfits(self) -> list[str]:
-        """Return the fields whose shapes or values do not fit. Scores and masks were checked by the loss."""
+        """Return the names of the fields whose shapes or values do not fit.
+
+        Scores and the mask were checked before: when the scores were computed.
+        """
         bags, classes = self.labels.shape
         positions = self.probs.shape[2:]
         # A sequence has one row of positions.
@@ -126,7 +149,10 @@ class Gallery:
         return bag
 
     def class_map(self, bag: int) -> NDArray[np.int64]:
-        """Return the most probable class of every position of a bag, C for background and where the mask excludes."""
+        """Return the most probable class of every position of a bag.
+
+        It is C for background, and at positions without an instance.
+        """
         probs = self.probs[bag].astype(np.float32)
         class_map: NDArray[np.int64] = probs.argmax(axis=0)
         if self.mask is not None:
@@ -148,7 +174,7 @@ class Gallery:
 
 
 def make(**values: Any) -> Gallery:
-    """Return a gallery from arrays of any type, such as lists, which are converted to the types of its fields."""
+    """Return a gallery from arrays or lists, which are converted to the types of its fields."""
     converted = {}
     for name, value in values.items():
         if value is not None:
@@ -157,7 +183,7 @@ def make(**values: Any) -> Gallery:
 
 
 def _converted(name: str, value: Any) -> Any:
-    """Return a value, given or stored, in the type of its field; KeyError for a name that is no field."""
+    """Return a value in the type of its field. Raises KeyError for a name that is no field."""
     if name == "kind":
         return str(value)
     if name == "class_names":
@@ -180,6 +206,9 @@ def write(path: Path, gallery: Gallery) -> None:
 
 
 def load(path: Path) -> Gallery:
-    """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another version."""
+    """Read a gallery that `write` wrote.
+
+    Raises UsageError if the file is missing, damaged or of another version.
+    """
     with stored_arrays("gallery", path) as stored:
         return make(**stored)

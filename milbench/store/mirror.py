@@ -1,8 +1,9 @@
-"""The mirror: copies the folders of cells to MLflow. No launch depends on it.
+"""The mirror: copies the folders of cells to MLflow. A launch works without it.
 
-Only the process of a launch, or of `milbench sync`, writes to MLflow. A folder remembers its run
-and how much of it is copied, and values have the times of the training, so that copying again
-changes nothing. The calls to MLflow are in `milbench.store.mlflow_runs`.
+Only the process of a launch, or of `milbench sync`, writes to MLflow. The folder of a cell
+remembers its run in MLflow and how much of the cell is copied. Values are logged with the times of
+the training. So copying a cell again changes nothing. The calls to MLflow are in
+`milbench.store.mlflow_runs`.
 """
 
 import os
@@ -30,7 +31,7 @@ from milbench.experiment.cell import Cell
 from milbench.experiment.plan import Plan
 from milbench.store.folders import Root, cell_problems
 
-# MLflow reads some of these only when it is imported, which is after this.
+# MLflow reads some of these variables when it is imported, which happens later than this.
 for key, value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -46,11 +47,14 @@ INTERVAL = 3.0
 PATIENCE = 10.0
 """Seconds without progress after which a server counts as away."""
 PATIENCE_WITH_DATABASE = 10
-"""How many times longer a database may take: a new one gets its tables first."""
+"""How many times longer than a server a database may take: a new one gets its tables first."""
 
 
 class Mirror:
-    """Mirrors the cells of a comparison, in a thread of its own, with trained networks as models where `log_models`."""
+    """Mirrors the cells of a comparison to MLflow, in a thread of its own.
+
+    With `log_models`, it also logs every trained network as an MLflow model.
+    """
 
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root = root
@@ -73,7 +77,10 @@ class Mirror:
         self._thread.start()
 
     def finish(self) -> str:
-        """Mirror the rest as long as that makes progress; describe in one line what is not mirrored, "" for nothing."""
+        """Mirror the rest, as long as there is progress. Describe in a line what is not mirrored.
+
+        The line is "" where everything is mirrored.
+        """
         self._stop.set()
         self._last_progress = time.monotonic()
         patience = PATIENCE
@@ -92,7 +99,7 @@ class Mirror:
         return f"{cells} not in MLflow yet{why}; milbench sync catches up"
 
     def behind(self) -> list[Cell]:
-        """Return the cells of which something is not in MLflow yet, as their folders remember it."""
+        """Return the cells that are not completely in MLflow, as their folders remember."""
         cells = [cell for cell in self.plan.cells if cell.id not in self._settled]
         states = self.root.states(cells)
         behind = []
@@ -110,23 +117,26 @@ class Mirror:
             if has_changed or lacks_model or is_elsewhere:
                 behind.append(cell)
             elif status == "done":
-                # Another status may still change.
+                # No other status is final.
                 self._settled.add(cell.id)
         return behind
 
     def _follow(self) -> None:
         is_last = False
         while not is_last and not self._given_up.is_set():
-            # Once more after the end: cells have finished since the last time.
+            # When `_stop` is set, mirror once more: cells may have finished since the last time.
             is_last = self._stop.wait(INTERVAL)
             try:
                 self._mirror()
                 self.problem = ""
-            except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
+            except Exception as error:  # noqa: BLE001 MLflow, databases and servers raise anything
                 self.problem = describe_problem(self.root, error)
 
     def _mirror(self) -> None:
-        """Copy what is missing; one process of a root at a time, since two would make two runs of a cell."""
+        """Copy what is missing in MLflow.
+
+        Only one process of a root does so at a time, since two would make two runs of a cell.
+        """
         with locks.lock(self.root.runs / "mlflow.lock"):
             self._last_progress = time.monotonic()
             self._hide_addresses()
@@ -149,8 +159,8 @@ class Mirror:
                 try:
                     runs.update(experiment, cell, self.log_models)
                 except (OSError, UsageError) as error:
-                    # A problem with the folder of this cell does not concern the others. A server
-                    # that does not answer would not answer for them either.
+                    # A problem with the folder of this cell does not concern other cells. A problem
+                    # with the server does, and ends the loop.
                     if not is_of_store(self.root, error):
                         raise
                     problems.append(error)
@@ -158,7 +168,7 @@ class Mirror:
                 raise problems[0]
 
     def _hide_addresses(self) -> None:
-        """Rewrite the records of earlier versions, which held the address of MLflow with its password."""
+        """Rewrite records of earlier versions, which held MLflow's address with its password."""
         if self._addresses_are_hidden:
             return
         for folder in self.root.folders():
@@ -171,14 +181,18 @@ def address(root: Root) -> str:
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri:
         return uri
-    # SQLAlchemy 2.1 reads "%20" in a path as a space, 2.0 as it stands: each writes what it reads.
+    # SQLAlchemy 2.1 reads "%20" in a path as a space, and 2.0 does not. Each reads correctly what
+    # it has written, so the path is written by SQLAlchemy.
     from sqlalchemy.engine import URL
 
     return URL.create("sqlite", database=str(root.database)).render_as_string()
 
 
 def shown_address(root: Root) -> str:
-    """Return the address of MLflow as it may be shown: the path of the root's database, or a server without secrets."""
+    """Return the address of MLflow as it may be shown.
+
+    It is the path of the root's database, or the address of a server without secrets.
+    """
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri:
         return without_secrets(uri)
@@ -186,20 +200,23 @@ def shown_address(root: Root) -> str:
 
 
 def page_address() -> str:
-    """Return the address of the pages of an MLflow server without secrets, "" where MLflow is a database."""
+    """Return the address of the pages of an MLflow server without secrets, "" for a database."""
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     return page_of(uri) if uri.startswith("http") else ""
 
 
 def is_of_store(root: Root, error: Exception) -> bool:
-    """Return whether an error is about a file of the store, or in words of our own: its message may be shown."""
+    """Return whether an error is about a file of the store, or has a message of milbench.
+
+    Such a message holds no secret of MLflow's address, so it may be shown.
+    """
     if isinstance(error, OSError):
         return error.filename is not None and str(error.filename).startswith(str(root.path))
     return isinstance(error, UsageError)
 
 
 def describe_problem(root: Root, error: Exception) -> str:
-    """Say in one line why something could not be copied to MLflow. No secret of its address is in it."""
+    """Say in one line why something could not be copied to MLflow, without secrets."""
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     if is_of_store(root, error):
         reason = _without_path_of_database(str(error))
@@ -207,14 +224,17 @@ def describe_problem(root: Root, error: Exception) -> str:
         reason = safe_reason(error)
     else:
         text = str(error) or type(error).__name__
-        # Messages of servers and databases are long; these parts of them say why.
+        # Messages of servers and databases are long. These parts of the messages say why.
         cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out|\(\w[\w.]*Error\) .+", text)
         reason = hide_in(cause[0] if cause else text.splitlines()[0])
     return f"{shown_address(root)}: {reason[:300]}"
 
 
 def _without_path_of_database(text: str) -> str:
-    """Return a text in which the path of a database elsewhere, which is part of its address, shows no secret."""
+    """Return a text in which the path of a user's own database shows no secret.
+
+    The path is part of the address that the user gives, and may contain a password.
+    """
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     database = database_of(uri) if uri else None
     if database is None:
@@ -224,7 +244,7 @@ def _without_path_of_database(text: str) -> str:
 
 
 def database_of(uri: str) -> Path | None:
-    """Return the file of an SQLite database at an address, None for MLflow in another place."""
+    """Return the file of the SQLite database at an address, None for any other address."""
     if not uri.startswith("sqlite:"):
         return None
     from sqlalchemy.engine import make_url
@@ -240,9 +260,10 @@ def database_of(uri: str) -> Path | None:
 
 
 def check_database(uri: str, *, thoroughly: bool = False) -> None:
-    """Raise UsageError where an SQLite database that exists is damaged: MLflow would need minutes to say so.
+    """Raise UsageError where an SQLite database is damaged. A database need not exist yet.
 
-    `thoroughly` reads every page of it.
+    MLflow itself would need minutes to report the damage. With `thoroughly`, every page of the
+    database is read.
     """
     database = database_of(uri)
     if database is None:
@@ -272,7 +293,7 @@ def check_database(uri: str, *, thoroughly: bool = False) -> None:
 
 
 def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> list[str]:
-    """Copy everything of some comparisons to MLflow; describe what could not be copied, a line each."""
+    """Copy everything of some comparisons to MLflow. Return a line for each problem."""
     try:
         check_database(address(root), thoroughly=True)
     except UsageError as error:
@@ -286,18 +307,18 @@ def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -
             problems.append(str(error))
             continue
         problems += _synchronise_one(root, plan, log_models=log_models)
-    # A problem of the server is the same for all comparisons, and named once.
+    # Each line once: a problem of the server is the same for all comparisons.
     return list(dict.fromkeys(problems))
 
 
 def _synchronise_one(root: Root, plan: Plan, *, log_models: bool) -> list[str]:
-    """Copy a comparison to MLflow; describe what could not be copied, a line each."""
+    """Copy a comparison to MLflow. Return a line for each problem."""
     why_unknown = ""
     try:
         from milbench.store.mlflow_runs import Runs
 
         Runs(root, plan, address(root)).forget_lost()
-    except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
+    except Exception as error:  # noqa: BLE001 MLflow, databases and servers raise anything
         why_unknown = describe_problem(root, error)
     mirror = Mirror(root, plan, log_models=log_models)
     mirror.start()

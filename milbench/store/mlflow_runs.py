@@ -1,4 +1,7 @@
-"""The runs of a comparison in MLflow, and its networks as MLflow's models. Importing MLflow takes seconds."""
+"""The runs of a comparison in MLflow, and its networks as models of MLflow.
+
+Importing MLflow takes seconds, so this module is imported only where something is copied.
+"""
 
 import json
 import logging
@@ -43,16 +46,22 @@ STATUSES: dict[Status, str] = {
     "unreadable": "KILLED",
 }
 ATTEMPT = "milbench.attempt"
-"""The tag of a run that tells it from earlier runs of the same cell, which was computed again."""
-MOST_METRICS = 900
-"""Metrics that are sent at once. A server takes 1,000."""
-MOST_CHARACTERS = 4000
-"""Characters of a reason that are sent. MLflow cuts or refuses longer tags, at a length that differs by version."""
-DIGEST_LENGTH = 36
-"""Characters that MLflow keeps of the digest of a data set."""
+"""The tag of a run that tells it from earlier runs of the same cell.
 
-# The mirror reports errors in one line. What these libraries log or warn of may quote an address
-# with a password.
+A cell has several runs where it was computed again.
+"""
+MOST_METRICS = 900
+"""The most metrics that are sent at once. A server takes 1,000."""
+MOST_CHARACTERS = 4000
+"""The most characters of a reason that are sent.
+
+MLflow cuts or refuses longer tags. Its limit depends on its version.
+"""
+DIGEST_LENGTH = 36
+"""The most characters of the digest of a data set that MLflow keeps."""
+
+# The mirror reports errors in one line, so these libraries need not log them. Their messages may
+# also quote an address with a password.
 for _name in ("mlflow", "alembic", "sqlalchemy", "urllib3", "requests", "mlflow.store.db.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", module=rf"{_name}(\.|$)")
@@ -61,7 +70,10 @@ logging.getLogger("alembic.runtime.migration").addFilter(lambda _: False)
 
 
 class Runs:
-    """The runs of the cells of a plan, in the MLflow at an address, which are made where there are none."""
+    """The runs of the cells of a plan, in the MLflow at an address.
+
+    A database that does not exist yet is made.
+    """
 
     def __init__(self, root: Root, plan: Plan, uri: str) -> None:
         self.root = root
@@ -75,7 +87,7 @@ class Runs:
         self.client: Any = mlflow.MlflowClient(uri)
 
     def forget_lost(self) -> None:
-        """Let folders forget runs that MLflow does not know any more, as after its database was deleted."""
+        """Let folders forget runs that MLflow has lost, such as with a deleted database."""
         for cell in self.plan.cells:
             folder = self.root.cell(cell.id)
             record = folder.mirrored()
@@ -84,8 +96,8 @@ class Runs:
             try:
                 self.client.get_run(record["run"])
             except Exception as error:
-                # The classes of errors differ between stores. Any other error ends the loop: if a
-                # server is away, each cell would wait for it.
+                # The class of the error differs between databases and servers, but not its code.
+                # Any other error ends the loop: if a server is away, each cell would wait for it.
                 if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
                     raise
                 folder.keep_mirrored({})
@@ -94,12 +106,12 @@ class Runs:
         """Return the id of the experiment of the comparison; create it if there is none."""
         existing = self.client.get_experiment_by_name(self.plan.name)
         if existing is None:
-            # The tag lets MLflow's pages open on runs, not on traces of language models.
+            # With this tag MLflow's pages first show runs, not traces of language models.
             tags = {"mlflow.experimentKind": "custom_model_development"}
-            # An address in whichever folder MLflow's server serves stays true when a root is moved.
-            place = "mlflow-artifacts:/" if self.is_local else None
+            # An address relative to the folder that MLflow serves stays true when a root is moved.
+            location = "mlflow-artifacts:/" if self.is_local else None
             return str(
-                self.client.create_experiment(self.plan.name, artifact_location=place, tags=tags)
+                self.client.create_experiment(self.plan.name, artifact_location=location, tags=tags)
             )
         if existing.lifecycle_stage == "deleted":
             self.client.restore_experiment(existing.experiment_id)
@@ -116,19 +128,19 @@ class Runs:
         if record.get("server") != self.server:
             record = self._create_run(experiment, cell, folder)
         if record.get("status") not in ("running", status):
-            # The cell was stopped, and goes on.
+            # MLflow has the run as ended: the cell was stopped, and has gone on since.
             self.client.update_run(record["run"], status="RUNNING")
         history = folder.history()
         self._log_metrics(record, history)
         record = record | {"rows": len(history)}
-        # Kept before the end is logged: if that is interrupted, no row is sent twice.
+        # Kept before the end is logged: if logging the end is interrupted, no row is sent twice.
         folder.keep_mirrored(record)
         if status != "running":
             self._log_end(cell, folder, record["run"], status, log_models)
         folder.keep_mirrored(record | {"status": status, "model": log_models and status == "done"})
 
     def _log_metrics(self, record: Mapping[str, Any], history: list[Row]) -> None:
-        """Log the rows of a history that are not in MLflow yet, as the record of the folder says."""
+        """Log the rows of a history that, by the folder's record, are not in MLflow yet."""
         ends = _ends_of_epochs(history, record["start"])
         metrics = []
         for epoch, name, value in history[record["rows"] :]:
@@ -137,7 +149,10 @@ class Runs:
             self.client.log_batch(record["run"], metrics=metrics[start : start + MOST_METRICS])
 
     def _create_run(self, experiment: str, cell: Cell, folder: CellFolder) -> dict[str, Any]:
-        """Create the run of a cell unless an earlier try has; return the record that its folder keeps."""
+        """Create the run of a cell, unless an earlier try has created it.
+
+        Returns the record about the run, which the folder of the cell keeps.
+        """
         about = folder.about()
         tags = {f"milbench.{key}": value for key, value in about["provenance"].items()}
         tags |= {"milbench.cell": cell.id, ATTEMPT: about["attempt"]}
@@ -189,7 +204,7 @@ class Runs:
 
     def _log_data(self, run_id: str, task: TaskChoice) -> None:
         """Log the data of a task by their digest."""
-        # MLflow keeps so few characters that a name before the SHA-256 could fill them.
+        # MLflow keeps only `DIGEST_LENGTH` characters, which a name before the SHA-256 could fill.
         sha256 = re.search(r"sha256 ([0-9a-f]+)", task.data)
         digest = sha256[1] if sha256 else task.data
         source = json.dumps({"task": task.name, "params": dict(task.params), "data": task.data})
@@ -200,7 +215,10 @@ class Runs:
     def _log_costs(
         self, run_id: str, folder: CellFolder, costs: Mapping[str, float], end: int, epochs: int
     ) -> None:
-        """Log the costs of the whole training, but for those that were logged by epoch under the same name."""
+        """Log the costs of the whole training.
+
+        Costs that were logged by epoch under the same name are left out.
+        """
         by_epoch = {name for _, name, _ in folder.history()}
         metrics = []
         for cost, value in costs.items():
@@ -212,28 +230,29 @@ class Runs:
     def _log_file(self, run_id: str, path: Path) -> None:
         """Store a file or a folder as an artifact of a run.
 
-        Beside the root's own database, a file is a hard link to that of the cell, where the disk
-        has hard links.
+        In the root's own folder of artifacts, a file is a hard link to the file of the cell, where
+        the disk has hard links.
         """
-        place = self.root.artifacts / run_id / "artifacts" / path.name
+        artifact = self.root.artifacts / run_id / "artifacts" / path.name
         if not self.is_local:
             self.client.log_artifact(run_id, str(path))
         elif path.is_dir():
-            shutil.copytree(path, place, dirs_exist_ok=True)
+            shutil.copytree(path, artifact, dirs_exist_ok=True)
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.unlink(missing_ok=True)
+            artifact.parent.mkdir(parents=True, exist_ok=True)
+            artifact.unlink(missing_ok=True)
             try:
-                os.link(path, place)
+                os.link(path, artifact)
             except OSError:
-                shutil.copyfile(path, place)
+                # The disk has no hard links.
+                shutil.copyfile(path, artifact)
 
 
 def _make_database(uri: str, database: Path) -> None:
     """Let MLflow make a database with its tables.
 
-    It has another name until it is whole: where the process is killed before that, MLflow cannot
-    open the database.
+    It has another name until it is whole: MLflow could not open a database that was left half made
+    when its process was killed.
     """
     scratch = database.with_name(f".{database.name}.{os.getpid()}")
     address = uri.replace(database.name, scratch.name)
@@ -245,9 +264,9 @@ def _make_database(uri: str, database: Path) -> None:
 
 
 def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
-    """Return when each epoch ended, by the seconds of training since `start`; evaluations are left out.
+    """Return epoch -> when it ended, in milliseconds since 1970, as `start` is.
 
-    Times are in milliseconds since 1970.
+    The times are the sums of the seconds of training, so that evaluations take no time.
     """
     ends = {}
     now = float(start)
@@ -258,8 +277,11 @@ def _ends_of_epochs(history: list[Row], start: int) -> dict[int, int]:
     return ends
 
 
-def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
-    """Write a new folder that `mlflow.pyfunc.load_model` loads where milbench is, without the folder of the cell."""
+def write_model(model: Path, folder: CellFolder, cell: Cell, result: CellResult) -> None:
+    """Write the network of a cell to a new folder, `model`, for `mlflow.pyfunc.load_model`.
+
+    Loading needs milbench, but not the folder of the cell.
+    """
     from mlflow import pyfunc
 
     test_bags = gallery.load(folder.gallery)
@@ -280,7 +302,7 @@ def write_model(place: Path, folder: CellFolder, cell: Cell, result: CellResult)
             shutil.copyfile(original, copy)
         code_paths = [str(path) for path in code.glob("*")]
         pyfunc.save_model(
-            place,
+            model,
             loader_module="milbench.inference.saved_model",
             data_path=str(data),
             input_example=example,
@@ -294,13 +316,13 @@ def _packed_plugins(cell: Cell, data: Path, code: Path) -> tuple[dict[str, str],
     """Say how the plug-ins of a cell are packed into a model.
 
     Args:
-        cell: whose loss, task and network may be files of a user.
-        data: the folder of the model for the network, and for files beside those of plug-ins.
-        code: its folder for modules that Python imports by their names.
+        cell: the cell, whose loss, task and network may be files of a user.
+        data: the folder in the model for the network, the files of plug-ins and files beside them.
+        code: the folder in the model for modules that Python imports by their names.
 
     Returns:
-        The sources of the plug-ins by their kinds, relative to `data`, and copy -> original of
-        every file.
+        Kind of a plug-in -> its source, relative to `data`; and copy -> original, for every file
+        that has to be copied.
     """
     sources: dict[str, str] = {}
     copies: dict[Path, Path] = {}
@@ -316,7 +338,7 @@ def _packed_plugins(cell: Cell, data: Path, code: Path) -> tuple[dict[str, str],
         registry = registries()[kind]
         entry = registry.entry(resolve(registry, choice.source))
         for used in map(Path, entry.record.files):
-            for copy in _places_of_used(used, plugin, copy_of_plugin, code):
+            for copy in _copies_of_used(used, plugin, copy_of_plugin, code):
                 copies[copy] = used
     return sources, copies
 
@@ -324,7 +346,7 @@ def _packed_plugins(cell: Cell, data: Path, code: Path) -> tuple[dict[str, str],
 def _signature(
     test_bags: gallery.Gallery, example: NDArray[np.float32], classes: list[str]
 ) -> ModelSignature:
-    """Return the columns that `milbench.inference.saved_model` returns for a batch of bags."""
+    """Return the types of a batch of bags, and of what `milbench.inference.saved_model` returns."""
     columns = [("labels", "string"), ("probability", "double")]
     columns += [(f"presence {name}", "double") for name in classes]
     inputs = Schema([TensorSpec(example.dtype, test_bags.batch_shape)])
@@ -332,22 +354,23 @@ def _signature(
     return ModelSignature(inputs, outputs)
 
 
-def _places_of_used(used: Path, plugin: Path, copy_of_plugin: Path, code: Path) -> Iterator[Path]:
-    """Yield where a model keeps a file that a plug-in uses, so that its copy finds it.
+def _copies_of_used(used: Path, plugin: Path, copy_of_plugin: Path, code: Path) -> Iterator[Path]:
+    """Yield the paths of the copies of a file that a plug-in uses.
 
-    What lies in the folder of the plug-in is copied beside it, and modules from elsewhere below the
-    folder from which Python imports them, which `code` stands for in the model.
+    A file in the folder of the plug-in is copied beside the copy of the plug-in. A module from
+    elsewhere is copied into `code`, where it has the same path as below the folder from which
+    Python imports it.
     """
     folder = plugin.parent
     is_beside = used.is_relative_to(folder)
     if is_beside:
         yield copy_of_plugin.parent / used.relative_to(folder)
-    places = {Path(place).resolve() for place in sys.path}
-    roots = [place for place in places if used.is_relative_to(place)]
+    import_folders = {Path(entry).resolve() for entry in sys.path}
+    roots = [root for root in import_folders if used.is_relative_to(root)]
     if not roots:
         return
     nearest = max(roots, key=lambda root: len(root.parts))
-    # A plug-in may put a folder inside its own on the path: its file lib/tool.py is then the module
-    # tool, which its copy in lib/ cannot be imported as.
+    # A plug-in may add a folder inside its own folder to `sys.path`: its file lib/tool.py is then
+    # the module `tool`. The copy in lib/ cannot be imported under that name.
     if not is_beside or len(nearest.parts) > len(folder.parts):
         yield code / used.relative_to(nearest)

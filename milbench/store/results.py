@@ -1,4 +1,7 @@
-"""The results of a comparison, from which reports, tables and figures are made; needs neither torch nor MLflow."""
+"""The results of a comparison, from which reports, tables and figures are made.
+
+This module needs neither torch nor MLflow.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,8 +11,8 @@ import pandas as pd
 from milbench.experiment.plan import Plan
 
 COLUMNS = (
-    "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason", "epoch", "metric", "value", "cell",
-    "run", "machine", "code", "draw",
+    "task", "loss", "network", "recipe", "supervision", "seed", "status", "reason",
+    "epoch", "metric", "value", "cell", "run", "machine", "code", "draw",
 )  # fmt: skip
 """The columns of `Results.frame`."""
 
@@ -24,26 +27,28 @@ class Results:
 
     The columns COLUMNS are:
 
-    - task, loss, network, recipe: their labels. Where a task has one network, or one recipe, its
-      label is "".
-    - supervision: that of the loss.
+    - task, loss, network, recipe: their names in reports, see
+      `milbench.experiment.display_names.Label`. Where a task has only one network, or there is only
+      one recipe, the name is "".
+    - supervision: what the loss learns from.
     - seed: int.
     - status: done, failed, running, unreadable or missing. Until the next launch an interrupted or
       damaged cell counts as missing.
     - reason: the error of a failed cell, the damage of a missing one, or why a cell is unreadable.
     - epoch: Int64, from 1.
     - metric: such as "test/set_error", "train/loss" or, at the last epoch, "cost/step_seconds".
-    - value: that of the metric.
-    - cell: its id.
-    - run: the id of its run in MLflow.
-    - machine, code: where it was computed, and by which git revision.
-    - draw: Int64, its number in a search; NA for what is compared.
+    - value: the value of the metric.
+    - cell: the id of the cell.
+    - run: the id of the cell's run in MLflow.
+    - machine, code: where the cell was computed, and by which git revision.
+    - draw: Int64, the number of the draw in a search; NA for cells of the comparison.
     """
     folders: dict[str, Path] = field(default_factory=dict)
     """Cell id -> the folder of a done cell, which has predictions.npz and gallery.npz."""
     imported_later: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    """Cell id -> what its plug-ins imported in training: "files", "packages", and "by", the kinds of the plug-ins.
+    """Cell id -> what its plug-ins imported during the training.
 
-    An edit of such a file makes no new cell, so a report names them. Only cells that have any are
-    here.
+    The keys of the values are "files", "packages", and "by" for the kinds of the plug-ins. An edit
+    of such a file makes no new cell, so a report names the files. Cells whose plug-ins imported
+    nothing are left out.
     """

@@ -1,1 +1,1 @@
-"""One cell: its parts, its steps and epochs, its evaluation and its checkpoints."""
+"""The training of one cell: its parts, steps and epochs, its evaluation and its checkpoints."""

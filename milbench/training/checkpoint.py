@@ -1,4 +1,7 @@
-"""How far the training of a cell is: the checkpoint, from which it continues bit for bit, and what displays show."""
+"""How far the training of a cell is.
+
+A checkpoint lets the training continue bit for bit, and a file of progress is for displays.
+"""
 
 import hashlib
 import io
@@ -15,29 +18,32 @@ from milbench.errors import UsageError
 from milbench.store.cell_folder import CellFolder
 
 REPORT_INTERVAL = 0.5
-"""Least seconds between reports of progress inside an evaluation."""
+"""The least time in seconds between reports of progress inside an evaluation."""
 CHECKPOINT_INTERVAL = 60.0
-"""Least seconds between checkpoints inside an epoch: a killed run loses about this much work."""
+"""The least time in seconds between checkpoints inside an epoch.
+
+A killed run loses about this much work.
+"""
 DIGEST_SIZE = 32
-"""How many bytes the SHA-256 has that stands before what torch has written."""
+"""The number of bytes of a SHA-256, with which the file of a checkpoint begins."""
 ZIP = b"PK"
-"""The bytes that every file of torch begins with."""
+"""The bytes with which everything begins that torch saves: it is a zip archive."""
 
 
 @dataclass
 class Counters:
-    """Progress of training: the epochs that are finished, and how far the next one is."""
+    """The progress of training: the number of finished epochs, and how far the next one is."""
 
     epoch: int = 0
     """The number of finished epochs."""
     step: int = 0
     """The number of finished steps of the next epoch."""
     loss_sum: float = 0.0
-    """The sum of the losses of these steps."""
+    """The sum of the losses of the finished steps of the next epoch."""
     clipped: float = 0.0
-    """How many of them clipped the gradient."""
+    """How many of these steps shortened the gradient."""
     seconds: float = 0.0
-    """How long they took."""
+    """How many seconds these steps took."""
     best: int = 0
     """The epoch whose predictions are kept until the end, since it is the best so far; 0: none."""
 
@@ -52,20 +58,21 @@ class Counters:
 
 
 class Checkpoint:
-    """A file with the states of objects by name, each of which has a `state_dict`, and of torch's random generators.
+    """A file with the state of a training, from which the training continues.
 
-    Before them stands their digest. A checkpoint is used only with the history it was saved beside,
-    whose digest is among them.
+    It begins with a digest of the rest. It also holds a digest of the history, since it is used
+    only with the history beside which it was saved.
     """
 
     def __init__(self, folder: CellFolder, states: dict[str, Any], device: torch.device) -> None:
+        """Take the folder of the cell, and name -> part; each part has a `state_dict`."""
         self.folder = folder
         self.states = states
         self.device = device
         self._saved = time.monotonic()
 
     def save(self, counters: Counters) -> None:
-        """Write the file, which exists only when it is whole."""
+        """Write the file. It is never seen half written."""
         gpu_state = None
         if self.device.type == "cuda":
             gpu_state = torch.cuda.get_rng_state(self.device)
@@ -76,7 +83,7 @@ class Checkpoint:
             "cuda": gpu_state,
             "history": self.folder.history_digest(),
         }
-        # Where a disk is full, torch would raise an error of its own kind, so it writes to memory.
+        # torch writes to memory, since it would raise an error of its own class for a full disk.
         buffer = io.BytesIO()
         torch.save(content, buffer)
         data = buffer.getvalue()
@@ -84,21 +91,21 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def save_if_old(self, counters: Counters) -> None:
-        """Write the file where the last one was written long ago."""
+        """Write the file if the last one is older than `CHECKPOINT_INTERVAL`."""
         if time.monotonic() - self._saved > CHECKPOINT_INTERVAL:
             self.save(counters)
 
     def restore(self) -> Counters:
-        """Restore objects and random generators, cut the history to there, and return the progress of training.
+        """Restore the saved parts and random generators, and return the progress of training.
 
-        No code in the file is run. One that is damaged, lacks a part or belongs to another history
-        counts as none. One that the system does not let us read is left alone: that raises
-        Unreadable.
+        The history is cut to the epochs that were finished then. No code in the file is run. A file
+        that is damaged, lacks a part or belongs to another history counts as no checkpoint. Raises
+        Unreadable where the system does not let us read the file, which is then left alone.
         """
         content = self._read()
         counters = Counters(**content["counters"]) if content else Counters()
-        # An epoch is written into the history before the checkpoint after it. Where the process
-        # ended in between, the history has an epoch that is computed once more.
+        # An epoch is written into the history before its checkpoint is saved. If the process ended
+        # between the two, the history has an epoch too many, which is computed once more.
         self.folder.cut_history(counters.epoch)
         belongs = content.get("history") == self.folder.history_digest()
         if not belongs or not self._has_best(counters.best):
@@ -113,7 +120,10 @@ class Checkpoint:
         return counters
 
     def _has_best(self, epoch: int) -> bool:
-        """Return whether the predictions of the best epoch so far are there and whole; True where there is none."""
+        """Return whether the predictions of the best epoch are there and whole.
+
+        It is True if there is no best epoch yet.
+        """
         if epoch == 0:
             return True
         check_readable(self.folder.best(epoch))
@@ -124,7 +134,10 @@ class Checkpoint:
         return stored_epoch == epoch
 
     def _read(self) -> dict[str, Any]:
-        """Return the content of the file, {} where it is not whole. Raises Unreadable where it cannot be read."""
+        """Return the content of the file, {} if it is missing or damaged.
+
+        Raises Unreadable where the system does not let us read it.
+        """
         data = self._whole_data()
         if not data:
             return {}
@@ -137,16 +150,17 @@ class Checkpoint:
             is_whole = {"counters", "states", "cpu", "cuda", "history"} <= content.keys()
             if is_whole and content["states"].keys() == self.states.keys():
                 return content
-        except Exception:  # noqa: BLE001 torch raises errors of many kinds for a file that something else has written
+        except Exception:  # noqa: BLE001
+            # torch raises errors of many types for a file that something else has written.
             return {}
         return {}
 
     def _whole_data(self) -> bytes:
-        """Return what torch has written, b"" where there is no file, or it is not as it was written."""
+        """Return the bytes that torch has saved, b"" if the file is missing or damaged."""
         try:
             with open_file(self.folder.checkpoint) as file:
                 written = file.read(DIGEST_SIZE)
-                # Something else may have left a file of any size there. Only its beginning is read.
+                # Another program may have left a file of any size. Only its beginning is read.
                 if file.read(len(ZIP)) != ZIP:
                     return b""
                 file.seek(DIGEST_SIZE)
@@ -160,28 +174,33 @@ class Checkpoint:
 
 @dataclass
 class Shown:
-    """What a display reads of a running cell; `progress.json` has these names."""
+    """What a display reads of a running cell: the keys of `progress.json`."""
 
     doing: str
-    """Training, or evaluating and how many bags so far."""
+    """What the cell is doing: "training", or evaluating and how many bags so far."""
     epochs: int
+    """How many epochs the training has."""
     steps: int
     """How many steps an epoch has."""
     epoch: int
-    """The present one, from 1."""
+    """The present epoch, from 1."""
     step: int
-    """The number of its finished steps."""
+    """The number of finished steps of the present epoch."""
     begun: float
     """When this process began to train, in seconds since 1970."""
     at: float
-    """The share of the training that was done then, from a checkpoint. Displays estimate the rest from there."""
+    """The share of the training that was done when this process began, from a checkpoint.
+
+    A display estimates the speed from what was done since.
+    """
     loss: float | None = None
+    """The mean loss over the steps of the present epoch."""
     errors: dict[str, float] = field(default_factory=dict)
     """The errors at the last evaluation, by metric."""
 
 
 class Progress:
-    """Writes the progress of a cell of `epochs` with `steps` each, at most twice a second."""
+    """Writes the progress of a cell of `epochs`, each of which has `steps`."""
 
     def __init__(self, folder: CellFolder, epochs: int, steps: int, counters: Counters) -> None:
         self.folder = folder
@@ -198,7 +217,7 @@ class Progress:
         self._write()
 
     def trained(self, counters: Counters) -> None:
-        """Report steps."""
+        """Report that steps were made."""
         self._scored = 0
         self.shown.doing = "training"
         self.shown.epoch = counters.epoch + 1
@@ -214,7 +233,10 @@ class Progress:
             self._write()
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
+        """Report the errors after an epoch.
+
+        After an epoch without an evaluation, the errors of the last evaluation stay.
+        """
         errors = {name: value for name, value in metrics.items() if name.endswith("_error")}
         if errors:
             self.shown.errors = errors

@@ -18,19 +18,31 @@ from milbench.contracts.loss import Loss
 from milbench.store.cell_folder import Row
 
 FEWEST_CALLS = 7
-"""How often the loss alone is computed, at least."""
+"""The loss alone is computed at least this often."""
 LEAST_SECONDS = 0.1
-"""For how many seconds the loss alone is computed, at least."""
+"""The loss alone is computed for at least this number of seconds."""
 
 
 def costs_of(
     history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, target: Tensor | None
 ) -> dict[str, float]:
-    """Return the costs of a trained cell; logits (B, C+1, *positions) and target are those of a training batch.
+    """Return the costs of a trained cell by name.
 
-    Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch
-    (median of calls, and the least, which other work on the machine disturbs least) and of the
-    training; peak bytes.
+    Args:
+        history: the metrics of all epochs, with the seconds of training.
+        loss: the loss of the cell.
+        logits: (B, C+1, *positions), of a training batch of B bags.
+        bags: that batch.
+        target: what the loss learns from in that batch, None if it only needs the label sets.
+
+    Returns:
+        - "step_seconds", "step_seconds_min": the seconds of a training step; the median and the
+          least of all epochs.
+        - "loss_seconds", "loss_seconds_min": the seconds of the loss and its gradient on the batch;
+          the median and the least of all calls. Other work on the machine changes the least value
+          least.
+        - "train_seconds": the seconds of the whole training.
+        - "peak_bytes": the memory, see `memory_peak`.
     """
     logits = logits.detach().requires_grad_()
 
@@ -43,7 +55,7 @@ def costs_of(
             torch.cuda.synchronize(logits.device)
         return time.perf_counter() - start
 
-    # The first call also prepares what the others use, so it is not counted.
+    # The first call also prepares what later calls use, so it is not counted.
     forward_and_backward()
     calls: list[float] = []
     while len(calls) < FEWEST_CALLS or sum(calls) < LEAST_SECONDS:
@@ -61,16 +73,23 @@ def costs_of(
 
 
 def reset_memory_peak(device: torch.device) -> None:
-    """Restart the count of `memory_peak` where the system can, so that cells of one process are measured one by one."""
+    """Let `memory_peak` count from now on, so that cells of one process are measured one by one.
+
+    On some systems this is not possible, and nothing happens.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif sys.platform == "linux":
+        # Linux sets VmHWM, which `memory_peak` reads, to the present size of the process.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 
 
 def memory_peak(device: torch.device) -> float:
-    """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU, NaN if not known."""
+    """Return the largest memory so far, in bytes.
+
+    On a GPU it is the memory that PyTorch has allocated, and on a CPU the memory of the process.
+    """
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     if sys.platform == "linux":

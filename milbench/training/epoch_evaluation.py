@@ -30,11 +30,14 @@ from milbench.training.costs import costs_of
 from milbench.training.training_setup import Setup, network_logits, training_logits
 
 SELECTED_BY = "validation/set_error"
-"""The metric by which the best epoch is found: it needs label sets alone."""
+"""The metric by which the best epoch is found. It needs no annotation beyond label sets."""
 
 
 def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
-    """Return the evaluation after an epoch (from 1), without metrics where the recipe asks for none."""
+    """Return the evaluation after an epoch (from 1).
+
+    It has no metrics where the recipe asks for no evaluation after this epoch.
+    """
     if epoch not in setup.recipe.evaluated_epochs():
         return Evaluation({})
     # A problem of the user's own may return anything.
@@ -48,7 +51,10 @@ def evaluate(setup: Setup, epoch: int, progress: Progress) -> Evaluation:
 
 
 def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunction:
-    """Return the function from bags to their scores by which a problem evaluates a network and its loss."""
+    """Return the function from bags to scores by which a problem evaluates the model.
+
+    With `progress`, the function reports how many bags it has scored.
+    """
     network = setup.final_model.network
     loss = setup.final_model.loss
 
@@ -59,7 +65,7 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
             progress.scored(len(bags))
         logits = network_logits(network, bags, setup.device)
         mask = network.mask_of(bags)
-        # Checking values makes the CPU wait for the GPU, so they are checked on a CPU alone.
+        # Values are not checked on a GPU, since the CPU would have to wait for it.
         scores = criterion.score(loss, logits, mask, check_values=setup.device.type == "cpu")
         even_odds_sets = scores.presence >= EVEN_ODDS
         return replace(
@@ -74,24 +80,27 @@ def score_function(setup: Setup, progress: Progress | None = None) -> ScoreFunct
 
 
 def best_epoch(folder: CellFolder) -> int | None:
-    """Return the epoch so far with the smallest set error of validation bags, None where there are none."""
+    """Return the epoch so far with the smallest set error on validation bags.
+
+    None where there are no validation bags.
+    """
     errors = {epoch: value for epoch, metric, value in folder.history() if metric == SELECTED_BY}
     if not errors:
         return None
     least = min(errors.values())
-    # Learning rates fall towards the end, so that of equally good epochs the last one is taken.
+    # Of equally good epochs the last one is taken, since learning rates fall towards the end.
     return max(epoch for epoch, error in errors.items() if error == least)
 
 
 def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> bool:
-    """Keep the predictions of an epoch until the end if it is the best so far; return whether it is.
+    """Keep the predictions of an epoch until the end if it is the best so far.
 
-    Its metrics are in the history already.
+    Returns whether it is. The metrics of the epoch must be in the history already.
     """
     if evaluation.predictions is None or best_epoch(folder) != epoch:
         return False
     by_epoch: dict[Epoch, tuple[int, Predictions]] = {"best": (epoch, evaluation.predictions)}
-    # Not compressed: it is written often, and read once.
+    # Not compressed, since the file is written often and read once.
     buffer = io.BytesIO()
     save_predictions(buffer, by_epoch, compressed=False)
     write_durably(folder.best(epoch), buffer.getvalue())
@@ -101,12 +110,20 @@ def keep_if_best(folder: CellFolder, epoch: int, evaluation: Evaluation) -> bool
 def _keep_predictions(
     folder: CellFolder, epoch: int, last: Evaluation, best: int, class_names: list[str]
 ) -> None:
-    """Write the predictions after the last epoch and, where it is another, after the best one."""
+    """Write the predictions after the last epoch, and after the best one if that is another.
+
+    Args:
+        folder: the folder of the cell.
+        epoch: the number of the last epoch.
+        last: the evaluation after the last epoch.
+        best: the best epoch before the last one; 0: none.
+        class_names: the names of the classes, which are stored with the predictions.
+    """
     if last.predictions is None:
         return
     predictions = replace(last.predictions, class_names=class_names)
     by_epoch: dict[Epoch, tuple[int, Predictions]] = {"last": (epoch, predictions)}
-    # `best` is from before the last epoch, which may be better still.
+    # The last epoch may be better than `best`.
     if best and best_epoch(folder) == best:
         _, of_best = load_predictions(folder.best(best))["best"]
         by_epoch["best"] = best, replace(of_best, class_names=class_names)
@@ -116,10 +133,20 @@ def _keep_predictions(
 def keep_results(
     setup: Setup, cell: Cell, folder: CellFolder, last: Evaluation, best: int
 ) -> CellResult:
-    """Write weights, gallery, predictions, decoder and memory; return what is known of the result by now.
+    """Write all results of a trained cell into its folder, except for `result.json`.
 
-    `best` is the epoch before the last one whose predictions are kept; 0: none. Raises Incomplete
-    where somebody has changed the history of the cell meanwhile.
+    Args:
+        setup: the parts of the training.
+        cell: the cell.
+        folder: its folder.
+        last: the evaluation after the last epoch.
+        best: the best epoch before the last one, whose predictions are kept; 0: none.
+
+    Returns:
+        What `result.json` will say, as far as it is known by now.
+
+    Raises:
+        Incomplete: somebody has changed the history of the cell meanwhile.
     """
     folder.check_complete()
     class_names = list(setup.problem.format.class_names)
@@ -146,12 +173,12 @@ def _write_unless_empty(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _write_weights(setup: Setup, cell: Cell, folder: CellFolder) -> None:
-    """Write the weights of network and loss, with what a reader who has nothing else needs to know."""
+    """Write the weights of network and loss, with a description for readers of the file."""
     weights = {}
     for name, tensor in setup.final_model.state_dict().items():
-        # A copy: safetensors refuses tensors that share memory.
+        # Copied, since safetensors refuses tensors that share memory.
         weights[name] = tensor.detach().cpu().contiguous().clone()
-    # One entry, since safetensors writes several in random order.
+    # A single entry, since safetensors writes several entries in random order.
     metadata = {"milbench": json.dumps(_description(setup, cell))}
     content = save_tensors(weights, metadata=metadata)
     write_atomically(folder.weights, lambda path: path.write_bytes(content))
@@ -167,12 +194,15 @@ def _description(setup: Setup, cell: Cell) -> dict[str, Any]:
         "network": {cell.network.name: dict(cell.network.params)},
         "data": cell.task.data,
         "classes": list(setup.problem.format.class_names),
-        "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
+        "licence": (
+            "MIT, as milbench; "
+            "the licence of the training data may restrict what is done with the weights"
+        ),
     }
 
 
 def _measured_costs(setup: Setup, folder: CellFolder) -> dict[str, float]:
-    """Return the costs of the training, and those of the loss alone on a batch of it."""
+    """Return the costs of the training, and of the loss alone on one of its batches."""
     bags = next(iter(setup.train_batches(0)))
     with torch.no_grad():
         logits = training_logits(setup, bags)
@@ -213,7 +243,7 @@ def _save_gallery(path: Path, setup: Setup, threshold: float | None) -> None:
 
 
 def _truth_of(bags: Bags) -> Truth:
-    """Return the truth of bags; without instances, where it is not known."""
+    """Return the true instances of bags, or none where they are not known."""
     if bags.truth is not None:
         return bags.truth
     no_instances = torch.empty(len(bags), 0, dtype=torch.long)
@@ -221,7 +251,10 @@ def _truth_of(bags: Bags) -> Truth:
 
 
 def _gallery_kind(bags: Bags, xs: Tensor | None) -> gallery.Kind:
-    """Return what bags are: images; sequences, whose positions have places in time; or sets, whose have none."""
+    """Return what bags are: images, sequences or sets.
+
+    `xs` are the times of the positions in a sequence. The positions of a set have no `xs`.
+    """
     if bags.instances.ndim == 4:
         return "image"
     if xs is None:
@@ -230,5 +263,5 @@ def _gallery_kind(bags: Bags, xs: Tensor | None) -> gallery.Kind:
 
 
 def _array(values: Tensor | None) -> NDArray[Any] | None:
-    """Return a tensor as an array, which needs no torch to read."""
+    """Return a tensor as an array of numpy, None for None."""
     return None if values is None else values.cpu().numpy()

@@ -1,4 +1,4 @@
-"""Train and evaluate one cell, from its last checkpoint where there is one: batches, logits, loss, step."""
+"""Train and evaluate one cell, from its last checkpoint where there is one."""
 
 import os
 import time
@@ -25,13 +25,16 @@ from milbench.training.training_setup import (
 )
 
 Weigh = Callable[[Tensor], Tensor]
-"""What changes the losses (B,) of the bags of a batch before their mean is taken.
+"""A function that changes the losses (B,) of the B bags of a batch before their mean is taken.
 
-BagClassifier gives the weights of its samples by it.
+BagClassifier multiplies them by the weights of its samples.
 """
 
 LOOK_INTERVAL = 0.5
-"""Least seconds between two looks at the loss, each of which makes the CPU wait for the GPU."""
+"""The least time in seconds between two looks at the loss.
+
+Each look makes the CPU wait for the GPU.
+"""
 
 
 def train(
@@ -42,10 +45,11 @@ def train(
     *,
     one_thread_if_small: bool = False,
 ) -> CellResult:
-    """Train to the last epoch, from the checkpoint of the folder, write the results into it, return what it measured.
+    """Train a cell to the last epoch, and write its results into its folder.
 
-    Raises FloatingPointError where logits or loss are not finite, UsageError where plug-ins or data
-    have changed.
+    The training continues from the checkpoint of the folder, if there is one. Returns what was
+    measured, see `keep_results`. Raises FloatingPointError where logits or losses are not finite,
+    and UsageError where plug-ins or data have changed.
     """
     setup = setup_for_cell(cell, device, data_dir, one_thread_if_small=one_thread_if_small)
     checkpoint = Checkpoint(folder, setup.states, device)
@@ -80,13 +84,13 @@ def train_epoch(
     report: Callable[[Counters], None],
     weigh: Weigh | None = None,
 ) -> None:
-    """Make the remaining steps of an epoch; report the progress every half second, and at its end.
+    """Make the remaining steps of an epoch, and report the progress every half second.
 
-    Cells train without `weigh`.
+    The end of the epoch is reported too. Only BagClassifier gives `weigh`.
     """
     setup.model.network.train()
     batches = islice(setup.train_batches(counters.epoch), setup.steps)
-    # The steps before the checkpoint are made already.
+    # The batches of the steps before the checkpoint are skipped.
     for _ in range(counters.step):
         next(batches)
     # The sums of the losses and of the clipped gradients, on the device. They continue those of the
@@ -101,7 +105,7 @@ def train_epoch(
     for bags in batches:
         step = counters.epoch * setup.steps + counters.step
         total += train_step(setup, bags, step, weigh)
-        # Code of a task or a loss may fork, and its child would go on to train the same cell here.
+        # Code of a task or a loss may fork this process. The child would train the same cell.
         end_if_forked(process)
         counters.step += 1
         # Between two looks the CPU does not wait for the GPU.
@@ -110,18 +114,21 @@ def train_epoch(
             last_look = time.monotonic()
             counters.loss_sum, counters.clipped = total.tolist()
             counters.seconds = seconds + time.perf_counter() - begun
-            # On a GPU this is the only check after the first step. It finds every step that was not
-            # finite, since the sum of the losses is then not finite either.
+            # On a GPU this is the only check after the first step. It finds every step whose loss
+            # was not finite, since the sum of the losses is then not finite either.
             check_not_diverged("loss", total, step, setup.steps)
             report(counters)
 
 
 def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) -> Tensor:
-    """Make a step (from 0) of a training; return (2,): the loss before it, and 1 where its gradient was shortened."""
+    """Make the step with this number (from 0) of a training.
+
+    Returns a tensor (2,): the loss before the step, and 1 if the gradient was shortened, else 0.
+    """
     network = setup.model.network
     loss = setup.model.loss
     on_cpu = setup.device.type == "cpu"
-    # Checking values makes the CPU wait for the GPU, so only the first step is checked there.
+    # Checking values makes the CPU wait for the GPU. So on a GPU only the first step is checked.
     check_values = on_cpu or step == 0
     if check_values:
         check_max_labels(setup.problem, bags)
@@ -141,8 +148,11 @@ def train_step(setup: Setup, bags: Bags, step: int, weigh: Weigh | None = None) 
 
 
 def check_not_diverged(what: str, values: Tensor, step: int, steps: int) -> None:
-    """Raise FloatingPointError unless logits or losses at a step are finite. On a GPU this waits for the device."""
+    """Raise FloatingPointError unless logits or losses at a step are finite.
+
+    On a GPU this makes the CPU wait for the device.
+    """
     if bool(torch.isfinite(values).all()):
         return
-    place = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
-    raise FloatingPointError(f"training diverged: {place}; try a smaller recipe.lr")
+    found = f"non-finite {what} at epoch {step // steps + 1}, step {step % steps + 1}"
+    raise FloatingPointError(f"training diverged: {found}; try a smaller recipe.lr")

@@ -1,4 +1,7 @@
-"""The parts of a training run: its problem, loss, network and optimiser, as they were when the cell was planned."""
+"""The parts of a training run: its problem, loss, network and optimiser.
+
+They are checked to be those with which the cell was planned.
+"""
 
 import math
 from collections.abc import Iterator
@@ -58,20 +61,26 @@ class Setup:
 
     recipe: Recipe
     seed: int
-    """By which the order of training is drawn. It is the seed of a cell, whatever its problem says of itself."""
+    """The seed of the cell, which decides the order of training.
+
+    It is used even where `problem.seed`, which a task sets, is another.
+    """
     problem: Problem
     model: Model
     optimizer: torch.optim.Optimizer
     gradient_norm: GradientNorm
     averaged_model: AveragedModel | None
-    """The mean of the weights after the last steps (Izmailov et al., UAI 2018); None: the recipe takes none."""
+    """The mean of the weights after the last steps (P. Izmailov et al., UAI 2018).
+
+    None: the recipe averages no weights.
+    """
     steps: int
     """How many steps an epoch has."""
     device: torch.device
 
     @property
     def states(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Name -> the part of the training whose state a checkpoint holds."""
         states: dict[str, Any] = {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -90,8 +99,8 @@ class Setup:
     def final_model(self) -> Model:
         """The model that is evaluated and stored.
 
-        With `average_last` it is the mean of the last weights. Before the first of them it is the
-        trained model.
+        If the recipe has `average_last`, its weights are the mean of those after the last steps.
+        Before the first of these steps it is the trained model.
         """
         if self.averaged_model is None or int(self.averaged_model.n_averaged) == 0:
             return self.model
@@ -99,12 +108,20 @@ class Setup:
         return averaged
 
     def train_batches(self, epoch: int) -> Iterator[Bags]:
-        """Return the batches of an epoch (from 0), which depend on task, seed and epoch alone."""
+        """Return the batches of an epoch (from 0). They depend on task, seed and epoch alone."""
         rng = generator("bags", self.problem.task_name, self.seed, epoch)
         return self.problem.train_batches(epoch, rng)
 
     def descend(self, value: Tensor, step: int) -> Tensor:
-        """Update the weights by the loss () of a batch, at a step (from 0) of all; return () bool, whether clipped."""
+        """Make a step down the gradient of a loss.
+
+        Args:
+            value: (), the loss of a batch.
+            step: the number of the step in the whole training, from 0.
+
+        Returns:
+            (), a bool: whether the gradient or the step was shortened.
+        """
         parameters = []
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.all_steps)
@@ -120,19 +137,22 @@ class Setup:
         if self.averaged_model is not None and step >= self._first_averaged_step:
             self.averaged_model.update_parameters(self.model)
         if has_own_backward(optimizer):
-            # psgd has a limit of its own, and says whether it shortened the step.
+            # psgd itself limits the length of a step, and says whether it has shortened this one.
             clipped = clipped | optimizer.clipped
         return clipped
 
     @property
     def _first_averaged_step(self) -> int:
-        """The first step whose weights are averaged. Those of the last step always are."""
+        """The first step whose weights are averaged; at the latest the last step of all."""
         share = self.recipe.average_last or 0.0
         return self.all_steps - max(1, math.floor(share * self.all_steps))
 
 
 def has_own_backward(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimiser has a `backward` of its own: psgd, which differentiates twice."""
+    """Return whether an optimiser has a method `backward`.
+
+    psgd has one, since it differentiates the loss twice.
+    """
     return hasattr(optimizer, "backward")
 
 
@@ -141,9 +161,9 @@ def setup_for_cell(
 ) -> Setup:
     """Return the parts of the training of a cell, before its first step.
 
-    With `one_thread_if_small` PyTorch gets one thread of the CPU where a step is small: more gain
-    nothing then, and wait for each other where other work takes the cores. Raises UsageError where
-    a plug-in file or the data have changed.
+    With `one_thread_if_small` PyTorch gets a single thread of the CPU where a step is small. More
+    threads gain nothing then, and have to wait for each other if other work takes the cores. Raises
+    UsageError where a plug-in file or the data have changed.
     """
     check_unchanged(cell)
     recipe = cell.recipe
@@ -157,11 +177,11 @@ def setup_for_cell(
         )
     problem = task.load(data_dir, cell.seed, device, recipe.evaluation_bags)
     reset_memory_peak(device)
-    # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the
-    # seed alone.
+    # A plug-in may use torch's global random generator, though no built-in loss does. With this its
+    # random numbers depend on the seed alone.
     torch.manual_seed(cell.seed)
     loss = build_loss(unbuilt_loss(cell), problem, cell.seed).to(device)
-    # Again: what the loss has drawn must not change the network.
+    # Seeded once more, so that random numbers of the loss do not change the network.
     torch.manual_seed(cell.seed)
     network = network_for(cell, task, problem.format, loss, data_dir)
     if one_thread_if_small and device.type == "cpu":
@@ -176,8 +196,7 @@ def setup_for_problem(
 ) -> Setup:
     """Return the parts of a training run of a cell, or of a fit of BagClassifier.
 
-    They are made of a problem, a new network on the CPU and a loss on the device, which was built
-    for the problem.
+    `network` is new and on the CPU. `loss` was built for the problem, and is on the device.
     """
     if recipe.head_init == "prior" and loss.head != "class":
         network.start_at_prior(typical_positions(network, problem))
@@ -185,8 +204,8 @@ def setup_for_problem(
     make_optimizer = optimizers().get(recipe.optimizer)
     averaged_model = None
     if recipe.average_last is not None:
-        # Without this function torch averages in one operation, which refuses the whole number that
-        # BatchNorm counts.
+        # By default torch averages all buffers in one operation. That fails for the counter of
+        # BatchNorm, which is a whole number.
         averaged_model = AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
     steps = problem.steps_per_epoch
     if recipe.steps_per_epoch is not None:
@@ -207,8 +226,8 @@ def setup_for_problem(
 def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
     """Build a loss for the training bags of a problem, and return it.
 
-    `setup_for_cell` calls it for the loss of a cell, and BagClassifier for its own. The weights of
-    the loss are made anew. The classes are counted only where the loss needs that.
+    The weights of the loss are made anew. The classes in the training bags are counted only where
+    the loss needs their counts.
     """
     counts = None
     if loss.needs_class_counts:
@@ -219,7 +238,7 @@ def build_loss(loss: Loss, problem: Problem, seed: int) -> Loss:
 
 
 def training_counts(problem: Problem, seed: int) -> ClassCounts:
-    """Return how often each class occurs in the training bags, as training sees them in its first epoch."""
+    """Return in how many training bags of the first epoch each class occurs."""
     batches = problem.train_batches(0, generator("bags", problem.task_name, seed, 0))
     bags_with_class = torch.zeros(problem.format.num_classes, dtype=torch.int64)
     bags = 0
@@ -230,17 +249,17 @@ def training_counts(problem: Problem, seed: int) -> ClassCounts:
 
 
 def task_for(cell: Cell) -> Task:
-    """Return the task of a cell, a description without its data."""
+    """Return the task of a cell. Its data are not loaded."""
     name = resolve(tasks(), cell.task.reference)
     task: Task = tasks().create_for_cell(name, cell.task.params)
     return task
 
 
 def unbuilt_loss(cell: Cell) -> Loss:
-    """Return the loss of a cell, on the CPU, which knows nothing of the training bags yet.
+    """Return the loss of a cell, on the CPU. It has to be built before it is used.
 
-    Training builds it by `build_loss`; the check of a launch and a trained cell build it by what
-    they know of the bags.
+    Training builds it by `build_loss`, from the training bags. The check of a launch knows only the
+    first batch, and a trained cell knows no training bags, so they build it in other ways.
     """
     name = resolve(losses(), cell.loss.reference)
     loss: Loss = losses().create_for_cell(name, cell.loss.params)
@@ -258,7 +277,8 @@ def network_for(
 ) -> Network:
     """Return the untrained network of a cell, on the CPU, for the bags of its task.
 
-    Weights from a file, which its parameter `weights` names, are read where they are `initial`.
+    The parameter `weights` of the network may name a file of initial weights. It is read if
+    `initial` is true.
     """
     choice = cell.network
     if choice.source:
@@ -273,7 +293,10 @@ def network_for(
 
 
 def _initial_weights(choice: NetworkChoice, reference: str, data_dir: Path | None) -> str:
-    """Return the path of a file of initial weights. Raises UsageError where it is not that of the plan."""
+    """Return the path of a file of initial weights.
+
+    Raises UsageError where the file was changed after the cell was planned.
+    """
     path = find_file(reference, data_dir, "network.weights")
     digest = file_digest(path, "sha256")[:16]
     if not choice.revision.endswith(digest):
@@ -284,7 +307,10 @@ def _initial_weights(choice: NetworkChoice, reference: str, data_dir: Path | Non
 
 
 def typical_positions(network: Network, problem: Problem) -> int:
-    """Return how many positions a network has in a typical training bag. Raises UsageError where it does not suit."""
+    """Return how many positions a network has in a typical training bag.
+
+    Raises UsageError where the network fails on such a bag, or returns logits of a wrong shape.
+    """
     bag = _typical_bag(problem)
     classes = problem.format.num_classes
     try:
@@ -313,7 +339,7 @@ def multiplications(network: Network, problem: Problem) -> int:
 
 
 def _typical_bag(problem: Problem) -> Bags:
-    """Return a typical bag of a problem, of zeros."""
+    """Return a bag of zeros that has the typical shape of a problem's bags."""
     instances = torch.zeros(1, *problem.typical_shape)
     labels = torch.zeros(1, problem.format.num_classes, dtype=torch.bool)
     return Bags(instances, labels)
@@ -321,7 +347,7 @@ def _typical_bag(problem: Problem) -> Bags:
 
 @torch.no_grad()
 def _evaluated(network: Network, bags: Bags) -> Tensor:
-    """Return the logits of a network in evaluation, and leave it in the mode in which it was."""
+    """Return the logits of a network in evaluation mode, and then restore its mode."""
     was_training = network.training
     logits = network.eval().logits_of(bags)
     network.train(was_training)
@@ -329,13 +355,17 @@ def _evaluated(network: Network, bags: Bags) -> Tensor:
 
 
 def check_max_labels(problem: Problem, bags: Bags) -> None:
-    """Raise UsageError if a training bag has more classes than the problem says. On a GPU this waits for the device."""
+    """Raise UsageError if a training bag has more classes than the problem says.
+
+    On a GPU this makes the CPU wait for the device.
+    """
     counts = bags.labels.sum(dim=1)
     if problem.max_labels is not None and (counts > problem.max_labels).any():
         bag = int(counts.argmax())
         raise UsageError(
-            f"max_labels of task {problem.task_name} is {problem.max_labels}, but bag {bag} of a training batch has "
-            f"{int(counts[bag])} classes; expected the largest number of classes in a bag, or more, or None"
+            f"max_labels of task {problem.task_name} is {problem.max_labels}, "
+            f"but bag {bag} of a training batch has {int(counts[bag])} classes; "
+            "expected the largest number of classes in a bag, or more, or None"
         )
 
 
@@ -348,27 +378,27 @@ def check_unchanged(cell: Cell) -> None:
             name = resolve(registry, choice.source)
         entry = registry.entries.get(name)
         if entry is None or entry.origin == "milbench":
-            # A network of a task has no entry.
+            # milbench's own code is no plug-in, and a network that a task defines has no entry.
             continue
         record = entry.record
         if record.digest.startswith(INSTALLED) and not record.files:
-            # The id of the cell names the version of an installed package. Another version may
-            # still load the cell.
+            # The id of the cell depends on the version of an installed package. With another
+            # version a trained cell can still be loaded.
             continue
-        # A class of a notebook came with the cell to this machine. The files that it uses may not
-        # be here.
+        # A class that a notebook defines has no source. It may have come to another machine, which
+        # lacks the files that the class uses.
         check_as_planned(f"{kind} {name}", record, elsewhere=not entry.source)
         # The plan has added the digest of initial weights, which `_initial_weights` checks.
         revision = choice.revision.partition(" weights ")[0]
         if not revision.endswith(record.digest):
             raise UsageError(
-                f"{choice.source or name} was changed after the cell was planned, or what it imports; "
-                "run the same command again"
+                f"{choice.source or name} was changed after the cell was planned, "
+                "or what it imports; run the same command again"
             )
 
 
 def training_logits(setup: Setup, bags: Bags) -> Tensor:
-    """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
+    """Return the logits (B, C+1, *positions) of B bags in training, in the loss's precision."""
     half = setup.recipe.precision == "bfloat16"
     # The fused kernels of attention have no second derivatives, which psgd needs.
     needs_second_derivatives = has_own_backward(setup.optimizer)
@@ -380,7 +410,10 @@ def training_logits(setup: Setup, bags: Bags) -> Tensor:
 def network_logits(
     network: Network, bags: Bags, device: torch.device, *, half: bool = False
 ) -> Tensor:
-    """Return the logits (B, C+1, *positions) float32 of B bags on the device, computed in bfloat16 where `half`."""
+    """Return the logits (B, C+1, *positions) of B bags on the device, as float32.
+
+    With `half`, the network computes in bfloat16.
+    """
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
         logits = network.logits_of(bags)
     return logits.float()
