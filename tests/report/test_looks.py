@@ -65,7 +65,7 @@ MOST_SHOWN_CELLS = {
     ],
     ids=["black", "white", "grey", "red", "blue"],
 )
-def test_known_pairs_of_colours_have_their_contrast(first: str, second: str, expected: float) -> None:
+def test_pairs_of_colours_have_their_contrast(first: str, second: str, expected: float) -> None:
     assert contrast(first, second) == pytest.approx(expected, abs=0.005)
 
 

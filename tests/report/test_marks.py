@@ -1,7 +1,7 @@
 """Verdicts by pass marks and margins, which are stated in advance.
 
-A pass mark is a bound on a metric; losses that differ by less than a margin are equivalent. Verdicts
-on simulated losses, whose truth is known, are seldom wrong.
+A pass mark is a bound on a metric; losses that differ by less than a margin are equivalent.
+Verdicts on simulated losses, whose truth is known, are seldom wrong.
 """
 
 from collections import Counter
