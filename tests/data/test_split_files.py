@@ -1,4 +1,4 @@
-"""Splits from elsewhere: files that list the bags of each part, and columns for parts and groups."""
+"""Splits from elsewhere: files with the bags of each part, and columns of parts and groups."""
 
 from pathlib import Path
 from typing import Any

@@ -303,7 +303,7 @@ def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], expected: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=re.escape(expected)):
         FeatureOptions(table="", **options)
 
