@@ -1,4 +1,4 @@
-"""Pictures of house numbers and their digitStruct.mat, in the format of SVHN (Netzer et al. 2011)."""
+"""Pictures of house numbers and their digitStruct.mat, in the form of SVHN (Netzer et al. 2011)."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -15,7 +15,7 @@ from milbench.networks.known_networks import make_network, network_name
 def loaded(
     name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any
 ) -> Any:
-    """Return the problem of a task on the CPU, with at most `limit` bags of each split to evaluate."""
+    """Return the problem of a task on the CPU; `limit` bounds the number of bags in each split."""
     task = load_task(name, **params)
     task.check_data(data_dir)
     return task.load(data_dir, seed, limit=limit)

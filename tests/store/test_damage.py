@@ -33,10 +33,10 @@ def store(milbench: Milbench, root: Path) -> tuple[CellFolder, CellFolder]:
 
 
 def makes_damage(how: str, name: str, folder: CellFolder, other: CellFolder) -> bool:
-    """Return whether a cell counts as damaged after a file was changed in one of the ways of DAMAGES.
+    """Return whether a cell counts as damaged after one of its files was changed.
 
     Args:
-        how: the way.
+        how: the way in which the file is changed, one of DAMAGES.
         name: the name of the file.
         folder: the cell.
         other: another cell, with whose file it may be swapped.
