@@ -63,7 +63,7 @@ def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("how", REASONS)
-def test_the_reason_of_a_failed_cell_says_what_happened_to_its_process(how: str, hostile_root: Path) -> None:
+def test_a_failed_cell_says_what_happened_to_its_process(how: str, hostile_root: Path) -> None:
     state = states_by_loss(hostile_root)[f"hostile how={how}"]
     assert state.status == "failed"
     assert state.reason.startswith(REASONS[how])
@@ -149,7 +149,7 @@ def test_what_a_plug_in_does_when_imported_does_not_reach_the_launch(
     assert output.read_text() == "loud\n"
 
 
-def test_a_plug_in_that_exits_when_imported_is_refused_in_one_line(milbench: Milbench, tmp_path: Path) -> None:
+def test_a_plug_in_that_exits_when_imported_is_refused(milbench: Milbench, tmp_path: Path) -> None:
     file = tmp_path / "leaves.py"
     file.write_text("import os\nos._exit(0)\n")
     complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
@@ -207,7 +207,7 @@ def test_a_signal_while_processes_start_ends_the_command_with_one_line(
 
 
 def gated_words(gate: Path) -> list[str]:
-    """Return the command of a cell of three epochs, which waits for the file `gate` before the last."""
+    """Return the command of a cell of three epochs, which waits for `gate` before the last one."""
     epochs = ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]
     return ["run", "--loss", "exact", "--task", TINY, *epochs, "--jobs", "1"]
 

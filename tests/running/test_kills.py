@@ -69,8 +69,8 @@ def run_and_kill(root: Path, seconds: float) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         running.wait(timeout=seconds)
     milliseconds = int(1000 * seconds)
-    # The moment is random, so that its parity is a coin: in half of the cases only the first process
-    # of the launch is killed, in the others all its processes.
+    # The moment is random, so that its parity is a coin: in half of the cases only the first
+    # process of the launch is killed, in the other half all its processes.
     is_killed_alone = milliseconds % 2 == 1
     # A launch that has ended by then cannot be killed.
     with contextlib.suppress(ProcessLookupError):

@@ -389,7 +389,7 @@ def test_cells_behind_a_link_to_nothing_are_not_missing(
     assert f"{folder} cannot be read: it is a link to nothing" in milbench("status").complaint()
 
 
-def test_a_file_that_somebody_puts_into_the_folder_of_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
+def test_a_file_that_a_user_puts_into_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
     (cell.path / "notes").mkdir()
     (cell.path / "notes/mine.txt").write_text("mine")
     milbench(*WORDS).done()
