@@ -1,4 +1,4 @@
-"""Fixtures of all tests: the command line in this process, a root for it, and data sets of a few bags."""
+"""Fixtures for all tests: the command line in this process, a root for it, and small data sets."""
 
 import signal
 import sys
@@ -20,27 +20,29 @@ from tests._helpers.small_data import small_data
 from tests._helpers.svhn_files import small_svhn
 
 torch.set_num_threads(1)
-# Set here, since the workers of pytest-xdist have a COLUMNS of their own.
+# The variable COLUMNS would decide the width, and the workers of pytest-xdist set their own.
 console.width = PIPED_WIDTH
-# Every cell times its loss by the fewest calls, since the tests compute hundreds of cells.
+# Every cell measures the time of its loss. Tests compute hundreds of cells: the fewest calls do.
 costs.LEAST_SECONDS = 0.0
-# A shell lets what it starts in the background ignore Ctrl-C, and the tests would pass that on.
+# A process that a shell starts in the background ignores Ctrl-C, and so would the processes that
+# tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TAKES_ROOT = ("run", "reproduce", "report", "status", "sync", "list", "export", "predict")
 """The commands with an option `--root`."""
 
-# One test installs this package. Imported from here, it would hide what was installed.
+# tests/test_plugin_package.py installs this package. If pytest imported it from here, it would hide
+# the installed one.
 collect_ignore = ["_helpers/package"]
 
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
-    """Forget the losses, tasks and networks that a test loads from files, so that two tests may use the same name.
+    """Forget the losses, tasks and networks that a test loads from files.
 
-    Those that were loaded before a test are forgotten too: by a fixture that several tests share,
-    or by the tests of the templates.
+    So two tests may use the same name. They are forgotten before a test as well, since a fixture
+    that several tests share, or the tests of the templates, may have loaded some.
     """
     _forget_plug_ins()
     yield
@@ -48,7 +50,7 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    # A test may have made new registries, so they are asked for every time.
+    # A test may have made new registries, so that they are looked up every time.
     registries: list[Any] = [losses(), tasks(), networks()]
     for registry in registries:
         entries = registry.entries.items()
@@ -65,13 +67,16 @@ def _is_plug_in(registry: Any, name: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def same_random_values_in_every_order() -> None:
-    """Seed torch's own generator, so that the random values of a test do not depend on the tests before it."""
+    """Seed torch's global generator, so that no test depends on the tests before it."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place of a root that does not exist yet. No variable of the environment leads to other data or an MLflow."""
+    """The path of a root that does not exist yet.
+
+    Variables of the environment that name a data directory or an MLflow server are removed.
+    """
     monkeypatch.delenv("MILBENCH_DATA", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return tmp_path / "root"
@@ -79,14 +84,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave MLflow out, which takes seconds to import and to make a database."""
+    """Leave MLflow out: importing it and making a database takes seconds."""
     monkeypatch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
     monkeypatch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
 
 
 @pytest.fixture
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the figures of reports empty, since plotting takes long. Tests that look at them have the mark `drawn`."""
+    """Leave the figures of reports empty, since plotting takes long.
+
+    Tests that look at figures have the mark `drawn`.
+    """
     if request.node.get_closest_marker("drawn"):
         return
     from milbench.report.figures.picture import Picture
@@ -102,10 +110,10 @@ def milbench(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Ran]:
-    """A function that runs the command line in this process, with cells in this process too, and returns what came out.
+    """A function that runs a command in this process and returns its exit code and output.
 
-    Commands get `--root`, unless the words name one. MLflow is left out, unless a test has the mark
-    `mirrored`.
+    Cells are computed in this process as well. Commands get `--root`, unless the words name a root.
+    MLflow is left out, unless a test has the mark `mirrored`.
     """
     from milbench.cli import main
 
@@ -127,11 +135,12 @@ def milbench(
 
 
 def _more_words(words: Sequence[str], root: Path) -> list[str]:
-    """Return what is added to the words of a command: a root, one thread, and cells in this process."""
+    """Return the words that are added to a command: a root, one thread, and in_process=true."""
     command = words[0] if words else ""
     more = []
     if command in ("run", "reproduce"):
-        # In this process a test can patch things. Those about workers have one of these options.
+        # In this process, a test can patch the code that computes cells. Tests of worker processes
+        # give one of these options.
         if "--jobs" not in words and "--cluster" not in words:
             more += ["-p", "run.in_process=true"]
         more += ["-p", "run.threads=1"]
@@ -142,7 +151,10 @@ def _more_words(words: Sequence[str], root: Path) -> list[str]:
 
 @pytest.fixture
 def heeds_hangups() -> Iterator[None]:
-    """Let the processes that a test starts heed SIGHUP. Under nohup pytest ignores it, and so would what it starts."""
+    """Let the processes that a test starts heed SIGHUP.
+
+    Under nohup pytest ignores this signal, and so would the processes that it starts.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -159,7 +171,10 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowSe
 
 @pytest.fixture
 def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Count files that were just written as old ones, whose digests are remembered. Return the cache folder."""
+    """Let files count as old as soon as they are written; return the cache folder.
+
+    Only the digests of old files are remembered.
+    """
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)
     monkeypatch.setattr("milbench._utils.digests.RECENT", 0.0)

@@ -1,11 +1,11 @@
-"""Every command and every piece of code in the documents runs, or says in a comment why it is not run here.
+"""Every command and every piece of code in the documents runs, or a comment says why it does not.
 
-A comment of one line above a fenced block changes how it is tested. Readers of the page do not see
-it:
+A comment of one line above a fenced block, which readers of the page do not see, changes how the
+block is tested:
 
 - `<!-- not run: REASON -->`: the block is only parsed.
 - `<!-- run with: WORDS -->`: its `milbench run` gets more words, such as fewer epochs.
-- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. Where one is
+- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. If a module is
   missing, the rest of the page is skipped.
 """
 
@@ -31,13 +31,14 @@ DOCS = REPOSITORY / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"])
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 WRITES_BIRDS = "milbench data sample birds.csv"
+"""The command that writes the table birds.csv, which some pages give themselves."""
 NOT_RUN = 22
-"""How many blocks say why they are not run. Raise it only for what no test can run."""
+"""The number of blocks that are not run. Raise it only for a block that no test can run."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block and what the comment above it says."""
+    """A fenced block, and the meaning of the comment above it."""
 
     page: str
     line: int
@@ -45,11 +46,11 @@ class Block:
     language: str
     text: str
     not_run: str = ""
-    """Why the block is not run; "" for one that is."""
+    """Why the block is not run; "" if it is run."""
     words: tuple[str, ...] = ()
-    """What is added to its `milbench run`."""
+    """The words that are added to its `milbench run`."""
     needs: tuple[str, ...] = ()
-    """Modules without which it cannot run."""
+    """Modules without which the block cannot run."""
 
     @property
     def place(self) -> str:
@@ -58,9 +59,10 @@ class Block:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each command; of a block that is not run, those of milbench alone.
+        """The words of each command of the block.
 
-        A backslash continues a line, && separates two commands, and a comment ends a line.
+        A backslash continues a line, && separates two commands, and a comment ends a line. If the
+        block is not run, only commands of milbench are returned.
         """
         commands = []
         for line in self.text.replace("\\\n", " ").splitlines():
@@ -80,7 +82,7 @@ def blocks(page: Path) -> list[Block]:
     for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
         if token.type == "fence":
             found.append(_block(page.name, token, comment))
-        # A comment counts only directly above a block.
+        # A comment only counts directly above a block.
         comment = COMMENT.match(token.content) if token.type == "html_block" else None
     return found
 
@@ -99,16 +101,17 @@ def _block(page: str, token: Any, comment: re.Match[str] | None) -> Block:
 
 @pytest.fixture
 def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The reader's folder, with an empty store."""
+    """An empty folder, in which a reader of the page would work."""
     root.mkdir()
     monkeypatch.chdir(root)
     return root
 
 
 def write_birds(folder: Path) -> None:
-    """Write the table of bags that a page takes to be the reader's own: three instances in each of 40 bags.
+    """Write the table birds.csv, which stands for a table of the reader's own.
 
-    An instance of a bird has a mean of 3 in the feature of that bird. All other means are 0.
+    It has 40 bags of three instances. An instance of a bird has a mean of 3 in the feature of that
+    bird; all other means are 0.
     """
     rng = random.Random(0)
     birds = ["wren", "nuthatch"]
@@ -129,7 +132,7 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
     # The blocks of a page share their names, as the cells of a notebook do.
     names: dict[str, Any] = {"__name__": "a_page"}
     printed = ""
-    # A page that writes this table itself must not find it there.
+    # A page that writes this table itself needs a folder without it.
     if WRITES_BIRDS not in page.read_text("utf-8"):
         write_birds(folder)
     for block in blocks(page):
@@ -154,11 +157,11 @@ def test_no_more_blocks_than_known_are_not_run() -> None:
 
 
 def run_python(block: Block, names: dict[str, Any]) -> str:
-    """Run the code of a block, or only compile it. Return what it printed."""
+    """Run the code of a block and return what it printed; only compile it if it is not run."""
     code = compile(block.text, block.place, "exec")
     if block.not_run:
         return ""
-    # As a notebook does, so that `inspect` finds the source of what a block defines.
+    # A notebook puts code into this cache as well: `inspect` finds the source of classes there.
     lines = block.text.splitlines(keepends=True)
     linecache.cache[block.place] = (len(block.text), None, lines, block.place)
     printed = io.StringIO()
@@ -168,7 +171,7 @@ def run_python(block: Block, names: dict[str, Any]) -> str:
 
 
 def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
-    """Parse a block, and make the plan of one that is a spec."""
+    """Parse a block; if it is a spec, make its plan."""
     content = tomllib.loads(block.text)
     is_spec = "losses" in content
     if block.not_run or not is_spec:
@@ -178,7 +181,10 @@ def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
 
 
 def run_commands(block: Block, milbench: Milbench) -> str:
-    """Run the commands of a block, or let the parser read them. Return what the last one printed."""
+    """Run the commands of a block, and return what the last one printed.
+
+    If the block is not run, only let the parser of the command line read them.
+    """
     printed = ""
     for program, *words in block.commands:
         if block.not_run:
@@ -212,8 +218,8 @@ def parse(words: list[str], where: str) -> None:
 
 
 def assert_shown(block: Block, printed: str) -> None:
-    """Check that every line that a page shows was printed by the last command, whatever the numbers."""
-    # The reader has no `--root`, which the tests add.
+    """Check that the last command has printed every line of a block, whatever the numbers."""
+    # Tests add `--root` to commands, and readers do not.
     lines = {masked(line.partition(" --root ")[0]) for line in printed.splitlines()}
     for line in block.text.splitlines():
         is_omission = line.strip() == "..."
@@ -224,7 +230,10 @@ def assert_shown(block: Block, printed: str) -> None:
 
 
 def masked(line: str) -> str:
-    """Return a line with N for each number, and with a space for what depends on the widths of numbers."""
+    """Return a line with N for each number.
+
+    Spaces, bars and rules, whose lengths depend on the widths of numbers, become one space.
+    """
     without_numbers = re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)
     return re.sub(r"[\s━─]+", " ", without_numbers).strip()
 
@@ -239,6 +248,7 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(
 
 
 RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
+"""The metrics of the table of mean ranks on the results page."""
 
 
 def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
@@ -255,7 +265,10 @@ def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
 
 
 def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
-    """Return by metric the mean rank of each loss and network over kinds of bags, from the published frame."""
+    """Return metric -> the mean rank of each loss and network over kinds of bags.
+
+    The ranks are computed from the frame of a published report.
+    """
     published = REPOSITORY / "reports" / "all-losses" / "results.csv.gz"
     frame = pd.read_csv(published, dtype=str, na_filter=False)
     frame = frame[frame["final"] == "True"]
@@ -267,8 +280,8 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
         is_lower_better = metric.endswith("error")
         ranks = means.rank(ascending=is_lower_better)
-        # Tasks that differ only in settings, as the two soundscapes do, count once: one kind of
-        # bags.
+        # Tasks that differ only in settings, as the two soundscapes do, are one kind of bags and
+        # count once.
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric

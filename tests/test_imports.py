@@ -1,4 +1,4 @@
-"""What importing milbench needs."""
+"""Importing milbench: which libraries are imported with it, and which names type checkers see."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ LARGE = {
 }
 """Libraries that take long to import."""
 PRINT_MODULES = "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
-"""Code that prints the names of all modules where nothing else is printed."""
+"""Code that prints the names of all imported modules to standard error."""
 
 
 def imported(code: str, **environment: str) -> set[str]:
@@ -38,7 +38,8 @@ def imported(code: str, **environment: str) -> set[str]:
 
 def test_training_is_imported_without_the_compiler_of_torch() -> None:
     found = imported(
-        "import milbench.cli.run, milbench.training.train, milbench.losses.exact, milbench.tasks.svhn"
+        "import milbench.cli.run, milbench.training.train, "
+        "milbench.losses.exact, milbench.tasks.svhn"
     )
     assert "torch" in found
     assert "torch._dynamo" not in found
@@ -70,7 +71,7 @@ assert code == {code}, code
 
 def test_status_imports_no_large_library(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    # The cell is not done.
+    # The exit code is 1, since the cell is not done.
     run = RUN.format(words=["milbench", "status", "--root", folder], code=1)
     found = imported(STORE_WITH_A_CELL.format(folder=folder) + run)
     assert not LARGE & found
@@ -91,7 +92,7 @@ with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(S
     main()
 assert "reproduce" in printed.getvalue()
 """
-"""Code that completes a command, as a shell asks for it by environment variables."""
+"""Code that completes a command, which a shell asks for by environment variables."""
 
 
 def test_completion_imports_no_large_library() -> None:

@@ -1,4 +1,7 @@
-"""The wheel and the sdist hold what users need, and work where milbench alone is installed."""
+"""The wheel and the sdist of a release hold all that users need, and no more.
+
+The wheel works in an environment where only milbench is installed.
+"""
 
 import shutil
 import subprocess
@@ -15,7 +18,7 @@ from tests._helpers.command_line import REPOSITORY
 
 
 def output(*words: object, cwd: Path | None = None) -> str:
-    """Run a command that succeeds, and return what it prints."""
+    """Run a command, check that it succeeds, and return what it prints."""
     command = [str(word) for word in words]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
 
@@ -28,19 +31,19 @@ class Built:
     wheel: Path
 
 
-def copy_repository(place: Path) -> None:
-    """Copy the files of the repository that git does not ignore."""
+def copy_repository(target: Path) -> None:
+    """Copy the files of the repository that git does not ignore into a folder."""
     listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
     for name in listed.splitlines():
         # A file that was removed may still be listed.
         if (REPOSITORY / name).is_file():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, place / name)
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, target / name)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An sdist, and the wheel that was built from it."""
+    """An sdist of the repository, and a wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
     copy_repository(folder / "source")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
@@ -56,18 +59,22 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def names_in_wheel(built: Built) -> set[str]:
+    """The paths of all files in the wheel."""
     with zipfile.ZipFile(built.wheel) as wheel:
         return set(wheel.namelist())
 
 
-def modules_of(folder: str, place: str) -> set[str]:
-    """Return the modules of a folder of the repository, as they are named below a place in the wheel."""
+def modules_of(folder: str, in_wheel: str) -> set[str]:
+    """Return the paths in the wheel of all modules in a folder of the repository.
+
+    `in_wheel` is the folder of the wheel that these modules are in.
+    """
     root = REPOSITORY / folder
-    return {f"{place}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
+    return {f"{in_wheel}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
 
 
 @pytest.mark.parametrize(
-    ("folder", "place", "example"),
+    ("folder", "in_wheel", "example"),
     [
         pytest.param("milbench", "milbench", "milbench/likelihood/__init__.py", id="milbench"),
         pytest.param("losses", "milbench/losses", "milbench/losses/exact.py", id="losses"),
@@ -75,9 +82,9 @@ def modules_of(folder: str, place: str) -> set[str]:
     ],
 )
 def test_the_wheel_holds_every_module(
-    names_in_wheel: set[str], folder: str, place: str, example: str
+    names_in_wheel: set[str], folder: str, in_wheel: str, example: str
 ) -> None:
-    modules = modules_of(folder, place)
+    modules = modules_of(folder, in_wheel)
     assert example in modules
     assert modules <= names_in_wheel
 
@@ -87,7 +94,7 @@ def test_the_wheel_holds_specs_types_and_templates(names_in_wheel: set[str]) -> 
     assert any(name.startswith("milbench/report/templates/") for name in names_in_wheel)
 
 
-def test_the_wheel_holds_nothing_else(names_in_wheel: set[str]) -> None:
+def test_the_wheel_holds_no_tests_runs_or_data(names_in_wheel: set[str]) -> None:
     folders = ("losses/", "tasks/", "runs/", "tests/", "benchmarks/")
     data = (".db", ".pt", ".npz")
     others = [name for name in names_in_wheel if name.startswith(folders) or name.endswith(data)]
@@ -96,7 +103,7 @@ def test_the_wheel_holds_nothing_else(names_in_wheel: set[str]) -> None:
 
 @dataclass
 class Environment:
-    """An environment in which the wheel is installed."""
+    """An environment in which the wheel is installed: its Python, command and site-packages."""
 
     python: Path
     milbench: Path
@@ -105,7 +112,10 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment in which milbench alone is installed. Its dependencies are gigabytes, so a path lends them."""
+    """An environment in which only milbench is installed.
+
+    Its dependencies are gigabytes: a path file lends them from the environment of the tests.
+    """
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
@@ -115,8 +125,8 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Path files in the lent folder are not read, nor is that of an editable install: milbench is
-    # the wheel's.
+    # Python reads no path files in the lent folder. So an editable install of milbench there, which
+    # is such a file, does not count: milbench comes from the wheel.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

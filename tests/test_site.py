@@ -1,4 +1,4 @@
-"""The parts of the site that need no mkdocs: links, and the check of what was built."""
+"""The parts of the site that need no mkdocs: links, pages of reports, and the check of a site."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_links_to_files_hold_on_github(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one_report() -> dict[str, Any]:
-    """Return the files of the site for one report; `make docs` makes those of all."""
+    """The files of the site for one report; `make docs` makes the files of all reports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reports, "LISTED", re.compile(r"\]\((supplementary-a)/report\.md\)"))
         return dict(reports.files())
@@ -53,7 +53,7 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
 
 @pytest.fixture
 def two_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss a is worse than b after 2 epochs, and better after 8."""
+    """Let the site show results: loss a is worse than b after 2 epochs, and better after 8."""
     errors = {2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}
     found = lengths_of(Study(with_steps(at_lengths(errors))))
     monkeypatch.setattr(lengths, "lengths", lambda: found)
@@ -69,7 +69,7 @@ def test_a_page_says_where_a_loss_stands_at_each_length() -> None:
 
 
 @pytest.mark.usefixtures("two_lengths")
-def test_what_was_not_trained_at_two_lengths_has_no_section() -> None:
+def test_a_loss_that_was_not_trained_at_two_lengths_has_no_section() -> None:
     assert lengths.section(loss="c") == ""
     assert lengths.section(network="gated-attention") == ""
 
@@ -77,7 +77,8 @@ def test_what_was_not_trained_at_two_lengths_has_no_section() -> None:
 def test_formulas_become_pictures_that_can_be_read_out() -> None:
     formulas = pytest.importorskip("website.formulas", exc_type=ImportError)
     page = formulas.draw(
-        r'<p>a <span class="arithmatex">\(a_k &lt; 1\)</span></p><div class="arithmatex">\[ x \]</div>'
+        r'<p>a <span class="arithmatex">\(a_k &lt; 1\)</span></p>'
+        r'<div class="arithmatex">\[ x \]</div>'
     )
     assert "arithmatex" not in page
     assert page.count("<svg ") == page.count('role="img"') == 2
@@ -85,7 +86,7 @@ def test_formulas_become_pictures_that_can_be_read_out() -> None:
 
 
 LEAST_CONTRAST = 4.5
-"""What WCAG 2.2, 1.4.3, asks of text."""
+"""The least contrast of text: success criterion 1.4.3 of WCAG 2.2."""
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ LEAST_CONTRAST = 4.5
     ],
 )
 def test_links_of_the_site_can_be_read(scheme: str, colour_of_page: str) -> None:
-    """The colours of the page are those of the theme."""
+    """The colours behind the links are the theme's colours of a page."""
     style = (REPOSITORY / "website" / "site.css").read_text("utf-8")
     start = style.index(f'[data-md-color-scheme="{scheme}"][data-md-color-primary="teal"]')
     end = style.index("}", start)
@@ -112,14 +113,15 @@ FILE_NAME = re.compile(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`")
 
 @pytest.mark.parametrize("page", PAGES_THAT_NAME_FILES, ids=lambda page: page.name)
 def test_the_files_that_documents_name_exist(page: Path) -> None:
-    # The reader puts a name of their own in place of NAME.
+    # In this path, NAME stands for a name that the reader chooses.
     named = set(FILE_NAME.findall(page.read_text("utf-8"))) - {"losses/NAME.py"}
     assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
 
 
-def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:
+def test_broken_links_and_foreign_files_of_a_site_are_named(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
-        '<a href="other.html#here">a</a> <a href="other.html#nowhere">b</a> <a href="gone.html">c</a>'
+        '<a href="other.html#here">a</a> <a href="other.html#nowhere">b</a> '
+        '<a href="gone.html">c</a>'
         '<a href="#top">d</a> <a href="https://arxiv.org">e</a>'
         '<script src="https://cdn.example/x.js"></script> <img src="missing.png">',
         "utf-8",

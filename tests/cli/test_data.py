@@ -124,7 +124,7 @@ def test_a_setting_of_sequences_is_checked(milbench: Milbench, tmp_path: Path) -
 
 @pytest.fixture
 def published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a file with weights of resnet18, which a server gives in place of torchvision's."""
+    """The name of a file with weights of resnet18, served in place of torchvision's."""
     folder = tmp_path / "served"
     folder.mkdir()
     weights = folder / "net.pth"

@@ -41,7 +41,7 @@ atexit.register(time.sleep, 3600)
         pytest.param(HAS_EXIT_HANDLER, id="exit handler"),
     ],
 )
-def test_a_thread_or_exit_handler_of_a_plug_in_does_not_delay_the_end(tmp_path: Path, starts: str) -> None:
+def test_what_a_plug_in_starts_does_not_delay_the_end(tmp_path: Path, starts: str) -> None:
     path = Project(tmp_path).write("mine.py", loss_text(starts))
     words = ["run", "--loss", str(path), "--task", TINY, *SMALL, "--dry-run"]
     ran = run_command(*words, "--root", str(tmp_path / "root"))

@@ -442,7 +442,7 @@ def cells_with_values(plan: Plan) -> list[tuple[Cell, Published]]:
 
 
 @pytest.mark.parametrize("name", PUBLISHED_SPECS)
-def test_the_preset_paper_has_the_published_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_preset_paper_is_what_was_published(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_without_data(name, "paper", monkeypatch)
     assert len(plan.cells) == PUBLISHED_SPECS[name]
     for cell, value in cells_with_values(plan):
@@ -466,7 +466,7 @@ def contrast(first: str, second: str, name: str = "asked") -> dict[str, Any]:
 
 
 def contrasted(*contrasts: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """Return the fields of a spec with these contrasts, of `exact` and two variants of `noisy-or`."""
+    """Return the fields of a spec of `exact` and two variants of `noisy-or`, with contrasts."""
     heads = {"noisy-or": {"head": ["softmax", "sigmoid"]}}
     return {"losses": ["exact", "noisy-or"], "loss": heads, "contrasts": contrasts, **values}
 

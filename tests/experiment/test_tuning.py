@@ -165,7 +165,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
 
 
 def chosen_by(errors: Errors) -> int:
-    """Return the draw that a search in one stage chooses by these errors, the same for all losses."""
+    """Return the draw that a search in one stage chooses, where all losses have these errors."""
     plan = search_plan(spec())
     comparison = comparison_plan(spec(), plan, values_of(plan, errors))
     (number,) = set(search_of(comparison).chosen.values())
@@ -220,7 +220,7 @@ def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
     return seeds
 
 
-# By the first seed draw 3 is the best, and draw 1 comes second: these are the finalists. By the mean
+# By the first seed draw 3 is the best, and draw 1 the second: these are the finalists. By the mean
 # of three seeds draw 1 is the best. Draw 4 would be best by its other seeds, which it never gets.
 TABLE: Errors = {
     0: (0.5, 0.1, 0.1),
