@@ -238,9 +238,7 @@ def test_a_damaged_file_stays_where_another_file_is_missing(tmp_path: Path, know
     assert files_below(tmp_path) == {"toy/raw/a": b"some Bytes"}
 
 
-def test_a_failed_download_is_named_with_what_to_do_instead(
-    tmp_path: Path, known: Known
-) -> None:
+def test_a_failed_download_is_named_with_what_to_do_instead(tmp_path: Path, known: Known) -> None:
     known(unreachable)
     place(tmp_path, {"toy/raw/a": CONTENT["toy/raw/a"]})
     with pytest.raises(

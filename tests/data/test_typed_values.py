@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -41,10 +42,8 @@ def complaint_of(folder: Path, **columns: Any) -> str:
 
 def label_sets(bags: OwnBags) -> list[list[str]]:
     """Return the names of the classes of each bag."""
-    found = []
-    for has_class in bags.labels:
-        found.append([bags.class_names[cls] for cls in has_class.nonzero()[0]])
-    return found
+    names = np.array(bags.class_names)
+    return [names[has_class].tolist() for has_class in bags.labels]
 
 
 # Integers from 2^53 on are not all exact in double precision: LARGE + 1 would become LARGE.
