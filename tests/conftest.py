@@ -24,8 +24,7 @@ torch.set_num_threads(1)
 console.width = PIPED_WIDTH
 # Every cell measures the time of its loss. Tests compute hundreds of cells: the fewest calls do.
 costs.LEAST_SECONDS = 0.0
-# A process that a shell starts in the background ignores Ctrl-C, and so would the processes that
-# tests start.
+# What a shell starts in the background ignores Ctrl-C, and so would processes that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

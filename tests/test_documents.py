@@ -280,8 +280,7 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
         is_lower_better = metric.endswith("error")
         ranks = means.rank(ascending=is_lower_better)
-        # Tasks that differ only in settings, as the two soundscapes do, are one kind of bags and
-        # count once.
+        # Tasks that differ only in settings, as the two soundscapes do, are one kind of bags.
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric

@@ -62,8 +62,7 @@ def damaged_content(content: bytes, how: str) -> bytes:
 def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
     """Return cell id -> the values of every epoch, and a digest of the weights.
 
-    Check that all cells of the root are done. Costs are left out, since they differ from run to
-    run.
+    Check that all cells of the root are done. Costs, which differ from run to run, are left out.
     """
     store = Root(root)
     plan = store.plan()

@@ -117,7 +117,7 @@ def publish(
         network: the trained network; None for a cell that failed.
         decoder: the content of decoder.json: how a network's outputs are read as strings.
         metrics: the values after each epoch.
-        memory: the content of memory.json, what has to be known of the task without its data.
+        memory: the content of task.json: what predictions need to know of the task's data.
         threshold: the threshold that was chosen on validation bags.
         gallery: the gallery of the cell.
     """

@@ -95,8 +95,7 @@ The errors have the mean 0; their unit is the standard deviation between seeds.
 def most_by_chance(repetitions: int, promised: float = 0.05) -> float:
     """Return the largest share of failures that chance explains, by a binomial distribution.
 
-    A method that fails with the promised probability exceeds this share once in ten thousand
-    tests.
+    A method that fails with the promised probability exceeds it once in ten thousand tests.
     """
     return float(stats.binom.isf(1e-4, repetitions, promised)) / repetitions
 

@@ -27,8 +27,7 @@ from tests._helpers.svhn_files import small_svhn
 def write_idx(path: Path, values: Tensor) -> None:
     """Write bytes in the idx format of MNIST.
 
-    A file has the number 0x0800 + the number of dimensions, the size of each dimension, and the
-    values.
+    A file has 0x0800 + the number of dimensions, the size of each dimension, and the values.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)

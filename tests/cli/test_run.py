@@ -201,8 +201,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
 def test_the_jobs_of_an_array_go_through_the_stages_together(
     milbench: Milbench, root: Path, staged: str
 ) -> None:
-    # The first job leaves the first stage unfinished. The second job ends it and begins the second
-    # stage.
+    # The first job leaves the first stage unfinished; the second job ends it and begins the next.
     milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
     assert seeds_of_search(root) == {1000: 4}
     said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()

@@ -316,8 +316,7 @@ def test_times_are_no_features_in_any_format(tmp_path: Path) -> None:
 
 
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
-    # The text begins with the byte order mark that Excel writes, and there are spaces around names
-    # of columns.
+    # Excel writes the byte order mark at the beginning. Names of columns have spaces around them.
     found = load(tmp_path, "\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n")
     assert found.bags == ["007", "1e3"]
     assert found.class_names == ["1", "2"]

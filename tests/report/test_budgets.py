@@ -200,8 +200,7 @@ def test_how_often_bands_hold_the_truth(points: int, losses: int) -> None:
     print(f"{2 * points} draws, {losses} losses")
     found = coverage(losses, points, searches=500)
     print(found.round(3))
-    # Other cases are only printed. Bands from few draws are too narrow where by luck no draw
-    # collapsed.
+    # Other cases are only printed: bands from few draws are too narrow where no draw collapsed.
     if points == 8 and losses > 1:
         assert (found["holds"] > 0.9).all()
 
@@ -309,8 +308,7 @@ STEEP = [0.05, 0.90, 0.91, 0.051, 0.89, 0.052, 0.90, 0.92]
 
 
 def test_a_line_says_where_the_best_loss_depends_on_the_budget() -> None:
-    # Each draw of the steep loss is there four times. This makes its band narrow enough to tell the
-    # losses apart.
+    # Each draw of the steep loss is there four times, which makes its band narrow enough.
     (line,) = budget_lines(Study(searched({"steady": STEADY, "steep": STEEP * 4})), "t")
     assert line.startswith("The order of losses on t depends on the budget, by set error.")
     assert "With one draw steady is better than steep" in line

@@ -114,8 +114,7 @@ def test_edges_luck_and_worse_errors_with_fresh_seeds_are_told() -> None:
 
 
 def test_a_choice_inside_the_range_that_holds_with_fresh_seeds_is_not_doubted() -> None:
-    # A comparison with only one network leaves its name out; a search names a network that its spec
-    # names.
+    # A comparison of one network leaves its name out; a search names it if the spec does.
     (arm,) = searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1, network="small")))
     assert search_lines([arm]) == []
     assert arm.variant == "a"

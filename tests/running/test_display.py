@@ -80,8 +80,7 @@ def test_a_slow_cell_is_estimated_after_minutes(display: Display) -> None:
 
 
 def test_a_resumed_cell_counts_only_what_this_launch_did(display: Display) -> None:
-    # A quarter of a cell took 100 seconds, from 50 % to 75 %: 3.25 of four cells are left, 1,300
-    # seconds.
+    # The part from 50 % to 75 % took 100 seconds. 3.25 of four cells are left: 1,300 seconds.
     assert estimate(display, progress(75, 100.0, at=0.5)) == "about 22 minutes left"
 
 

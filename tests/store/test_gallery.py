@@ -39,8 +39,7 @@ def image_fields() -> dict[str, Any]:
 def set_fields() -> dict[str, Any]:
     """Return the fields of a gallery of one set, of four instances.
 
-    By their probabilities they show a, b, background and a. The mask says that the second is
-    padding.
+    By their probabilities they show a, b, background and a. By the mask the second is padding.
     """
     classes_of_positions = [0, 1, 2, 0]
     probs = np.zeros((1, 3, 4))

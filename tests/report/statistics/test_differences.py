@@ -97,8 +97,7 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
 def test_items_of_each_seed_do_not_widen_the_interval() -> None:
     """If each seed has items of its own, the spread of the seeds contains the spread of the items.
 
-    Items widen the interval only if they alone would vary more than the seeds do. Here they vary
-    less.
+    Items widen the interval only if they alone vary more than the seeds do; here they vary less.
     """
     values = random_errors(seeds=6)
     means = values.mean(axis=2)
