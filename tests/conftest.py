@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a command line in this process, its root, and small data sets."""
+"""Fixtures for all tests: the command line in this process, a root for it, and small data sets."""
 
 import signal
 import sys
@@ -20,30 +20,28 @@ from tests._helpers.small_data import small_data
 from tests._helpers.svhn_files import small_svhn
 
 torch.set_num_threads(1)
-# The environment variable COLUMNS cannot set the width: pytest-xdist sets it anew for its workers.
+# The variable COLUMNS would decide the width, and the workers of pytest-xdist set their own.
 console.width = PIPED_WIDTH
-# A cell measures how long its loss takes. With a least time of 0 s it makes as few calls as it may,
-# since the tests compute hundreds of cells.
+# Every cell measures the time of its loss. Tests compute hundreds of cells: the fewest calls do.
 costs.LEAST_SECONDS = 0.0
-# A shell makes a background process ignore Ctrl-C (SIGINT), and child processes inherit this. Tests
-# that interrupt a child process need it to react.
+# What a shell starts in the background ignores Ctrl-C, and so would processes that tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TAKES_ROOT = ("run", "reproduce", "report", "status", "sync", "list", "export", "predict")
 """The commands with an option `--root`."""
 
-# A test installs this package. If pytest also imported it from this folder, the test would not use
-# the installed copy.
+# tests/test_plugin_package.py installs this package. If pytest imported it from here, it would hide
+# the installed one.
 collect_ignore = ["_helpers/package"]
 
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
-    """Forget the losses, tasks and networks that a test loads from files or defines.
+    """Forget the losses, tasks and networks that a test loads from files.
 
-    Two tests may then use the same name. Plug-ins that were loaded before the test are forgotten,
-    too: a fixture that several tests share may have loaded them, or a test of the templates.
+    So two tests may use the same name. They are forgotten before a test as well, since a fixture
+    that several tests share, or the tests of the templates, may have loaded some.
     """
     _forget_plug_ins()
     yield
@@ -51,7 +49,7 @@ def plug_ins_of_one_test() -> Iterator[None]:
 
 
 def _forget_plug_ins() -> None:
-    # A test may have made new registries, so they must not be remembered from an earlier call.
+    # A test may have made new registries, so that they are looked up every time.
     registries: list[Any] = [losses(), tasks(), networks()]
     for registry in registries:
         entries = registry.entries.items()
@@ -68,15 +66,15 @@ def _is_plug_in(registry: Any, name: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def same_random_values_in_every_order() -> None:
-    """Seed torch's global generator, so that random values do not depend on earlier tests."""
+    """Seed torch's global generator, so that no test depends on the tests before it."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The path of a root folder that does not exist yet.
+    """The path of a root that does not exist yet.
 
-    The environment variables that would lead to the user's own data or MLflow server are removed.
+    Variables of the environment that name a data directory or an MLflow server are removed.
     """
     monkeypatch.delenv("MILBENCH_DATA", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -85,7 +83,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off MLflow, which takes seconds to be imported and to make a database."""
+    """Leave MLflow out: importing it and making a database takes seconds."""
     monkeypatch.setattr("milbench.store.mirror.Mirror.start", lambda self: None)
     monkeypatch.setattr("milbench.store.mirror.Mirror.finish", lambda self: "")
 
@@ -94,7 +92,7 @@ def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the figures of reports empty, since plotting takes long.
 
-    Tests that look at figures have the pytest mark `drawn`, and get the real ones.
+    Tests that look at figures have the mark `drawn`.
     """
     if request.node.get_closest_marker("drawn"):
         return
@@ -111,10 +109,10 @@ def milbench(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Ran]:
-    """A function that runs a command of milbench and returns its exit code and output.
+    """A function that runs a command in this process and returns its exit code and output.
 
-    The command and its cells run in this process. It gets `--root`, unless its words have one.
-    MLflow is switched off, unless the test has the pytest mark `mirrored`.
+    Cells are computed in this process as well. Commands get `--root`, unless the words name a root.
+    MLflow is left out, unless a test has the mark `mirrored`.
     """
     from milbench.cli import main
 
@@ -136,12 +134,12 @@ def milbench(
 
 
 def _more_words(words: Sequence[str], root: Path) -> list[str]:
-    """Return the words to add to a command: its root, one thread, and cells in this process."""
+    """Return the words that are added to a command: a root, one thread, and in_process=true."""
     command = words[0] if words else ""
     more = []
     if command in ("run", "reproduce"):
-        # A test can patch only what runs in its own process. Tests of worker processes give one of
-        # these two options.
+        # In this process, a test can patch the code that computes cells. Tests of worker processes
+        # give one of these options.
         if "--jobs" not in words and "--cluster" not in words:
             more += ["-p", "run.in_process=true"]
         more += ["-p", "run.threads=1"]
@@ -152,9 +150,9 @@ def _more_words(words: Sequence[str], root: Path) -> list[str]:
 
 @pytest.fixture
 def heeds_hangups() -> Iterator[None]:
-    """Let the child processes of a test react to the signal SIGHUP.
+    """Let the processes that a test starts heed SIGHUP.
 
-    Under nohup, pytest ignores this signal, and its child processes would inherit that.
+    Under nohup pytest ignores this signal, and so would the processes that it starts.
     """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
@@ -172,9 +170,9 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowSe
 
 @pytest.fixture
 def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let milbench remember the digests of files that were just written; return the cache folder.
+    """Let files count as old as soon as they are written; return the cache folder.
 
-    Otherwise it remembers only the digests of older files.
+    Only the digests of old files are remembered.
     """
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)

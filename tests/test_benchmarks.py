@@ -1,6 +1,6 @@
 """The scripts of benchmarks/ run on the smallest sizes, and measure what they say.
 
-The modules `data`, `likelihood`, `rendering`, `training` and `_measuring` are those of the folder
+The modules `data`, `likelihood`, `rendering`, `training` and `_measuring` are from the folder
 benchmarks/, which pyproject.toml puts on the path of the tests.
 """
 
@@ -43,7 +43,7 @@ def test_the_page_on_performance_names_every_script(script: str) -> None:
     assert f"python benchmarks/{script}" in page
 
 
-def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_prints_a_row_for_each_loss(capsys: pytest.CaptureFixture[str]) -> None:
     training.main(
         loss="noisy-or,position",
         task=TINY,
@@ -58,9 +58,9 @@ def test_training_prints_a_row_a_loss(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture
 def setup_in_fours(monkeypatch: pytest.MonkeyPatch) -> Setup:
-    """A setup with twelve batches, which are made four at a time.
+    """A setup whose twelve batches are made four at a time.
 
-    Making four batches takes four seconds on a clock that the test sets by hand.
+    Four batches take four seconds of a clock that is set by hand.
     """
     (cell,) = training.plan(["noisy-or"], [TINY], ["task.batches=12"]).cells
     setup = setup_for_cell(cell, torch.device("cpu"), None)
@@ -85,11 +85,11 @@ def test_batches_made_together_are_charged_to_all_steps(setup_in_fours: Setup) -
 
 
 def test_making_batches_ends_after_the_time_limit(setup_in_fours: Setup) -> None:
-    # The limit of one second is passed with the first batch, which takes the time of four.
+    # The first batch takes all the four seconds, and no other is made.
     assert training.seconds_of_data(setup_in_fours, limit=1) == 4
 
 
-def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
+def test_the_plain_loop_computes_the_likelihood_that_it_is_compared_with() -> None:
     config = likelihood.Config(bags=6, classes=5, positions=7, sizes=(0, 1, 3), background=1.0)
     logits, labels = config.sample("cpu")
     assert logits.shape == (6, 6, 7)
@@ -101,9 +101,9 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
 
 @pytest.fixture
 def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make slides and tables small, and run only two of the commands.
+    """Make slides and tables small, and start only two commands of the benchmark of data.
 
-    For the other commands only the name is printed.
+    Of all other commands only the name is printed.
     """
     monkeypatch.setattr(data, "QUICK_SLIDES", 10)
     monkeypatch.setattr(data, "QUICK_PATCHES", (30, 50))
@@ -137,16 +137,16 @@ def test_slides_are_trained_on_and_checked(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     first_step, first_epoch, _, memory = numbers_of(FIRST_LAUNCH, printed)
     assert 0 < first_step <= first_epoch
-    # The memory is in MiB. A process that has imported torch takes more than 50.
+    # The memory is in MiB; torch alone takes more than this.
     assert memory > 50
-    # The two numbers are seconds in all and MiB.
+    # The numbers are seconds in all, and MiB.
     assert len(numbers_of(CHECK_OF_SLIDES, printed)) == 2
     names = [line.strip() for line in printed.splitlines()]
     assert [name for name in names if name.startswith("wide table, check")]
 
 
-def test_peak_bytes_counts_what_lives_at_once() -> None:
-    # 1,000 numbers of 8 bytes.
+def test_peak_bytes_counts_the_tensors_that_exist_at_the_same_time() -> None:
+    # A thousand numbers of 8 bytes. A view and a change in place need no memory of their own.
     x = torch.zeros(1000, dtype=torch.float64)
     assert peak_bytes(lambda: x + 1) == 8000
     assert peak_bytes(lambda: (x + 1) + 1) == 16000
@@ -164,7 +164,7 @@ def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.Mon
         now += durations.pop(0)
 
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    # The first call of each function is not counted.
+    # The first call of each function, of 99 seconds, is not counted.
     durations_of_a = [99.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     durations_of_b = [99.0, 7.0, 7.0, 7.0, 7.0, 7.0]
     found = paired_timings(
@@ -175,7 +175,7 @@ def test_functions_are_timed_in_turn_after_one_call_each(monkeypatch: pytest.Mon
     assert called == "ab" * 6
 
 
-def test_rendering_prints_a_row_a_report(
+def test_rendering_prints_a_row_for_each_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("rendering._seconds_of_process", lambda words: 1.0)

@@ -1,11 +1,11 @@
-"""Every command and every piece of code in the documents runs, or says in a comment why not.
+"""Every command and every piece of code in the documents runs, or a comment says why it does not.
 
-A comment of one line above a fenced block changes how the block is tested. Readers of the page do
-not see the comment:
+A comment of one line above a fenced block, which readers of the page do not see, changes how the
+block is tested:
 
 - `<!-- not run: REASON -->`: the block is only parsed.
 - `<!-- run with: WORDS -->`: its `milbench run` gets more words, such as fewer epochs.
-- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. Where one is
+- `<!-- needs: MODULES -->`: the block imports modules that milbench does not need. If a module is
   missing, the rest of the page is skipped.
 """
 
@@ -31,13 +31,14 @@ DOCS = REPOSITORY / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"])
 COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 WRITES_BIRDS = "milbench data sample birds.csv"
+"""The command that writes the table birds.csv, which some pages give themselves."""
 NOT_RUN = 22
-"""How many blocks say why they are not run. Raise it only for what no test can run."""
+"""The number of blocks that are not run. Raise it only for a block that no test can run."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block and what the comment above it says."""
+    """A fenced block, and the meaning of the comment above it."""
 
     page: str
     line: int
@@ -45,22 +46,23 @@ class Block:
     language: str
     text: str
     not_run: str = ""
-    """Why the block is not run; "" for a block that is run."""
+    """Why the block is not run; "" if it is run."""
     words: tuple[str, ...] = ()
-    """Words that are added to the block's `milbench run`."""
+    """The words that are added to its `milbench run`."""
     needs: tuple[str, ...] = ()
     """Modules without which the block cannot run."""
 
     @property
-    def page_and_line(self) -> str:
+    def place(self) -> str:
         """Where the block is, for messages."""
         return f"{self.page}, line {self.line}"
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each command; if the block is not run, of the commands of milbench only.
+        """The words of each command of the block.
 
-        A backslash continues a line, && separates two commands, and a comment ends a line.
+        A backslash continues a line, && separates two commands, and a comment ends a line. If the
+        block is not run, only commands of milbench are returned.
         """
         commands = []
         for line in self.text.replace("\\\n", " ").splitlines():
@@ -80,7 +82,7 @@ def blocks(page: Path) -> list[Block]:
     for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
         if token.type == "fence":
             found.append(_block(page.name, token, comment))
-        # A comment counts only directly above a block.
+        # A comment only counts directly above a block.
         comment = COMMENT.match(token.content) if token.type == "html_block" else None
     return found
 
@@ -99,16 +101,17 @@ def _block(page: str, token: Any, comment: re.Match[str] | None) -> Block:
 
 @pytest.fixture
 def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The reader's folder, with an empty store."""
+    """An empty folder, in which a reader of the page would work."""
     root.mkdir()
     monkeypatch.chdir(root)
     return root
 
 
 def write_birds(folder: Path) -> None:
-    """Write birds.csv, which the pages take for a table of the reader: 40 bags of 3 instances.
+    """Write the table birds.csv, which stands for a table of the reader's own.
 
-    An instance of a bird has a mean of 3 in the feature of that bird. All other means are 0.
+    It has 40 bags of three instances. An instance of a bird has a mean of 3 in the feature of that
+    bird; all other means are 0.
     """
     rng = random.Random(0)
     birds = ["wren", "nuthatch"]
@@ -129,14 +132,12 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
     # The blocks of a page share their names, as the cells of a notebook do.
     names: dict[str, Any] = {"__name__": "a_page"}
     printed = ""
-    # A page that writes this table itself must not find it there.
+    # A page that writes this table itself needs a folder without it.
     if WRITES_BIRDS not in page.read_text("utf-8"):
         write_birds(folder)
     for block in blocks(page):
         for module in block.needs:
-            pytest.importorskip(
-                module, reason=f"{block.page_and_line} shows how to use a loss with it"
-            )
+            pytest.importorskip(module, reason=f"{block.place} shows how to use a loss with it")
         if block.language == "python":
             printed = run_python(block, names)
         elif block.language == "toml":
@@ -146,23 +147,23 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
         elif block.language == "":
             printed = run_commands(block, milbench)
         else:
-            pytest.fail(f"{block.page_and_line}: nothing runs blocks of {block.language!r}")
+            pytest.fail(f"{block.place}: nothing runs blocks of {block.language!r}")
 
 
 def test_no_more_blocks_than_known_are_not_run() -> None:
     all_blocks = [block for page in PAGES for block in blocks(page)]
-    reasons = [f"{block.page_and_line}: {block.not_run}" for block in all_blocks if block.not_run]
+    reasons = [f"{block.place}: {block.not_run}" for block in all_blocks if block.not_run]
     assert len(reasons) == NOT_RUN, "\n".join(reasons)
 
 
 def run_python(block: Block, names: dict[str, Any]) -> str:
-    """Run the code of a block, or only compile it, and return what it printed."""
-    code = compile(block.text, block.page_and_line, "exec")
+    """Run the code of a block and return what it printed; only compile it if it is not run."""
+    code = compile(block.text, block.place, "exec")
     if block.not_run:
         return ""
-    # Notebooks do this, too: `inspect` then finds the source of what a block defines.
+    # A notebook puts code into this cache as well: `inspect` finds the source of classes there.
     lines = block.text.splitlines(keepends=True)
-    linecache.cache[block.page_and_line] = (len(block.text), None, lines, block.page_and_line)
+    linecache.cache[block.place] = (len(block.text), None, lines, block.place)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, names)
@@ -170,7 +171,7 @@ def run_python(block: Block, names: dict[str, Any]) -> str:
 
 
 def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
-    """Parse a block, and make a plan if it is a spec."""
+    """Parse a block; if it is a spec, make its plan."""
     content = tomllib.loads(block.text)
     is_spec = "losses" in content
     if block.not_run or not is_spec:
@@ -180,17 +181,20 @@ def read_toml(block: Block, folder: Path, milbench: Milbench) -> None:
 
 
 def run_commands(block: Block, milbench: Milbench) -> str:
-    """Run the commands of a block, or only parse them; return what the last command printed."""
+    """Run the commands of a block, and return what the last one printed.
+
+    If the block is not run, only let the parser of the command line read them.
+    """
     printed = ""
     for program, *words in block.commands:
         if block.not_run:
             if program == "milbench":
-                parse(words, block.page_and_line)
+                parse(words, block.place)
             continue
-        assert program == "milbench", f"{block.page_and_line}: no test runs {program}"
+        assert program == "milbench", f"{block.place}: no test runs {program}"
         more = block.words if words[0] == "run" else ()
         ran = milbench(*words, *more)
-        assert ran.code == 0, f"{block.page_and_line}: {' '.join(words)}: {ran.err}"
+        assert ran.code == 0, f"{block.place}: {' '.join(words)}: {ran.err}"
         printed = ran.out
     return printed
 
@@ -214,19 +218,22 @@ def parse(words: list[str], where: str) -> None:
 
 
 def assert_shown(block: Block, printed: str) -> None:
-    """Check that the last command printed every line of the block, except for numbers."""
-    # The tests add `--root` to commands, which readers do not.
+    """Check that the last command has printed every line of a block, whatever the numbers."""
+    # Tests add `--root` to commands, and readers do not.
     lines = {masked(line.partition(" --root ")[0]) for line in printed.splitlines()}
     for line in block.text.splitlines():
         is_omission = line.strip() == "..."
         if not is_omission:
             assert masked(line) in lines, (
-                f"{block.page_and_line}: nothing printed is like {line!r}:\n{printed}"
+                f"{block.place}: nothing printed is like {line!r}:\n{printed}"
             )
 
 
 def masked(line: str) -> str:
-    """Return a line with N for each number, and one space for each gap or rule between columns."""
+    """Return a line with N for each number.
+
+    Spaces, bars and rules, whose lengths depend on the widths of numbers, become one space.
+    """
     without_numbers = re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)
     return re.sub(r"[\s━─]+", " ", without_numbers).strip()
 
@@ -241,6 +248,7 @@ def test_the_tutorial_shows_the_file_that_milbench_new_writes(
 
 
 RANKED_BY = ("set_error", "label_error", "average_precision", "auroc")
+"""The metrics of the table of mean ranks on the results page."""
 
 
 def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
@@ -257,14 +265,14 @@ def test_the_results_page_has_the_mean_ranks_of_the_frame() -> None:
 
 
 def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
-    """Return by metric the mean rank of each loss and network, from the published results.
+    """Return metric -> the mean rank of each loss and network over kinds of bags.
 
-    The mean is over kinds of bags.
+    The ranks are computed from the frame of a published report.
     """
     published = REPOSITORY / "reports" / "all-losses" / "results.csv.gz"
     frame = pd.read_csv(published, dtype=str, na_filter=False)
     frame = frame[frame["final"] == "True"]
-    # The task birds19 is left out, since no loss is shown to beat no skill on it.
+    # On birds19 no loss is shown to beat no skill.
     frame = frame[frame["task"] != "birds19"]
     ranks_by_metric = {}
     for metric in RANKED_BY:
@@ -272,8 +280,7 @@ def mean_ranks_of_all_losses() -> dict[str, "pd.Series[float]"]:
         means = rows.groupby(["loss", "network", "task"])["value"].mean().unstack("task")
         is_lower_better = metric.endswith("error")
         ranks = means.rank(ascending=is_lower_better)
-        # Tasks that differ only in their settings, such as the two tasks of soundscapes, are one
-        # kind of bags.
+        # Tasks that differ only in settings, as the two soundscapes do, are one kind of bags.
         ranks_of_kinds = ranks.T.groupby(lambda task: task.partition(",")[0]).mean()
         ranks_by_metric[metric] = ranks_of_kinds.mean()
     return ranks_by_metric

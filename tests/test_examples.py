@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("unmirrored", "blank_figures")
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:
-    """Run an example in a folder of the test, and return what it prints."""
+    """A function that runs an example in a folder of the test, and returns what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -36,20 +36,19 @@ def test_every_example_is_listed_and_run() -> None:
     assert listed == run_here
 
 
-def test_own_loss(run: Callable[[str], str]) -> None:
+def test_the_example_of_an_own_loss_writes_a_report(run: Callable[[str], str]) -> None:
     said = run("own_loss")
     (page,) = re.findall(r"^(\S+index\.html)$", said, re.MULTILINE)
     assert "mean-pooling" in Path(page).read_text("utf-8")
 
 
-def test_own_table(run: Callable[[str], str]) -> None:
+def test_the_example_of_an_own_table_names_both_losses(run: Callable[[str], str]) -> None:
     words = re.split(r"[\s,.]+", run("own_table"))
     assert {"exact", "noisy-or"} <= set(words)
 
 
-def test_own_training_loop(run: Callable[[str], str]) -> None:
+def test_the_example_of_an_own_training_loop_learns(run: Callable[[str], str]) -> None:
     said = run("own_training_loop")
     (error,) = re.findall(r"wrongly: ([\d.]+) %", said)
-    # The error is in percent. The best constant answer errs on 75 %, since the four classes are
-    # equally frequent.
+    # The four classes are equally frequent: the best constant answer would be wrong for 75 %.
     assert float(error) < 10

@@ -1,4 +1,4 @@
-"""Imports of milbench: they leave large libraries out, and type checkers see all public names."""
+"""Importing milbench: which libraries are imported with it, and which names type checkers see."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ LARGE = {
 }
 """Libraries that take long to import."""
 PRINT_MODULES = "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
-"""Code that prints the names of all imported modules to stderr."""
+"""Code that prints the names of all imported modules to standard error."""
 
 
 def imported(code: str, **environment: str) -> set[str]:
@@ -37,13 +37,10 @@ def imported(code: str, **environment: str) -> set[str]:
 
 
 def test_training_is_imported_without_the_compiler_of_torch() -> None:
-    modules = (
-        "milbench.cli.run",
-        "milbench.training.train",
-        "milbench.losses.exact",
-        "milbench.tasks.svhn",
+    found = imported(
+        "import milbench.cli.run, milbench.training.train, "
+        "milbench.losses.exact, milbench.tasks.svhn"
     )
-    found = imported(f"import {', '.join(modules)}")
     assert "torch" in found
     assert "torch._dynamo" not in found
 
@@ -60,7 +57,7 @@ cell = make_cell()
 root.save(Plan(Questions(name="mine"), [cell], {{cell.task.key: TaskInfo("set_error")}}))
 root.cell(cell.id).begin(cell, "a cell", {{}})
 """
-"""Code that makes a store in {folder} with one cell, which is not finished."""
+"""Code that makes a store below {folder}, with a cell whose state is read from its folder."""
 RUN = """
 import sys
 from milbench.cli.main import app
@@ -74,7 +71,7 @@ assert code == {code}, code
 
 def test_status_imports_no_large_library(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    # Status ends with exit code 1, since the cell is not done.
+    # The exit code is 1, since the cell is not done.
     run = RUN.format(words=["milbench", "status", "--root", folder], code=1)
     found = imported(STORE_WITH_A_CELL.format(folder=folder) + run)
     assert not LARGE & found
@@ -95,7 +92,7 @@ with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(S
     main()
 assert "reproduce" in printed.getvalue()
 """
-"""Code that completes a command, as a shell asks for it by environment variables."""
+"""Code that completes a command, which a shell asks for by environment variables."""
 
 
 def test_completion_imports_no_large_library() -> None:

@@ -1,4 +1,7 @@
-"""The wheel and the sdist hold all that users need, and the wheel works when it is installed."""
+"""The wheel and the sdist of a release hold all that users need, and no more.
+
+The wheel works in an environment where only milbench is installed.
+"""
 
 import shutil
 import subprocess
@@ -15,7 +18,7 @@ from tests._helpers.command_line import REPOSITORY
 
 
 def output(*words: object, cwd: Path | None = None) -> str:
-    """Run a command that succeeds, and return what it prints."""
+    """Run a command, check that it succeeds, and return what it prints."""
     command = [str(word) for word in words]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
 
@@ -29,7 +32,7 @@ class Built:
 
 
 def copy_repository(target: Path) -> None:
-    """Copy the files of the repository that git does not ignore."""
+    """Copy the files of the repository that git does not ignore into a folder."""
     listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
     for name in listed.splitlines():
         # A file that was removed may still be listed.
@@ -40,7 +43,7 @@ def copy_repository(target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An sdist, and the wheel that was built from it."""
+    """An sdist of the repository, and a wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
     copy_repository(folder / "source")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
@@ -56,12 +59,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def names_in_wheel(built: Built) -> set[str]:
+    """The paths of all files in the wheel."""
     with zipfile.ZipFile(built.wheel) as wheel:
         return set(wheel.namelist())
 
 
 def modules_of(folder: str, in_wheel: str) -> set[str]:
-    """Return the paths in the wheel of the modules of a folder of the repository."""
+    """Return the paths in the wheel of all modules in a folder of the repository.
+
+    `in_wheel` is the folder of the wheel that these modules are in.
+    """
     root = REPOSITORY / folder
     return {f"{in_wheel}/{path.relative_to(root).as_posix()}" for path in root.rglob("*.py")}
 
@@ -87,7 +94,7 @@ def test_the_wheel_holds_specs_types_and_templates(names_in_wheel: set[str]) -> 
     assert any(name.startswith("milbench/report/templates/") for name in names_in_wheel)
 
 
-def test_the_wheel_holds_nothing_else(names_in_wheel: set[str]) -> None:
+def test_the_wheel_holds_no_tests_runs_or_data(names_in_wheel: set[str]) -> None:
     folders = ("losses/", "tasks/", "runs/", "tests/", "benchmarks/")
     data = (".db", ".pt", ".npz")
     others = [name for name in names_in_wheel if name.startswith(folders) or name.endswith(data)]
@@ -96,7 +103,7 @@ def test_the_wheel_holds_nothing_else(names_in_wheel: set[str]) -> None:
 
 @dataclass
 class Environment:
-    """An environment in which the wheel is installed."""
+    """An environment in which the wheel is installed: its Python, command and site-packages."""
 
     python: Path
     milbench: Path
@@ -107,8 +114,7 @@ class Environment:
 def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment in which only milbench is installed.
 
-    Its dependencies take gigabytes. So they are not installed, but found by a path file, which
-    names the site-packages folder of the tests' own environment.
+    Its dependencies are gigabytes: a path file lends them from the environment of the tests.
     """
     home = tmp_path_factory.mktemp("env")
     venv.create(home, with_pip=False)
@@ -119,8 +125,8 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", python]
     output(*install, built.wheel)
     lent = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    # Python reads path files of its own site-packages only. So it does not read the path file of an
-    # editable install of milbench in the lent folder, and milbench is the wheel's.
+    # Python reads no path files in the lent folder. So an editable install of milbench there, which
+    # is such a file, does not count: milbench comes from the wheel.
     (site / "lent.pth").write_text(f"{lent}\n")
     return Environment(python, home / "bin" / "milbench", site)
 

@@ -1,4 +1,4 @@
-"""The script reports/parts.py, which keeps finished cells in archives and restores them."""
+"""reports/parts.py keeps finished cells in archives, and restores them into another root."""
 
 import errno
 import importlib.util
@@ -15,7 +15,7 @@ from milbench.store.folders import Root
 
 REPOSITORY = Path(__file__).parents[1]
 RECIPE = {"epochs": 1, "steps_per_epoch": 1, "evaluation_bags": 20}
-"""The recipe of a cell that is computed very quickly."""
+"""The recipe of a cell that is computed in a blink."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run(root: Path, losses: str) -> milbench.Comparison:
-    """Run a comparison with the name "long"."""
+    """Run a comparison of these losses with the name "long"."""
     return milbench.compare(
         losses,
         "synthetic-bags",
@@ -43,7 +43,7 @@ def run(root: Path, losses: str) -> milbench.Comparison:
     )
 
 
-def test_restored_cells_need_no_training(parts: ModuleType, tmp_path: Path) -> None:
+def test_a_restored_cell_is_done_and_has_its_values(parts: ModuleType, tmp_path: Path) -> None:
     trained = run(tmp_path / "here", "exact").table()
     archive = parts.keep(Root(tmp_path / "here"), "long")
     assert len(parts.cells_in(archive)) == 1
@@ -65,7 +65,7 @@ def test_a_restored_cell_has_no_weights_to_predict_with(parts: ModuleType, tmp_p
         load_trained(there.find(cell.id), torch.device("cpu"))
 
 
-def test_an_archive_holds_the_cells_that_earlier_ones_lack(
+def test_an_archive_holds_only_cells_that_earlier_archives_lack(
     parts: ModuleType, tmp_path: Path
 ) -> None:
     root = Root(tmp_path / "here")
@@ -89,9 +89,7 @@ def test_compared_cells_keep_the_predictions_for_whole_bags(
     assert set(after.splits) == {"validation", "test"}
 
 
-def test_the_number_of_a_deleted_archive_is_not_used_again(
-    parts: ModuleType, tmp_path: Path
-) -> None:
+def test_no_archive_gets_the_number_of_a_deleted_one(parts: ModuleType, tmp_path: Path) -> None:
     root = Root(tmp_path / "here")
     run(root.path, "exact")
     first = parts.keep(root, "long")
@@ -104,7 +102,7 @@ def test_the_number_of_a_deleted_archive_is_not_used_again(
     assert second.exists()
 
 
-def test_keeping_that_breaks_leaves_no_archive(
+def test_an_error_while_cells_are_kept_leaves_no_archive(
     parts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = Root(tmp_path / "here")

@@ -1,4 +1,7 @@
-"""A user's package with a loss, a task, an optimiser and a network, built and installed by uv."""
+"""A package of somebody else, built and installed like any package.
+
+It adds a loss, a task, an optimiser and a network to milbench.
+"""
 
 import shutil
 import subprocess
@@ -22,14 +25,14 @@ REGISTRIES = (
     optimizer_registry.optimizers,
     network_registry.networks,
 )
-"""Functions that make a registry at their first call, and return this registry at later calls."""
+"""Functions that make a registry at their first call, and then return the same registry."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the package was installed, without access to the internet.
+    """A folder into which the package was installed, offline.
 
-    Its loss and its task are copies of milbench's templates.
+    Its loss and its task are the templates of `milbench new`.
     """
     folder = tmp_path_factory.mktemp("package")
     source = shutil.copytree(REPOSITORY / "tests" / "_helpers" / "package", folder / "source")
@@ -38,20 +41,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # The task recommends the optimiser of the package.
         changed = text.replace("Recipe(lr=1e-2", 'Recipe(optimizer="plain", lr=1e-2')
         (source / "somebodys_bags" / name).write_text(changed, "utf-8")
-    target = folder / "site-packages"
+    installed_in = folder / "site-packages"
     # uv is beside the Python that runs this, or on the path.
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
     command = [uv, "pip", "install", "--quiet", "--no-cache"]
-    # The dependencies of the package are installed already, so nothing has to be fetched.
+    # The dependencies of the package are installed already: nothing is fetched.
     command += ["--no-deps", "--offline", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--target", str(target), str(source)]
+    command += ["--python", sys.executable, "--target", str(installed_in), str(source)]
     subprocess.run(command, check=True, capture_output=True)
-    return target
+    return installed_in
 
 
 @pytest.fixture
 def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let Python find the package, and the registries look for it."""
+    """Let Python find the package, and let the registries be made anew with it."""
     monkeypatch.syspath_prepend(site)
     for make_registry in REGISTRIES:
         make_registry.cache_clear()
@@ -71,7 +74,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.param("networks", "one-layer", "Make a linear map of every instance", id="network"),
     ],
 )
-def test_what_a_package_adds_is_listed_with_its_origin(
+def test_additions_of_a_package_are_listed_with_their_origin(
     milbench: Milbench,
     installed: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -86,7 +89,7 @@ def test_what_a_package_adds_is_listed_with_its_origin(
     assert summary in line
 
 
-def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
+def test_a_cell_with_all_four_additions_runs(milbench: Milbench, installed: None) -> None:
     words = ["run", "--loss", "my-loss", "--task", "my-task", "--network", "one-layer"]
     assert "the cell is done" in milbench(*words, *SMALL).done()
 

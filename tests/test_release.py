@@ -1,4 +1,4 @@
-"""The files of a release beside the package: version numbers, container file, workflow of CI."""
+"""The files of a release beside the package: changelog, citation, container and workflow."""
 
 import datetime as dt
 import fnmatch
@@ -14,6 +14,7 @@ from milbench import __version__
 from tests._helpers.command_line import REPOSITORY
 
 PYTHON_OF_DEBIAN = {"bookworm": "3.11", "trixie": "3.13"}
+"""Release of Debian -> its version of Python."""
 PYTHON_CLASSIFIER = "Programming Language :: Python :: "
 
 
@@ -27,7 +28,7 @@ WORKFLOW: dict[str, Any] = yaml.safe_load(text_of(".github/workflows/ci.yml"))
 
 
 def instructions(name: str) -> list[str]:
-    """Return the words of each instruction with this name in the container file."""
+    """Return the words of each instruction of this name in the container file, on one line."""
     joined = re.sub(r"\\\n\s*", " ", text_of("Containerfile"))
     found = []
     for line in joined.splitlines():
@@ -38,12 +39,12 @@ def instructions(name: str) -> list[str]:
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the numbers of a version, such as 3 and 11 of "3.11", so that they can be compared."""
+    """Return the numbers of a version, such as 3 and 11 of 3.11: as texts, 3.9 would be larger."""
     return [int(number) for number in version.split(".")]
 
 
 def last_release() -> tuple[str, str]:
-    """Return version and date of the last release in the changelog."""
+    """Return the version and the date of the last release in the changelog."""
     headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
     released = [heading for heading in headings if heading != "unreleased"]
     version, _, date = released[0].partition(", ")
@@ -76,7 +77,7 @@ def test_the_container_copies_the_package_and_its_specs() -> None:
 def test_the_container_copies_what_exists_and_is_not_ignored() -> None:
     ignored = text_of(".dockerignore").splitlines()
     let_through = [line.removeprefix("!") for line in ignored if line.startswith("!")]
-    assert "*" in ignored, "all but what is named: no store, no environment"
+    assert "*" in ignored, "all files are ignored, except those that are let through"
     for source in copied_sources():
         found = [path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob(source)]
         assert found, source
@@ -90,7 +91,7 @@ def test_the_container_does_not_run_as_root() -> None:
 
 
 def test_the_container_has_a_python_that_the_package_supports() -> None:
-    # All stages of the container file begin with the same image.
+    # All stages of the container begin with the same image.
     (image,) = {words.split()[0] for words in instructions("FROM")}
     debian = image.removeprefix("debian:").removesuffix("-slim")
     python = PYTHON_OF_DEBIAN[debian]
@@ -136,12 +137,12 @@ def test_the_workflow_tests_every_python_that_the_package_names() -> None:
 
 def test_arrays_and_tensors_are_read_without_objects_of_other_classes() -> None:
     """SECURITY.md promises this. Rules of ruff in pyproject.toml check its other promises."""
-    # A call whose arguments may be calls themselves.
+    # A call, whose arguments may be calls as well.
     reading_call = r"\b(?:torch\.load|np\.load)\((?:[^()]|\([^()]*\))*\)"
     calls = []
     for folder in ("milbench", "losses", "tasks"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             calls += re.findall(reading_call, path.read_text("utf-8"))
-    assert len(calls) > 8, "the expression finds the calls"
+    assert len(calls) > 8, "the pattern finds the calls"
     for call in calls:
         assert "weights_only=True" in call or "allow_pickle=False" in call

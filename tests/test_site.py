@@ -29,7 +29,7 @@ def test_links_to_files_hold_on_github(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one_report() -> dict[str, Any]:
-    """Return the site's files for one report; `make docs` makes the files of all reports."""
+    """The files of the site for one report; `make docs` makes the files of all reports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reports, "LISTED", re.compile(r"\]\((supplementary-a)/report\.md\)"))
         return dict(reports.files())
@@ -53,7 +53,7 @@ def test_the_page_of_every_loss_has_its_formula() -> None:
 
 @pytest.fixture
 def two_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results of two losses: a errs more than b after 2 epochs, and less after 8."""
+    """Let the site show results: loss a is worse than b after 2 epochs, and better after 8."""
     errors = {2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}
     found = lengths_of(Study(with_steps(at_lengths(errors))))
     monkeypatch.setattr(lengths, "lengths", lambda: found)
@@ -69,7 +69,7 @@ def test_a_page_says_where_a_loss_stands_at_each_length() -> None:
 
 
 @pytest.mark.usefixtures("two_lengths")
-def test_losses_and_networks_not_trained_at_two_lengths_have_no_section() -> None:
+def test_a_loss_that_was_not_trained_at_two_lengths_has_no_section() -> None:
     assert lengths.section(loss="c") == ""
     assert lengths.section(network="gated-attention") == ""
 
@@ -86,7 +86,7 @@ def test_formulas_become_pictures_that_can_be_read_out() -> None:
 
 
 LEAST_CONTRAST = 4.5
-"""The contrast that the accessibility guidelines WCAG 2.2 require of text (1.4.3)."""
+"""The least contrast of text: success criterion 1.4.3 of WCAG 2.2."""
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ LEAST_CONTRAST = 4.5
     ],
 )
 def test_links_of_the_site_can_be_read(scheme: str, colour_of_page: str) -> None:
-    """The page's own colours are set by the theme, so they are parameters of the test."""
+    """The colours behind the links are the theme's colours of a page."""
     style = (REPOSITORY / "website" / "site.css").read_text("utf-8")
     start = style.index(f'[data-md-color-scheme="{scheme}"][data-md-color-primary="teal"]')
     end = style.index("}", start)
@@ -113,15 +113,16 @@ FILE_NAME = re.compile(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`")
 
 @pytest.mark.parametrize("page", PAGES_THAT_NAME_FILES, ids=lambda page: page.name)
 def test_the_files_that_documents_name_exist(page: Path) -> None:
-    # NAME stands for a name that the reader chooses.
+    # In this path, NAME stands for a name that the reader chooses.
     named = set(FILE_NAME.findall(page.read_text("utf-8"))) - {"losses/NAME.py"}
     assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
 
 
-def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:
+def test_broken_links_and_foreign_files_of_a_site_are_named(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
         '<a href="other.html#here">a</a> <a href="other.html#nowhere">b</a> '
-        '<a href="gone.html">c</a> <a href="#top">d</a> <a href="https://arxiv.org">e</a>'
+        '<a href="gone.html">c</a>'
+        '<a href="#top">d</a> <a href="https://arxiv.org">e</a>'
         '<script src="https://cdn.example/x.js"></script> <img src="missing.png">',
         "utf-8",
     )

@@ -1,4 +1,4 @@
-"""Cells that no spec has planned, with a parameter for whatever a test is about."""
+"""Cells that are made without a spec, with a parameter for whatever a test is about."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -10,7 +10,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 LOSS = REPOSITORY / "milbench" / "templates" / "my_loss.py"
-"""A loss as somebody outside the project would begin it."""
+"""The template of a loss, from which somebody outside the project begins."""
 PLUGINS = Path(__file__).parent / "plugins"
 TINY = str(PLUGINS / "tiny_task.py")
 HOSTILE = str(PLUGINS / "hostile_loss.py")
@@ -27,19 +27,23 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Ran:
-    """A finished call: its exit code, standard output and standard error."""
+    """The result of a command: its exit code, standard output and standard error."""
 
     code: int
     out: str
     err: str
 
     def done(self) -> str:
-        """Return what a command has printed that succeeded."""
+        """Return what the command has printed; check that it succeeded."""
         assert self.code == 0, self
         return self.out
 
     def complaint(self) -> str:
-        """Return the one line of a refused command; check exit code 2, no traceback, nothing else on standard error."""
+        """Return the line with which the command was refused.
+
+        Check that the exit code is 2, that there is no traceback, and that this line is all that
+        stands on standard error.
+        """
         assert self.code == 2, self
         assert "Traceback" not in self.err + self.out
         lines = [line for line in self.err.splitlines() if line.strip()]
@@ -53,7 +57,10 @@ Milbench = Callable[..., Ran]
 
 
 def process(*words: str, **named: Any) -> subprocess.Popen[str]:
-    """Start a command as a process of a new session; `named` are further arguments of Popen."""
+    """Start a command of milbench as a process, in a session of its own.
+
+    `named` are further arguments of Popen.
+    """
     command = [sys.executable, "-m", "milbench", *words]
     return subprocess.Popen(
         command,
@@ -66,7 +73,7 @@ def process(*words: str, **named: Any) -> subprocess.Popen[str]:
 
 
 def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
-    """Wait until a running command has made a file below a path; fail if it ends before."""
+    """Wait until a running command has made a file below a path; fail if it ends too early."""
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)

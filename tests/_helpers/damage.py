@@ -1,4 +1,4 @@
-"""Damage to files of a store, and the numbers of a store that has none."""
+"""Ways to damage files of a store, and the numbers of a store without damage."""
 
 import hashlib
 import shutil
@@ -19,7 +19,10 @@ DAMAGES = (
 
 
 def damage(file: Path, how: str, other: Path) -> None:
-    """Damage a file; `other` is the file of its name in another cell."""
+    """Damage a file in one of the ways of DAMAGES.
+
+    `other` is the file of the same name in another cell, with which it may be swapped.
+    """
     content = file.read_bytes()
     file.unlink()
     if how == "deleted":
@@ -33,7 +36,7 @@ def damage(file: Path, how: str, other: Path) -> None:
 
 
 def damaged_content(content: bytes, how: str) -> bytes:
-    """Return other bytes in place of the content of a file."""
+    """Return the content of a file after damage to its bytes."""
     middle = len(content) // 2
     match how:
         case "truncated":
@@ -48,7 +51,7 @@ def damaged_content(content: bytes, how: str) -> bytes:
                 flipped[middle] ^= 1
             return bytes(flipped)
         case "a line missing":
-            # The line before the last; a file of one line has none left.
+            # The line before the last is left out; a file of one line becomes empty.
             lines = content.splitlines(keepends=True)
             if len(lines) < 2:
                 return b""
@@ -57,15 +60,17 @@ def damaged_content(content: bytes, how: str) -> bytes:
 
 
 def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
-    """Return every value of every epoch but costs, and a digest of the weights, of each cell; all must be done."""
-    place = Root(root)
-    plan = place.plan()
-    states = place.states(plan.cells, weights=True)
+    """Return cell id -> the values of every epoch, and a digest of the weights.
+
+    Check that all cells of the root are done. Costs, which differ from run to run, are left out.
+    """
+    store = Root(root)
+    plan = store.plan()
+    states = store.states(plan.cells, weights=True)
     assert {state.status for state in states.values()} == {"done"}
     found = {}
     for cell in plan.cells:
-        folder = place.cell(cell.id)
-        # Costs differ from run to run.
+        folder = store.cell(cell.id)
         rows = [row for row in folder.history() if not row[1].startswith("cost/")]
         digest = hashlib.sha256(folder.weights.read_bytes()).hexdigest()
         found[cell.id] = (rows, digest)

@@ -1,4 +1,8 @@
-"""A GPU without one: fake tensors stand for what would lie on it, and each time the host would wait for it is noted."""
+"""A stand-in for a GPU, for tests on machines without one.
+
+Torch's fake tensors stand for the tensors on the GPU. Each copy for which the host, the program on
+the CPU, would wait for the GPU is noted.
+"""
 
 from typing import Any
 
@@ -14,11 +18,15 @@ aten = torch.ops.aten
 
 
 class FakeGPU(TorchDispatchMode):
-    """Inside the block, tensors on the CPU are real, and those on `GPU` have a shape and a type but no values.
+    """A context in which the device `GPU` exists; its tensors have shapes and types but no values.
 
-    What needs a value from the GPU, or mixes the devices, raises. `waits` has what would make the
-    host wait for the GPU: a copy to it that is asked to block, or whose source is not page-locked;
-    an index on the host, which is copied in that way; and a copy back to the host.
+    Tensors on the CPU are real. An operation that needs a value from the GPU, or that mixes
+    tensors of both devices, raises an error.
+
+    Attributes:
+        waits: the copies for which the host would wait: to the GPU, if the copy blocks or its
+            source is not page-locked; of an index on the host, which is copied with blocking; and
+            from the GPU to the host.
     """
 
     def __init__(self) -> None:
@@ -43,7 +51,7 @@ class FakeGPU(TorchDispatchMode):
             return copy
         if func is aten.is_pinned.default:
             return self._is_page_locked(args[0])
-        # Whatever has to do with the CPU alone is computed as always.
+        # Operations on the CPU alone are computed as usual.
         has_fakes = any(isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs)))
         device = torch.device(kwargs.get("device") or "cpu")
         if not has_fakes and device.type == "cpu":
@@ -80,12 +88,12 @@ class FakeGPU(TorchDispatchMode):
             self.waits.append(f"{source.dtype} {tuple(source.shape)} from {from_kind} to {to_kind}")
 
     def _is_page_locked(self, tensor: Tensor) -> bool:
-        # By identity: to compare values would need them.
+        # Tensors are compared by identity, since fake tensors have no values.
         return any(tensor is known for known in self._page_locked)
 
 
 def _is_usable() -> bool:
-    """Return whether fake tensors can be made: those of some versions of torch need a driver."""
+    """Return whether fake tensors can be made: some versions of torch need a driver for them."""
     try:
         with FakeGPU():
             torch.ones(1).to(GPU, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Cells whose networks are made by hand, so that what they read in a picture is known."""
+"""Cells whose networks have weights set by hand, so that their predictions are known."""
 
 import json
 from typing import Any
@@ -17,10 +17,10 @@ from milbench.store.gallery import write as write_gallery
 from tests._helpers.cells import make_cell
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
-"""Digit -> slope and offset of its logit, which is slope * grey + offset. The background has the logit 0.
+"""Digit -> slope and offset of its logit, which is slope * grey + offset.
 
-The largest logit of a grey is that of the background for 0, of a seven for 0.5, and of a three for
-1:
+The background has the logit 0. So the background has the largest logit where a pixel is black (0),
+a seven where it is grey (0.5), and a three where it is white (1):
 
     grey   three   seven   background
     0      -90     -20     0
@@ -28,13 +28,14 @@ The largest logit of a grey is that of the background for 0, of a seven for 0.5,
     1       50      40     0
 """
 COLOURS = {1: 0, 2: 1, 9: 2}
-"""Digit -> colour channel of house numbers: red is a one, green a two and blue a nine."""
+"""Digit of a house number -> its colour channel: red is a one, green a two and blue a nine."""
 NETWORKS = {
     "extended-digits": "conv",
     "extended-mnist": "paper",
     "svhn": "small",
     "synthetic-bags": "mlp",
 }
+"""Task -> the network of its cells."""
 
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
@@ -45,10 +46,10 @@ def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
 
 
 def network_of(name: str) -> Network:
-    """Return a network whose last layer reads the middle pixel of what a position sees, and no other pixel.
+    """Return a network of a task that reads the middle pixel of what a position sees, and no other.
 
-    The parameters of the layers before it are zero, but for one weight a channel, which copies the
-    pixel.
+    The layers before the last one copy this pixel: their parameters are zero, except for one weight
+    of each channel. The last layer gives the logits of LOGITS or COLOURS.
     """
     task: Task = tasks().create(name, {})
     network = make_network(task, task.format_from({}), NETWORKS[name], {}, 0)
@@ -68,14 +69,14 @@ def network_of(name: str) -> Network:
 
 
 def _pass_on(layer: torch.nn.Conv2d, channels: int) -> None:
-    """Let a convolution copy the first channels of its middle pixel."""
+    """Let a convolution copy the first `channels` channels of its middle pixel."""
     middle = layer.kernel_size[0] // 2
     for channel in range(channels):
         layer.weight[channel, channel, middle, middle] = 1
 
 
 def _recognise_greys(head: torch.nn.Conv2d) -> None:
-    """Give digits the logits of LOGITS. The background has 0, and every other class -100."""
+    """Give the digits of LOGITS their logits, the background 0, and every other digit -100."""
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
     head.bias[:-1] = -100
@@ -85,7 +86,10 @@ def _recognise_greys(head: torch.nn.Conv2d) -> None:
 
 
 def _recognise_colours(head: torch.nn.Conv2d) -> None:
-    """Give the digits of COLOURS 20 where their colour is 1, and -10 where it is 0; the background has 0."""
+    """Give the digits of COLOURS a logit of 20 where their colour is 1, and -10 where it is 0.
+
+    The background has the logit 0, and every other digit -100.
+    """
     assert head.bias is not None
     middle = head.kernel_size[0] // 2
     head.bias[:-1] = -100
@@ -105,9 +109,17 @@ def publish(
     threshold: float | None = None,
     gallery: Gallery | None = None,
 ) -> str:
-    """Put a cell into a store as a launch leaves it, failed if it has no network; return its id.
+    """Put a cell into a store as a launch leaves it, and return its id.
 
-    `decoder` is the content of decoder.json: how the strings of a run are read.
+    Args:
+        root: the store.
+        one: the cell.
+        network: the trained network; None for a cell that failed.
+        decoder: the content of decoder.json: how a network's outputs are read as strings.
+        metrics: the values after each epoch.
+        memory: the content of task.json: what predictions need to know of the task's data.
+        threshold: the threshold that was chosen on validation bags.
+        gallery: the gallery of the cell.
     """
     folder = root.make().cell(one.id)
     folder.remove()

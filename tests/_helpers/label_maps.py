@@ -1,6 +1,7 @@
-"""Small bags for tests of losses, their likelihood in 600 digits by enumeration of label maps, and maps drawn by hand.
+"""Small bags for tests of losses, and their likelihood in 600 digits by enumeration.
 
-A label map has a class for every position.
+A label map has a class, or the background, for every position; all label maps are enumerated. Maps
+may also be drawn by hand, as text.
 """
 
 import itertools
@@ -22,7 +23,7 @@ ALL_LABELS = every_label_set(C)
 
 
 def bag(seed: int, scale: float = 2.0) -> Tensor:
-    """Return the (C+1, K) logits of one bag."""
+    """Return random logits of one bag, (C+1, K), with the standard deviation `scale`."""
     return random_logits(C + 1, K, seed=seed, scale=scale)
 
 
@@ -34,11 +35,11 @@ EXTREME = {
     "sure background": torch.tensor([[-200.0] * K, [-190.0] * K, [-150.0] * K, [200.0] * K]),
     "moderately rare": bag(4) - torch.tensor([[20.0], [18.0], [25.0], [0.0]]),
 }
-"""Bags at the ends of the range, where probabilities in float32 are 0 or 1."""
+"""Name -> logits of a bag at the ends of the range, where probabilities in float32 are 0 or 1."""
 
 exactly = mpmath.MPContext()
 exactly.dps = 600
-"""600 digits, enough for 1 - p where p is a softmax of logits 400 apart."""
+"""Computes with 600 digits, enough for 1 - p where p is a softmax of logits 400 apart."""
 
 
 def numbers(logits: Tensor) -> list[list[Any]]:
@@ -47,7 +48,7 @@ def numbers(logits: Tensor) -> list[list[Any]]:
 
 
 def softmax(logits: Tensor) -> list[list[Any]]:
-    """Return p[c][k] of a bag's (C+1, K) logits."""
+    """Return the probabilities p[c][k] of class c at position k, from logits (C+1, K)."""
     odds = [[exactly.exp(value) for value in row] for row in numbers(logits)]
     sums = [sum(column) for column in zip(*odds, strict=True)]
     return [_divided(row, sums) for row in odds]
@@ -58,15 +59,16 @@ def _divided(values: list[Any], divisors: list[Any]) -> list[Any]:
 
 
 class LabelMaps:
-    """All (C+1)^K label maps of one bag, from its (C+1, K) logits."""
+    """The probabilities of all (C+1)^K label maps of one bag, from its logits (C+1, K)."""
 
     def __init__(self, logits: Tensor) -> None:
         p = softmax(logits)
         channels, positions = logits.shape
         background = channels - 1
-        # Label set -> the probability of the maps that contain its classes and no other.
+        # Label set -> the probability of the maps that contain its classes and no other class.
         self.set_prob: dict[frozenset[int], Any] = {}
-        # Label set, channel and position -> that of those maps which have this channel there.
+        # Label set, channel and position -> the probability of the maps that have this label set,
+        # and this channel at this position.
         self.emits: dict[tuple[frozenset[int], int, int], Any] = {}
         for label_map in itertools.product(range(channels), repeat=positions):
             shown = [p[c][k] for k, c in enumerate(label_map)]
@@ -88,12 +90,18 @@ class LabelMaps:
 
 
 def draw(*pictures: str, sure: float = 0.9, classes: int = 10) -> Tensor:
-    """Return probabilities (B, C+1, h, w) of drawn class maps: digits, or dots for background; blanks part lines."""
+    """Return probabilities (B, C+1, h, w) of label maps that are drawn as text.
+
+    Args:
+        pictures: label maps. A digit is a class and a dot the background; blanks end lines.
+        sure: the probability of the drawn class at each position.
+        classes: the number of classes C.
+    """
     # "." is the background, the last channel.
     class_maps = torch.tensor([_class_map(picture, background=classes) for picture in pictures])
     one_hot = torch.nn.functional.one_hot(class_maps, classes + 1)
     shown = one_hot.movedim(-1, 1).double()
-    # The other channels share what is left.
+    # The other channels share the rest of the probability.
     return shown * sure + (1 - shown) * (1 - sure) / classes
 
 

@@ -1,4 +1,8 @@
-"""The likelihood of small bags by recursions, one of them in 80 digits; bags, and every way of the package on a CPU."""
+"""Reference implementations of the likelihood of a label set, and bags to compare them on.
+
+Two recursions are simple and slow; one of them computes with 80 digits. PATHS has the ways in which
+the package computes the likelihood, as far as a CPU can take them.
+"""
 
 import decimal
 import itertools
@@ -28,21 +32,25 @@ _PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX
 
 
 def every_label_set(classes: int) -> Tensor:
-    """Return (2^C, C) bool, every label set of C classes."""
+    """Return every label set of C classes, (2^C, C) bool."""
     return torch.tensor(list(itertools.product([False, True], repeat=classes)))
 
 
 def every_set_prob(probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (2^n,) the probability that exactly these classes occur, from probabilities (n+1, K), background last."""
+    """Return the probability of each label set, (2^n,), that exactly its classes occur.
+
+    Args:
+        probs: (n+1, K), the probabilities of n classes, and last of the background.
+    """
     classes = len(probs) - 1
     # Bit c of a set says whether class c is in it.
     sets = np.arange(2**classes)
-    # The probability that exactly these classes occur in the positions so far: before the first,
-    # none does.
+    # The probability of each set, that exactly its classes occur at the positions so far. Before
+    # the first position no class occurs.
     table = np.zeros(len(sets))
     table[0] = 1
     for column in probs.T:
-        # The probability that the position shows class c, of the sets that have it.
+        # For each class c: the probability that the position shows it, 0 for sets without it.
         shows = [np.where((sets >> c) & 1, column[c], 0.0) for c in range(classes)]
         nothing_new = table * (column[-1] + sum(shows))
         something_new = sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
@@ -57,10 +65,13 @@ def _exp(x: float) -> Decimal:
 
 
 class PreciseBag:
-    """The likelihood of a label set in 80 digits, from log-probabilities (C+1, K) that are read as exact numbers.
+    """The likelihood of a label set in 80 digits.
 
-    With `normalised` they may be logits: the probabilities of each position are divided by their
-    sum.
+    Args:
+        log_probs: (C+1, K), log-probabilities, which are read as exact numbers.
+        label_set: the classes of the bag.
+        normalised: `log_probs` may be logits: the probabilities of each position are divided by
+            their sum.
     """
 
     def __init__(
@@ -70,7 +81,7 @@ class PreciseBag:
             background = log_probs.shape[0] - 1
             rows = [background, *label_set]
             values = log_probs.double().tolist()
-            # By position, the probability of the background and of each class of the label set.
+            # For each position: the probabilities of the background and of the label set's classes.
             self.columns: list[list[Decimal]] = []
             for k in range(log_probs.shape[1]):
                 total = Decimal(1)
@@ -82,8 +93,12 @@ class PreciseBag:
             self._posteriors: dict[tuple[int, int], Decimal] = {}
 
     def _sum(self, columns: list[list[Decimal]]) -> Decimal:
-        """Return the probability by a recursion over positions and the sets emitted so far; all terms are positive."""
-        # A bit for each class of the label set -> the probability that these have been emitted.
+        """Return the probability that all classes of the label set are emitted, and no other.
+
+        The recursion is over positions and the sets of classes emitted so far. All its terms are
+        positive, so that no digits are lost.
+        """
+        # Set of classes, a bit for each -> the probability that exactly these have been emitted.
         seen = {0: Decimal(1)}
         for column in columns:
             after: dict[int, Decimal] = {}
@@ -104,18 +119,21 @@ class PreciseBag:
         return seen.get(every_class, Decimal(0))
 
     def log_prob(self) -> Decimal:
-        """Return log Prb."""
+        """Return the logarithm of the likelihood, -inf if it is 0."""
         with decimal.localcontext(_PRECISE):
             if not self.prob:
                 return Decimal("-inf")
             return self.prob.ln()
 
     def posterior(self, slot: int, position: int) -> Decimal:
-        """Return Prb(position emits slot | L): slot 0 is the background, then the label set in order."""
+        """Return the probability that a position emits a slot, given the label set.
+
+        Slot 0 is the background, and slot i the i-th class of the label set.
+        """
         if (slot, position) in self._posteriors:
             return self._posteriors[slot, position]
         with decimal.localcontext(_PRECISE):
-            # The position can emit nothing else.
+            # A bag whose position can emit this slot alone.
             chosen = [Decimal(0)] * (self.slots + 1)
             chosen[slot] = self.columns[position][slot]
             columns = self.columns.copy()
@@ -127,10 +145,14 @@ class PreciseBag:
 
 BACKGROUND = [f"background+{b}" for b in (0, 4, 8, 16, 24, 40)]
 REGIMES = ("uniform", *BACKGROUND, "dominant", "nearly-absent", "all-tiny", "crowded")
+"""Kinds of bags, from easy ones to bags that are hard for floating point."""
 
 
 def regime_log_probs(regime: str, classes: int, positions: int, seed: int = 0) -> Tensor:
-    """Return (C+1, K) float64 log-probabilities; a regime that singles a class out does so with class 0."""
+    """Return log-probabilities (C+1, K) in float64, of one of REGIMES.
+
+    In the regimes "dominant" and "nearly-absent" class 0 differs from the others.
+    """
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(classes + 1, positions, generator=generator, dtype=torch.float64)
     if regime == "uniform":
@@ -159,7 +181,11 @@ class RandomBag(NamedTuple):
 
 @st.composite
 def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> RandomBag:
-    """Choose a bag of any spread, with much or little background, perhaps with probabilities of 0."""
+    """Return a strategy of Hypothesis for random bags.
+
+    Their logits spread little or widely, the background is rare or frequent, and some probabilities
+    may be 0.
+    """
     classes = draw(st.integers(1, max_classes))
     positions = draw(st.integers(1, max_positions))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -181,7 +207,10 @@ Solver = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @contextmanager
 def accelerator() -> Iterator[None]:
-    """Compute as where no value may be looked at: on a GPU, and inside torch.compile and torch.func."""
+    """Let the package compute without looking at values.
+
+    It does so on a GPU, where looking means waiting, and inside torch.compile and torch.func.
+    """
     with ExitStack() as patches:
         for module in (argument_checks, bounds, exact_likelihood, levels):
             patches.enter_context(mock.patch.object(module, "tracing", return_value=True))
@@ -191,7 +220,7 @@ def accelerator() -> Iterator[None]:
 def derived(
     function: Callable[[Tensor, Tensor], Tensor], values: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the value and its gradient."""
+    """Return the value of a function, and the gradient of its sum for `values`."""
     leaf = values.clone().requires_grad_()
     value = function(leaf, labels)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
@@ -212,4 +241,8 @@ PATHS: dict[str, Solver] = {
         instance_posterior(log_probs, labels),
     ),
 }
-"""Functions of log_probs (B, C+1, K) and labels (B, C) that return log Prb (B,) and its gradient, the posterior."""
+"""Name -> a function that computes the likelihood in one way of the package.
+
+From log_probs (B, C+1, K) and labels (B, C) it returns the log-likelihoods (B,) and their gradient,
+which is the posterior given the label set.
+"""

@@ -1,7 +1,6 @@
-"""What many tests of losses need: losses with one value for each bag, random logits, and a list of losses.
+"""What many tests of losses need: loading a loss, random logits, and a list of losses.
 
-The logits are the same in every run. The losses of the list are those that the contract tests
-check.
+The logits are the same in every run. The contract tests check the losses of the list.
 """
 
 from functools import partial
@@ -13,13 +12,13 @@ from milbench import load_loss
 from milbench.testing import Variant
 
 per_bag = partial(load_loss, reduction="none")
-"""Takes the name of a loss and its parameters; returns the loss, which then gives one value for each bag."""
+"""Loads a loss by its name and parameters; the loss then gives one value for each bag."""
 
 
 def random_logits(*shape: int, seed: int = 0, scale: float = 2.0) -> Tensor:
-    """Return float64 normal numbers of a shape, with the standard deviation `scale`.
+    """Return normal numbers of a shape in float64, with the standard deviation `scale`.
 
-    No two are equal, so that no maximum is tied.
+    No two of them are equal, so that no maximum is tied.
     """
     generator = torch.Generator().manual_seed(seed)
     return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)

@@ -13,13 +13,13 @@ from urllib.request import urlopen
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
+    """Return a port that no process listens on at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
 class MlflowServer:
-    """The web application that `mlflow server` starts, in one process, on a port that it keeps."""
+    """The web application of `mlflow server` in one process; its port stays when it restarts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +27,10 @@ class MlflowServer:
         self.uri = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the server and wait until it answers from its database, whose tables it makes if there are none."""
+        """Start the server and wait until it answers from its database.
+
+        If the database has no tables, the server makes them first.
+        """
         call = f"_serve({str(self.folder)!r}, {self.port})"
         code = f"from tests._helpers.mlflow_server import _serve; {call}"
         repository = Path(__file__).parents[2]
@@ -37,9 +40,10 @@ class MlflowServer:
             try:
                 urlopen(query, timeout=120).close()
             except HTTPError:
+                # It answers with an error: it will not get better.
                 break
             except OSError:
-                # It does not listen yet.
+                # The server does not listen yet.
                 time.sleep(0.05)
             else:
                 return
@@ -50,17 +54,17 @@ class MlflowServer:
         self._process.wait()
 
 
-def _serve(place: str, port: int) -> None:
+def _serve(folder_name: str, port: int) -> None:
     """Serve MLflow from a folder, in the process that `start` begins."""
     import uvicorn
     from mlflow.server import constants
 
     if sys.platform == "linux":
-        # This process ends with its parent, so that killed tests leave no server behind.
+        # Let this process end when its parent ends, so that killed tests leave no server behind.
         set_signal_at_death_of_parent = 1
         ctypes.CDLL(None).prctl(set_signal_at_death_of_parent, signal.SIGQUIT)
-    folder = Path(place)
-    # Whatever the server writes, also by its own processes, goes into the log.
+    folder = Path(folder_name)
+    # Standard output and error go into the log: those of the processes that the server starts, too.
     with (folder / "server.log").open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

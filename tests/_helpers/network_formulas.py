@@ -1,4 +1,7 @@
-"""The layers of a network as functions of one vector in NumPy, for formulas that are written out in loops."""
+"""The layers of a network as NumPy functions of one vector.
+
+Tests write the formula of a network with them, in plain loops.
+"""
 
 import numpy as np
 import torch
@@ -8,22 +11,23 @@ Array = NDArray[np.float64]
 
 
 class Weights:
-    """The weights of a network, and its layers by name."""
+    """The weights of a network, and what its layers compute, by the names of layers."""
 
     def __init__(self, network: torch.nn.Module) -> None:
+        # Name of a parameter -> its values.
         self.of = {
             name: value.detach().double().numpy() for name, value in network.state_dict().items()
         }
 
     def linear(self, layer: str, x: Array) -> Array:
-        """Return what a linear layer makes of a vector."""
+        """Return the output of a linear layer for a vector."""
         product: Array = self.of[f"{layer}.weight"] @ x
         bias: Array = self.of.get(f"{layer}.bias", np.zeros(1))
         return product + bias
 
     def norm(self, layer: str, x: Array) -> Array:
-        """Return a vector with mean 0 and variance 1, then scaled and moved."""
-        # What torch adds to the variance.
+        """Return the output of a layer norm for a vector."""
+        # Torch adds this to the variance.
         epsilon = 1e-5
         standardised: Array = (x - x.mean()) / np.sqrt(x.var() + epsilon)
         moved: Array = standardised * self.of[f"{layer}.weight"] + self.of[f"{layer}.bias"]

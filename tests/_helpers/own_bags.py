@@ -12,10 +12,10 @@ from milbench.data.own_bags import OwnBags
 
 
 def store_of(parts: list[NDArray[Any]]) -> BagStore:
-    """Return a store of bags (K, D)."""
+    """Return a store of bags, each an array of (instances, features)."""
     rows = np.concatenate(parts).astype(np.float32)
     offsets = np.cumsum([0, *map(len, parts)])
-    # Some tests have bags with NaN or infinity, of which numpy would warn.
+    # Some tests have bags with NaN or infinity: numpy would warn of them.
     with np.errstate(invalid="ignore"):
         scanned = scan(rows, starts=offsets[:-1], dtype="float32")
     return BagStore(
@@ -28,9 +28,13 @@ def store_of(parts: list[NDArray[Any]]) -> BagStore:
 
 
 def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **changes: Any) -> OwnBags:
-    """Return bags a, b, c, ... of bags.csv with these instances and label sets.
+    """Return bags a, b, c, ..., as if they were read from bags.csv.
 
-    `changes` are other arguments of OwnBags, by their names.
+    Args:
+        parts: the instances of each bag, (instances, features).
+        labels: (bags, classes) bool.
+        classes: the names of the classes.
+        changes: other arguments of `OwnBags`.
     """
     count = sum(len(part) for part in parts)
     arguments: dict[str, Any] = {
@@ -46,14 +50,14 @@ def own_bags(parts: list[NDArray[Any]], labels: Any, classes: list[str], **chang
 
 
 def _names_of_bags(count: int) -> list[str]:
-    """Return a, b, c, ..., or b0, b1, b2, ... where letters do not suffice."""
+    """Return the names a, b, c, ...; more names than letters are b0, b1, b2, ..."""
     if count <= len(ascii_lowercase):
         return [*ascii_lowercase[:count]]
     return [f"b{n}" for n in range(count)]
 
 
 def _names_of_features(width: int) -> list[str]:
-    """Return f, g, h, i, or f0, f1, f2, ... where there are more."""
+    """Return up to four names f, g, h, i; more names are f0, f1, f2, ..."""
     few = ["f", "g", "h", "i"]
     if width <= len(few):
         return few[:width]

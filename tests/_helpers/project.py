@@ -1,4 +1,4 @@
-"""A folder with the files of somebody's own loss, as tests of plug-ins write and edit it."""
+"""A folder with the files of somebody's own loss, which tests of plug-ins write and edit."""
 
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,18 @@ class Mine(Loss):
 
 
 def loss_text(before: str = "", factor: str = "1", name: str = "mine") -> str:
-    """Return the source of a loss: `before` stands above it, `factor` is what it multiplies by."""
+    """Return the source of a loss.
+
+    Args:
+        before: code that stands above the loss.
+        factor: the expression by which the loss multiplies its value.
+        name: the name of the loss.
+    """
     return before + LOSS.format(factor=factor, name=name)
 
 
 class Project:
-    """A folder of a user's files."""
+    """A folder with files of a user."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,14 +49,14 @@ class Project:
         return path
 
     def record(self, name: str = "mine.py") -> ImportRecord:
-        """Return the record of a file that is imported now."""
+        """Import a file anew, and return the record of what it imported."""
         return record_import(Target(f"the loss file {name}", file=str(self.folder / name)))
 
     def digest(self, name: str = "mine.py") -> str:
         return self.record(name).digest
 
     def factor(self, name: str = "mine.py") -> Any:
-        """Return what the loss of a file computes, as a user loads it now."""
+        """Return the factor of the loss in a file, after loading the file as it is now."""
         reload_edited_plugins()
         mine: Any = losses().create(resolve(losses(), str(self.folder / name)), {})
         return mine.factor()

@@ -1,4 +1,4 @@
-"""Made-up results with the shape of real ones, from which the tests of the report render."""
+"""Made-up results in the form of real ones, for tests of reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from milbench.store.results import COLUMNS, Results
 from tests._helpers.cells import make_cell
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
-"""Where the error of each loss ends."""
+"""Loss -> its one-instance error after the last epoch."""
 ONE = {"extended-digits": "instance_error"}
 """One task with its primary metric."""
 TWO = {"extended-digits": "instance_error", "synthetic-bags": "set_error"}
@@ -44,13 +44,14 @@ def make_results(
     """Return results of losses x tasks x seeds.
 
     Args:
-        folder: gets a folder with a gallery for each done cell; None: there are no galleries.
-        losses: name -> error after the last epoch.
-        tasks: name -> primary metric.
-        seeds: their number.
-        epochs: their number.
+        folder: where each done cell gets a folder with a gallery; without it there are none.
+        losses: name -> one-instance error after the last epoch, by default LOSSES. The set error is
+            1.6 times as large.
+        tasks: name -> primary metric, by default TWO.
+        seeds: the number of seeds.
+        epochs: the number of epochs.
         statuses: loss, task and seed -> status and reason of the cells that are not done.
-        supervision: loss -> its supervision, where that is not the label set.
+        supervision: loss -> its supervision; other losses learn from label sets.
         info: further fields of the `TaskInfo` of every task.
         params: task -> further parameters.
         plan: `notes` and `search` of the plan; all others are fields of its spec.
@@ -130,7 +131,7 @@ def _rows(
         "code": "3f2c9e7a",
         "draw": None,
     }
-    # All losses have a part of the error in common, since a seed may have hard bags.
+    # A part of the error is common to all losses of a seed, since a seed may have hard bags.
     rng_of_seed = np.random.default_rng([task_number, seed])
     rng = np.random.default_rng([task_number, loss_number, seed])
     error = level * np.exp(0.15 * rng_of_seed.normal() + 0.1 * rng.normal())
@@ -149,7 +150,7 @@ def _rows(
 
 
 def _last_epoch(status: str, epochs: int) -> int:
-    """Return the last epoch that a cell has values of, 0 where it has not begun."""
+    """Return the last epoch of which a cell has values, 0 if it has not begun."""
     if status == "done":
         return epochs
     if status == "missing":
@@ -215,7 +216,13 @@ def results_by_seed(errors: Mapping[str, Sequence[float]], **changes: Any) -> Re
 def with_test_metric(
     results: Results, metric: str, values: Mapping[str, Sequence[float]]
 ) -> Results:
-    """Return results of `results_by_seed` with a further metric on test bags: loss -> its value with each seed."""
+    """Return results of `results_by_seed` with a further metric on test bags.
+
+    Args:
+        results: the results.
+        metric: the name of the metric, without "test/".
+        values: loss -> its value with each seed.
+    """
     tested = results.frame[results.frame["metric"] == "test/set_error"]
     of_rows = [
         values[loss][seed] for loss, seed in zip(tested["loss"], tested["seed"], strict=True)
@@ -224,7 +231,13 @@ def with_test_metric(
 
 
 def with_line(results: Results, metric: str, values: Sequence[float]) -> Results:
-    """Return results of `results_by_seed` with a line on test bags, a value for each seed, which all losses share."""
+    """Return results of `results_by_seed` with a line: a value on test bags that all losses share.
+
+    Args:
+        results: the results.
+        metric: the name of the line, without "test/", such as no_skill_set_error.
+        values: the value with each seed.
+    """
     tested = results.frame[results.frame["metric"] == "test/set_error"]
     of_rows = [values[seed] for seed in tested["seed"]]
     return _with_rows(results, tested.assign(metric=f"test/{metric}", value=of_rows))
@@ -235,7 +248,10 @@ def _with_rows(results: Results, rows: pd.DataFrame) -> Results:
 
 
 def with_cells(results: Results, changed: Callable[[Cell], Cell]) -> Results:
-    """Return results whose cells are changed; the plan, the frame and the folders name them by their new ids."""
+    """Return results whose cells are changed by a function.
+
+    Changed cells have new ids; the plan, the frame and the folders use these.
+    """
     new_ids = {}
     cells = []
     tasks = {}
@@ -258,7 +274,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _metrics(
     epoch: int, epochs: int, level: float, rng: np.random.Generator
 ) -> list[tuple[int, str, float]]:
-    """Return what is measured at an epoch; the error falls from 0.7 to `level`."""
+    """Return rows (epoch, metric, value) of an epoch; the error falls from 0.7 to `level`."""
     share_left = 1 - epoch / epochs
     error = (level + (0.7 - level) * share_left**6) * np.exp(rng.normal() * 0.02)
     metrics = {"instance_error": error, "set_error": min(1.0, 1.6 * error), "auroc": 1 - error / 5}
@@ -269,7 +285,10 @@ def _metrics(
 
 
 def _costs(loss_number: int, rng: np.random.Generator) -> dict[str, float]:
-    """Return the costs of a training: later losses are slower, and a busy machine slows everything."""
+    """Return the costs of a training.
+
+    The more losses stand before a loss, the slower it is. A busy machine slows everything down.
+    """
     busy = 1 + 0.1 * rng.random()
     return {
         "step_seconds": 0.05 * (loss_number + 1) * busy,
@@ -282,9 +301,9 @@ def _costs(loss_number: int, rng: np.random.Generator) -> dict[str, float]:
 
 
 def write_images(path: Path, error: float, seed: int = 0) -> None:
-    """Write a gallery of two blobs on each canvas; a share `error` of them is named wrongly."""
+    """Write a gallery of images with two squares each; a share `error` of squares is misnamed."""
     rng = np.random.default_rng(seed)
-    # Mistakes have a generator of their own, so that losses of any error see the same blobs.
+    # Mistakes have a generator of their own, so that losses of any error see the same squares.
     rng_of_mistakes = np.random.default_rng(int(error * 1e4))
     bags = 6
     digits = 10
@@ -332,14 +351,18 @@ def write_images(path: Path, error: float, seed: int = 0) -> None:
 
 
 def write_sets(path: Path, error: float, seed: int = 0) -> None:
-    """Write a gallery of points in the plane, in bags of different sizes; a share `error` is taken for background."""
+    """Write a gallery of points in the plane, in bags of different sizes.
+
+    A share `error` of the points is taken for background.
+    """
     rng = np.random.default_rng(seed)
     # Mistakes have a generator of their own, so that losses of any error see the same points.
     rng_of_mistakes = np.random.default_rng(int(error * 1e4))
     bags = 6
     most_points = 20
     classes = 5
-    # The means of the classes are corners of a pentagon, that of the background is in its middle.
+    # The means of the classes are the corners of a pentagon: 1.257 is a fifth of a circle. The mean
+    # of the background is in the middle.
     angles = np.arange(classes) * 1.257
     corners = 4 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     means = np.concatenate([corners, np.zeros((1, 2))])

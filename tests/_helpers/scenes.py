@@ -1,4 +1,9 @@
-"""Simulated comparisons of losses of known error: the truth against which statements about the best are counted."""
+"""Simulated comparisons of losses whose true errors are known.
+
+Tests count in them how often statements about the best loss are right. A scene is a way in which
+errors vary between losses and seeds. A loss is left out, or excluded, if it is no contender: if it
+is shown to be worse than the best.
+"""
 
 import math
 from collections.abc import Callable
@@ -13,27 +18,30 @@ from milbench.report.statistics.pairs import dunnett
 from milbench.report.statistics.sampling import sampling_noise
 
 SPREAD = 0.1
-"""The standard deviation between seeds, of logits of an error of 10 %: between 9.1 and 11 % as a rule."""
+"""The standard deviation of logits between seeds: an error of 10 % is mostly 9.1 % to 11 %."""
 HOPELESS = 20.0
-"""A hopeless loss is worse by so many standard deviations."""
+"""The number of standard deviations by which a hopeless loss is worse."""
 ERRATIC = 8.0
-"""A hopeless loss varies so many times as much as others."""
+"""How many times as much as other losses a hopeless loss varies."""
 ITEMS = 400
-"""The test items that losses are judged on, where these are simulated."""
+"""The number of test items, where test items are simulated."""
 Size = tuple[int, int, int]
 """The numbers of comparisons, losses and seeds."""
 Floats = NDArray[np.float64]
 
 
 def _scaled(rng: np.random.Generator, size: Size, losses: int | slice, factor: float) -> Floats:
-    """Return normal errors, of which those of some losses are multiplied."""
+    """Return normal errors; the errors of some losses are multiplied by a factor."""
     errors = rng.normal(size=size)
     errors[:, losses] *= factor
     return errors
 
 
 def _unequal(rng: np.random.Generator, size: Size) -> Floats:
-    """Return normal errors with standard deviations from 0.5 to 2, in another order in each comparison."""
+    """Return normal errors of losses with standard deviations from 0.5 to 2.
+
+    The deviations have another order in each comparison.
+    """
     comparisons, losses, _ = size
     deviations = np.tile(np.geomspace(0.5, 2, losses), (comparisons, 1))
     errors = rng.normal(size=size)
@@ -41,14 +49,14 @@ def _unequal(rng: np.random.Generator, size: Size) -> Floats:
 
 
 def _with_seed_effects(rng: np.random.Generator, size: Size) -> Floats:
-    """Return normal errors, and larger ones that all losses of a seed have in common."""
+    """Return normal errors plus larger ones that all losses of a seed have in common."""
     comparisons, _, seeds = size
     own = rng.normal(size=size)
     return own + 3 * rng.normal(size=(comparisons, 1, seeds))
 
 
 def _collapsing(rng: np.random.Generator, size: Size, share: float) -> Floats:
-    """Return errors of which a share is far larger, since these seeds collapse."""
+    """Return errors of seeds, of which a share collapses: their errors are far larger."""
     noise = 0.3 * rng.normal(size=size)
     collapses = rng.random(size) < share
     # The mean over all seeds is 0.
@@ -56,7 +64,7 @@ def _collapsing(rng: np.random.Generator, size: Size, share: float) -> Floats:
 
 
 def _third_erratic(rng: np.random.Generator, size: Size) -> Floats:
-    """Return normal errors, of which those of the last third of the losses vary 8 times as much."""
+    """Return normal errors; the last third of the losses varies 8 times as much as the others."""
     _, losses, _ = size
     first_erratic = losses - losses // 3
     return _scaled(rng, size, slice(first_erratic, None), 8)
@@ -78,13 +86,16 @@ SCENES: dict[str, Callable[[np.random.Generator, Size], Floats]] = {
     "a fifth of the seeds collapse": lambda rng, size: _collapsing(rng, size, 0.2),
     "a third of the losses vary 8 times as much": _third_erratic,
 }
-"""By name, errors of mean 0 on the scale of logits, (comparisons, losses, seeds)."""
+"""Name of a scene -> a function that returns errors, (comparisons, losses, seeds).
+
+The errors have the mean 0; their unit is the standard deviation between seeds.
+"""
 
 
 def most_by_chance(repetitions: int, promised: float = 0.05) -> float:
-    """Return the largest share of repetitions in which a method may fail that fails with the promised probability.
+    """Return the largest share of failures that chance explains, by a binomial distribution.
 
-    It is exceeded once in ten thousand counts.
+    A method that fails with the promised probability exceeds it once in ten thousand tests.
     """
     return float(stats.binom.isf(1e-4, repetitions, promised)) / repetitions
 
@@ -96,13 +107,13 @@ def sample_logits(
 
     Args:
         scene: one of SCENES.
-        means: (losses,), by how many standard deviations between seeds each loss is worse than one
-            with this error.
-        seeds: their number.
-        comparisons: their number.
-        erratic: so many of the last losses are HOPELESS deviations worse instead, and vary ERRATIC
+        means: (losses,), by how many standard deviations between seeds each loss is worse than a
+            loss with the error `error`.
+        seeds: the number of seeds.
+        comparisons: the number of comparisons.
+        erratic: how many of the last losses are HOPELESS deviations worse instead, and vary ERRATIC
             times as much.
-        error: that of a loss whose mean is 0.
+        error: the error of a loss whose mean is 0.
     """
     rng = np.random.default_rng([list(SCENES).index(scene), len(means), seeds, erratic])
     errors = SCENES[scene](rng, (comparisons, len(means), seeds))
@@ -114,14 +125,17 @@ def sample_logits(
 
 
 def left_out(scene: str, losses: int, seeds: int, comparisons: int, erratic: int = 0) -> float:
-    """Return how often the first loss, as good as any, is no contender."""
+    """Return how often the first loss, which no loss is better than, is no contender."""
     values = sample_logits(scene, np.zeros(losses), seeds, comparisons, erratic)
     is_contender = many_contenders(values)[:, 0]
     return float((~is_contender).mean())
 
 
 def power(worse: float, losses: int, seeds: int, comparisons: int) -> float:
-    """Return how often the second loss, so many deviations worse than all others, is no contender."""
+    """Return how often the second loss is no contender.
+
+    It is worse than all other losses, which are equal, by `worse` standard deviations.
+    """
     means = np.zeros(losses)
     means[1] = worse
     return _second_left_out(means, seeds, comparisons)
@@ -130,7 +144,10 @@ def power(worse: float, losses: int, seeds: int, comparisons: int) -> float:
 def power_of_one(
     worse: float, losses: int, seeds: int, comparisons: int, erratic: int = 0
 ) -> float:
-    """Return how often the second loss is no contender where the first one leads all by so many deviations."""
+    """Return how often the second loss is no contender, where the first loss leads alone.
+
+    The first loss leads all others by `worse` standard deviations.
+    """
     means = np.full(losses, worse)
     means[0] = 0
     return _second_left_out(means, seeds, comparisons, erratic)
@@ -151,10 +168,11 @@ def bounds_missed(
     error: float = 0.1,
     erratic: int = 0,
 ) -> tuple[float, float]:
-    """Return in which share of comparisons a loss is worse than the best by more than its bound.
+    """Return how often a loss is worse than the best by more than its bound.
 
-    Losses are up to `far` deviations apart. The first share is of errors whose logit is the mean
-    logit, the second one of mean errors, over a thousand further seeds.
+    Losses are up to `far` deviations apart. The true error of a loss may be the error at its mean
+    logit, or its mean error over a thousand further seeds: the first share is for the former, the
+    second for the latter.
     """
     means = np.linspace(0, far, losses)
     deviations = np.concatenate([means[: losses - erratic], [HOPELESS] * erratic])
@@ -178,10 +196,11 @@ def _is_beyond(errors: Floats, bounds: Floats) -> bool:
 
 
 def separated(worse: float, losses: int, seeds: int, comparisons: int) -> tuple[float, float]:
-    """Return how many seeds would separate two losses (median), and how often so many do.
+    """Return how many seeds would separate two losses (median), and how often they do.
 
-    A comparison with few seeds says how many. What it found is then taken for the truth: its
-    variances, and by how much the first loss is ahead of the second one, and now of all others.
+    A comparison with few seeds says how many seeds would separate the first two losses. Its
+    findings are then taken for the truth: its variances, and the lead of the first loss over the
+    second, which is now its lead over all others. Further comparisons have that many seeds.
     """
     rng = np.random.default_rng([losses, seeds])
     means = np.full(losses, worse)
@@ -192,7 +211,8 @@ def separated(worse: float, losses: int, seeds: int, comparisons: int) -> tuple[
         found = contenders(special.expit(logits))
         number = found.seeds_to_separate(0, 1)
         ahead = found.pairs.difference[1, 0]
-        # Where it says nothing, or that the worse loss is ahead, there is nothing to try.
+        # A comparison may give no number, or find that the worse loss is ahead. Beyond 100 seeds
+        # further comparisons would take too long.
         if number is None or number > 100 or ahead <= 0:
             continue
         spread = np.sqrt(found.pairs.variances.values)[:, None]
@@ -207,12 +227,12 @@ def separated(worse: float, losses: int, seeds: int, comparisons: int) -> tuple[
 def left_out_by_items(
     error: float, losses: int, seeds: int, own_items: bool, repetitions: int
 ) -> float:
-    """Return how often the first of equal losses is no contender where 400 test items are simulated as well.
+    """Return how often the first of equal losses is no contender, with simulated test items.
 
-    An item is wrong with a probability that differs between items and losses, of a beta
-    distribution of this mean. Half of the variance of the normal score behind it is common to all
-    losses, since some items are hard for all. Training adds an error of its own to every network,
-    on the probit scale, that leaves the mean as it is.
+    An item is wrong with a probability that differs between items and losses. Its distribution is
+    a beta distribution with the mean `error`, by a normal score: half of the variance of the score
+    is common to all losses, since some items are hard for all. Training adds an error of its own to
+    every network, on the probit scale, which does not change the mean.
     """
     rng = np.random.default_rng([losses, seeds, own_items, round(1000 * error)])
     count = 0
@@ -226,11 +246,16 @@ def left_out_by_items(
 
 
 def _outcomes(wrong: Floats, own_items: bool) -> list[Outcomes]:
-    """Return the outcomes of a loss, one for each seed, from which items are wrong (seeds, items)."""
+    """Return the outcomes of a loss with each seed.
+
+    Args:
+        wrong: (seeds, items), 1 where an item is wrong.
+        own_items: whether each seed has items of its own.
+    """
     weights = np.ones(ITEMS, np.float32)
     outcomes = []
     for seed, of_seed in enumerate(wrong):
-        # Outcomes on the same items have the same name of the items.
+        # Outcomes with equal names of items are on the same items.
         items = str(seed) if own_items else "0"
         outcomes.append(Outcomes(of_seed, weights, items))
     return outcomes
@@ -239,7 +264,7 @@ def _outcomes(wrong: Floats, own_items: bool) -> list[Outcomes]:
 def _wrong_items(
     rng: np.random.Generator, error: float, losses: int, seeds: int, own_items: bool
 ) -> Floats:
-    """Return which items are wrong, (losses, seeds, items)."""
+    """Return 1 for items that are wrong and 0 for others, (losses, seeds, items)."""
     sets_of_items = seeds if own_items else 1
     hard_for_all = rng.normal(size=(1, sets_of_items, ITEMS))
     hard_for_one = rng.normal(size=(losses, sets_of_items, ITEMS))
@@ -259,11 +284,14 @@ _TRIGAMMA = special.zeta(2, _HALVES)
 
 
 def many_contenders(values: Floats) -> NDArray[np.bool_]:
-    """Return which losses may be the best, (comparisons, losses), from errors (comparisons, losses, seeds).
+    """Return which losses may be the best, (comparisons, losses).
 
-    The rule of `milbench.report.statistics` once more, for thousands of comparisons at once, which
-    takes a hundredth of the time: it knows no missing seeds, no test items and no overlap. A test
-    holds the two against each other.
+    This is the rule of `milbench.report.statistics` once more, in a form that judges thousands of
+    comparisons at once in a hundredth of the time. It knows no missing seeds, no test items and no
+    overlap. A test compares the two forms.
+
+    Args:
+        values: errors, (comparisons, losses, seeds).
     """
     variances, freedom, usual_freedom = _moderated(values)
     _, losses, seeds = values.shape
@@ -274,7 +302,7 @@ def many_contenders(values: Floats) -> NDArray[np.bool_]:
     level = np.array(levels)[which]
     is_contender = np.ones(means.shape, bool)
     for loss in range(losses):
-        # One loss against each, itself included: from that it does not differ.
+        # One loss is compared with each loss, itself included: the difference from itself is 0.
         own_variance = variances[:, [loss]]
         own_freedom = freedom[:, [loss]]
         both = own_variance + variances
@@ -287,10 +315,11 @@ def many_contenders(values: Floats) -> NDArray[np.bool_]:
 
 
 def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return moderated variances and their degrees of freedom, (comparisons, losses), and the usual ones of these.
+    """Return moderated variances, their degrees of freedom, and the usual degrees of freedom.
 
-    The usual degrees of freedom (comparisons,) are those of a loss that varies no more than others.
-    The method is in `milbench.report.statistics.variances`.
+    The first two have the shape (comparisons, losses). The usual degrees of freedom are those of a
+    loss that varies no more than others, (comparisons,). The method is described in
+    `milbench.report.statistics.variances`.
     """
     _, losses, seeds = values.shape
     own_freedom = seeds - 1
@@ -298,11 +327,12 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     if losses == 2:
         own_of_each = np.full(own.shape, float(own_freedom))
         return own, own_of_each, np.full(len(own), float(own_freedom))
-    # The middle one of three losses takes the seed effects along, and is left with a variance of 0.
+    # The effect of a seed is the median over losses. With three losses the median may be the same
+    # loss with every seed; its variance is then 0.
     positive = np.where(own > 0, own, np.nan)
     own = np.maximum(own, 1e-5 * np.nanmedian(positive, axis=1, keepdims=True))
-    # How far the logarithms of the variances spread, beyond what a sample of `seeds` values
-    # explains.
+    # How far the logarithms of the variances spread, beyond what chance explains for a variance
+    # that is estimated from `seeds` values.
     logs = np.log(own)
     middle = np.median(logs, axis=1)
     deviation = np.median(np.abs(logs - middle[:, None]), axis=1) * losses / (losses - 1)
@@ -310,7 +340,7 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
     spread = by_chance * ((deviation / _typical_deviation(own_freedom)) ** 2 - 1)
     is_wide = spread >= 1e-3
     prior_freedom = _freedom_of_prior(spread)
-    # From the median of a variance to its expectation.
+    # The median of a variance is divided by this to give its expectation.
     of_prior = np.where(is_wide, stats.chi2.median(prior_freedom) / prior_freedom, 1)
     typical = np.exp(middle) * own_freedom / stats.chi2.median(own_freedom) * of_prior
     # The mean of the typical and of a loss's own variance, weighted by their degrees of freedom.
@@ -325,23 +355,30 @@ def _moderated(values: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _own_variances(values: Floats) -> Floats:
-    """Return the variance of each loss between seeds, (comparisons, losses), without what a seed does to all losses."""
+    """Return the variance of each loss between seeds, (comparisons, losses).
+
+    Seed effects, which all losses have in common, are taken away.
+    """
     losses = values.shape[1]
     without_means = values - values.mean(axis=2, keepdims=True)
     without_seed_effects = without_means - np.median(without_means, axis=1, keepdims=True)
-    # The median takes a share of the variance along.
+    # Subtracting the median over losses takes a share of the variance away, as subtracting a mean
+    # would: it is put back.
     return np.asarray(without_seed_effects.var(axis=2, ddof=1) * losses / (losses - 1))
 
 
 def _freedom_of_prior(spread: Floats) -> Floats:
-    """Return twice where the trigamma function is the spread."""
+    """Return the degrees of freedom of the prior: twice the x whose trigamma is the spread."""
     log_spread = np.log(np.maximum(spread, 1e-3))
     log_half = np.interp(-log_spread, -np.log(_TRIGAMMA), np.log(_HALVES))
     return np.asarray(2 * np.exp(log_half))
 
 
 def _typical_deviation(freedom: int) -> float:
-    """Return the median absolute deviation of the logarithm of a sample variance, from a fine grid of its quantiles."""
+    """Return the median absolute deviation of the logarithm of a sample variance.
+
+    It is computed from a fine grid of the quantiles of the variance.
+    """
     levels = (np.arange(100_000) + 0.5) / 100_000
     quantiles = np.log(stats.chi2.ppf(levels, freedom))
     return float(np.median(np.abs(quantiles - math.log(stats.chi2.median(freedom)))))

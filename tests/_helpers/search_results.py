@@ -1,4 +1,4 @@
-"""Made-up results of cells with given settings and values: draws of a search, and cells of a comparison."""
+"""Made-up results of a search and a comparison, from cells with given settings and values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Trained:
 
     loss: str
     measured: Mapping[str, float] = field(default_factory=dict)
-    """By metric with its split. Empty where nothing was measured."""
+    """Metric with its split, such as "test/set_error" -> value; empty if nothing was measured."""
     draw: int | None = None
     """The number of the draw; None in a comparison."""
     point: int | None = None
@@ -38,9 +38,9 @@ class Trained:
 
 
 def results_of(cells: Sequence[Trained], primary: str = "set_error", **spec: Any) -> Results:
-    """Return results with these cells; a search is there where one of them has a draw."""
+    """Return results with these cells; they have a search if a cell is a draw."""
     planned = [_cell(trained) for trained in cells]
-    # By the ids of cells: the draws of the search, and the labels of what is compared.
+    # Cell id -> the draw of the search, or the label in the comparison.
     draws = {}
     compared = {}
     for cell, trained in zip(planned, cells, strict=True):
@@ -69,13 +69,16 @@ def _cell(trained: Trained) -> Cell:
     cell = make_cell(trained.loss, "t", trained.network, seed=trained.seed)
     changes = dict(trained.recipe)
     if trained.draw is not None:
-        # Two draws with the same settings would be one cell.
+        # Draws with equal settings would be one cell: a weight decay keeps them apart.
         changes.setdefault("weight_decay", 0.001 * (1 + trained.draw))
     return replace(cell, recipe=cell.recipe.model_copy(update=changes))
 
 
 def _rows(plan: Plan, cell: Cell, trained: Trained) -> list[dict[str, Any]]:
-    """Return the rows of a cell in the frame of results: one a metric, or one where nothing was measured."""
+    """Return the rows of a cell in the frame of results, one for each metric.
+
+    A cell of which nothing was measured has one row without a metric.
+    """
     label = plan.labels[cell.id]
     of_cell = {
         "task": label.task,

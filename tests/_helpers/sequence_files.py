@@ -15,16 +15,21 @@ from torch import Tensor
 from milbench import generator
 
 RATE = 4000
+"""Samples in a second."""
 PITCHES = {"high": 1500.0, "low": 300.0}
-"""Hertz of the tone of each class."""
+"""Class -> the frequency of its tone in hertz."""
 SETS: tuple[tuple[str, ...], ...] = ((), ("high",), ("low",), ("high", "low"))
 """The label sets of recordings, in turn."""
 SECONDS = 0.25
-"""How long a tone lasts."""
+"""The length of a tone."""
 
 
 def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: bool = True) -> Path:
-    """Write `count` recordings of a second and a little more, a tone of 0.25 s for each class; return their table."""
+    """Write `count` recordings of 1.0 to 1.2 seconds; return the path of their table.
+
+    A recording has a tone for each class of its label set. With `events`, the table says when each
+    tone begins and ends.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     rows = []
@@ -47,13 +52,16 @@ def small_table(folder: Path, count: int = 40, suffix: str = ".npy", events: boo
 def _recording(
     rng: np.random.Generator, label_set: tuple[str, ...], seconds: float
 ) -> tuple[NDArray[np.float64], list[list[str | float]]]:
-    """Return a wave with a tone for each class, in faint noise, and class, start and end of each tone."""
+    """Return a wave with a tone for each class, in faint noise; and the tones.
+
+    A tone is the name of its class, its start and its end in seconds.
+    """
     times = np.arange(round(seconds * RATE)) / RATE
     wave = 0.05 * rng.normal(size=len(times))
     tones: list[list[str | float]] = []
-    for place, name in enumerate(label_set):
+    for number, name in enumerate(label_set):
         # The second tone begins after the first one has ended.
-        start = 0.5 * place + float(rng.uniform(0, 0.2))
+        start = 0.5 * number + float(rng.uniform(0, 0.2))
         end = start + SECONDS
         sounds = (start <= times) & (times < end)
         wave += 0.5 * np.sin(2 * np.pi * PITCHES[name] * times) * sounds
@@ -68,7 +76,7 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
 
 
 def all_bags(problem: Any) -> Iterator[Any]:
-    """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
+    """Yield all batches of a task of sequences: for training, evaluation, and of single events."""
     yield from problem.train_batches(0, generator("all"))
     for split in problem.splits.values():
         yield from split.bags
@@ -78,7 +86,9 @@ def all_bags(problem: Any) -> Iterator[Any]:
 def assert_tones_are_heard(
     problem: Any, pitches: Tensor, sample_rate: int, seconds: tuple[float, float]
 ) -> None:
-    """Assert that the mel band of each class's tone is loud inside its boxes, and all bands faint outside of them.
+    """Assert that each class's tone is loud in its mel band inside its events, and not outside.
+
+    Outside all events, all bands are faint.
 
     Args:
         problem: a loaded task of sequences.
@@ -115,22 +125,26 @@ def _mel(hertz: Tensor) -> Tensor:
 
 
 def _assert_silence(frames: Tensor, boxes: list[list[float]]) -> None:
-    """Assert that all bands (F, T) are faint outside of the boxes of events."""
+    """Assert that all bands are faint outside the boxes of events; `frames` are (bands, frames)."""
     # Frames beyond the end of a shorter sequence are NaN.
     is_quiet = ~frames[0].isnan()
     for start, _, end, _ in boxes:
-        # A frame reaches a little beyond its place.
+        # The window of a frame is a little longer than the frame.
         is_quiet[max(0, int(start) - 1) : int(end) + 2] = False
     assert (frames[:, is_quiet] < -8).all(), "white noise of a power of 1e-6 has about -13"
 
 
 def _assert_event(frames: Tensor, band: int, box: list[float]) -> None:
-    """Assert that a box has the height of all bands, lies within the frames (F, T), and that its tone is loud."""
+    """Assert that a box lies within the frames (bands, frames), and that its tone is loud.
+
+    A box of an event reaches over all bands.
+    """
     start, low, end, high = box
     assert low == 0
     assert high == len(frames)
     assert 0 <= start < end <= len(frames[0])
     inner = frames[:, int(start) + 2 : int(end) - 1]
     near = inner[max(0, band - 1) : band + 2]
+    # White noise with a power of 1e-6 has about -13 in every band.
     noise = -13
     assert (near.amax(dim=0) > noise + 5).all()

@@ -1,4 +1,7 @@
-"""Small data sets in the files that tasks read, written without the code that reads them."""
+"""Small data sets in the file formats that tasks read.
+
+They are written without the code that reads them.
+"""
 
 import gzip
 import json
@@ -22,7 +25,10 @@ from tests._helpers.svhn_files import small_svhn
 
 
 def write_idx(path: Path, values: Tensor) -> None:
-    """Write bytes in the idx format: 0x0800 + dimensions, the size of each, the values."""
+    """Write bytes in the idx format of MNIST.
+
+    A file has 0x0800 + the number of dimensions, the size of each dimension, and the values.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
     path.write_bytes(header + values.byte().numpy().tobytes())
@@ -31,7 +37,7 @@ def write_idx(path: Path, values: Tensor) -> None:
 def small_mnist(
     root: Path, train: int = 120, test: int = 40, title: str = "MNIST", zipped: bool = False
 ) -> Path:
-    """Make a data directory with random images in the files of MNIST or of a set in its form."""
+    """Make a data directory with random images in the files of MNIST, or of a data set like it."""
     rng = torch.Generator().manual_seed(0)
     for name, count in (("train", train), ("t10k", test)):
         images = torch.randint(256, (count, 28, 28), generator=rng)
@@ -44,26 +50,33 @@ def small_mnist(
     return root
 
 
-# The files of CIFAR-10.
+# The files of CIFAR-10, below a data directory.
 TRAIN = [f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)]
 TEST = "cifar-10-batches-py/test_batch"
 
 
 class Python2(pickle._Pickler):
-    """Writes bytes as Python 2 wrote its strings."""
+    """Writes bytes as Python 2 wrote its strings.
+
+    Only the pickler that is written in Python, which is private, lets a subclass change this.
+    """
 
     def save_bytes(self, value: bytes) -> None:
+        # "T" is pickle's code for such a string; its length and its bytes follow.
         self.write(b"T" + struct.pack("<i", len(value)) + value)  # type: ignore[attr-defined]
 
-    dispatch = {**pickle._Pickler.dispatch, bytes: save_bytes}  # type: ignore[dict-item]  # noqa: RUF012
+    dispatch = {  # noqa: RUF012
+        **pickle._Pickler.dispatch,
+        bytes: save_bytes,  # type: ignore[dict-item]
+    }
 
 
 def write_batch(path: Path, batch: Any) -> None:
-    """Write a file as Python 2 and the numpy of that time pickled it."""
+    """Pickle a batch as Python 2 and the numpy of its time did."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         Python2(file, protocol=2).dump(batch)
-    # numpy called this module otherwise in those days.
+    # In those days numpy called this module numpy.core.multiarray.
     path.write_bytes(path.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
 
 
@@ -84,13 +97,16 @@ def small_cifar(root: Path) -> Path:
 
 
 RATE = 8000
-"""Samples of a spoken digit in a second."""
+"""Samples in a second of a spoken digit."""
 RATE_OF_CLIPS = 22_050
-"""Samples of a clip of ESC-10 in a second."""
+"""Samples in a second of a clip of ESC-10."""
 
 
 def small_spoken_digits(root: Path) -> Path:
-    """Make a data directory where digit d is a loud tone of 300 + 300 d Hz, 0.2 to 0.4 seconds long, by one speaker."""
+    """Make a data directory with spoken digits by one speaker.
+
+    Digit d is a loud tone of 300 + 300 d Hz, 0.2 to 0.4 seconds long.
+    """
     folder = root / "spoken-digits" / "recordings"
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -104,30 +120,36 @@ def small_spoken_digits(root: Path) -> Path:
 
 
 def _tone(hertz: int, length: int, rate: int) -> NDArray[np.float64]:
-    """Return a tone of some samples, from -1 to 1."""
+    """Return a tone of `length` samples, from -1 to 1."""
     times = np.arange(length) / rate
     return np.sin(2 * np.pi * hertz * times)
 
 
 def letter_rows(words: list[str], folds: list[int]) -> list[list[str]]:
-    """Return the rows of B. Taskar's file for words with random pixels, the first ones of which tell the letter."""
+    """Return the rows of B. Taskar's file of letters for these words.
+
+    Pixels are random, except for the first five, which tell the letter.
+    """
     rng = np.random.default_rng(0)
     rows: list[list[str]] = []
     for number, (word, fold) in enumerate(zip(words, folds, strict=True)):
-        for place, letter in enumerate(word, start=1):
+        for order, letter in enumerate(word, start=1):
             own_id = len(rows) + 1
-            id_of_next_letter = -1 if place == len(word) else own_id + 1
+            id_of_next_letter = -1 if order == len(word) else own_id + 1
             pixels = rng.integers(0, 2, 16 * 8)
             # Five bits are enough for 26 letters.
             number_of_letter = ord(letter) - ord("a")
             pixels[:5] = [(number_of_letter >> bit) & 1 for bit in range(5)]
-            row = (own_id, letter, id_of_next_letter, number + 1, place, fold, *pixels)
+            row = (own_id, letter, id_of_next_letter, number + 1, order, fold, *pixels)
             rows.append([str(value) for value in row])
     return rows
 
 
 def small_letters(root: Path, words: int = 100) -> Path:
-    """Make a data directory with random words of 3 to 8 letters in ten folds, in the file of B. Taskar's letters."""
+    """Make a data directory with B. Taskar's file of letters.
+
+    It has random words of 3 to 8 letters in ten folds.
+    """
     rng = np.random.default_rng(0)
     letters = [*ascii_lowercase]
     random_words = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(words)]
@@ -137,7 +159,7 @@ def small_letters(root: Path, words: int = 100) -> Path:
 
 
 def write_letters(root: Path, rows: list[list[str]]) -> Path:
-    """Write rows as B. Taskar's file, in which a tab ends each line; return its path."""
+    """Write rows as B. Taskar's file, each line of which ends with a tab; return its path."""
     path = root / "ocr-letters/letter.data.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(row) + "\t\n" for row in rows]
@@ -146,7 +168,10 @@ def write_letters(root: Path, rows: list[list[str]]) -> Path:
 
 
 def small_clips(root: Path, takes: int = 1) -> Path:
-    """Make a data directory where ESC-10's class n is a tone of 500 + 500 n Hz, 0.5 to 3 s, before silence."""
+    """Make a data directory with clips in the form of ESC-10.
+
+    Class n is a tone of 500 + 500 n Hz, 0.5 to 3 seconds long, and silence after it.
+    """
     import soundfile
 
     rng = np.random.default_rng(0)
@@ -164,7 +189,10 @@ def small_clips(root: Path, takes: int = 1) -> Path:
 
 
 def small_table(folder: Path) -> Path:
-    """Write bags.csv with 60 bags of 1 to 4 instances; every other one has the label "odd", of its first instance."""
+    """Write bags.csv with 60 bags of 1 to 4 instances.
+
+    Every other bag has the label "odd", which its first instance shows.
+    """
     lines = ["bag,labels,instance_label,f0,f1"]
     for bag in range(60):
         label = "odd" if bag % 2 else ""
@@ -176,7 +204,10 @@ def small_table(folder: Path) -> Path:
 
 
 def small_images(folder: Path, count: int = 60) -> Path:
-    """Write images.csv and pictures of several sizes that are empty, have a square, or a square and a disc, in turn."""
+    """Write images.csv and pictures of several sizes.
+
+    In turn a picture is empty, has a square, and has a square and a disc.
+    """
     rng = np.random.default_rng(0)
     (folder / "pictures").mkdir()
     rows = []
@@ -196,7 +227,10 @@ def small_images(folder: Path, count: int = 60) -> Path:
 def _draw_shapes(
     picture: Image.Image, names: list[str], rng: np.random.Generator
 ) -> list[list[str | int]]:
-    """Draw shapes, the first in the upper half and the second in the lower half; return names and boxes."""
+    """Draw shapes into a picture; return the name and the box of each.
+
+    The first shape is in the upper half, and the second in the lower half.
+    """
     pen = ImageDraw.Draw(picture)
     shapes = {"square": pen.rectangle, "disc": pen.ellipse}
     side = 25
@@ -206,16 +240,17 @@ def _draw_shapes(
         left = int(rng.integers(0, picture.width - side))
         top = int(rng.integers(0, half - side)) + number * half
         bright = tuple(rng.integers(160, 256, 3).tolist())
-        # To draw a shape, its last pixels are named.
+        # The pen takes the last pixels of a shape, and a box the pixels after them.
         shapes[name]((left, top, left + side - 1, top + side - 1), fill=bright)
         boxes.append([name, left, top, left + side, top + side])
     return boxes
 
 
 def bomb(side: int) -> bytes:
-    """Return a PNG file whose header promises a square picture of this side."""
+    """Return a PNG file whose header promises a square picture of this side, without its pixels."""
     signature = b"\x89PNG\r\n\x1a\n"
-    # Eight bits for each of three colours, by the one method of compression, without interlacing.
+    # After the sizes: 8 bits a colour, 2 for red, green and blue, then the only methods of
+    # compression and of filters, and no interlacing.
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     no_pixels = zlib.compress(b"")
     chunks = [_chunk(b"IHDR", header), _chunk(b"IDAT", no_pixels), _chunk(b"IEND", b"")]
@@ -243,7 +278,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "image-bags": {"table": "images.csv", "size": 32, "flip": True, "crop": 3},
     "sequence-bags": {"table": "table.csv", "sample_rate": sequence_files.RATE},
 }
-"""Parameters with which tasks accept these small data sets."""
+"""Task -> the parameters with which it accepts its small data set."""
 
 
 def small_data(root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Pictures of house numbers and their digitStruct.mat, in the format of SVHN (Netzer et al. 2011)."""
+"""Pictures of house numbers and their digitStruct.mat, in the form of SVHN (Netzer et al. 2011)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +10,17 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 Digits = Sequence[tuple[float, float, float, float, float]]
-"""Label (1 to 10, which stands for 0), left, top, width and height of each digit."""
+"""Label, left, top, width and height of each digit; a label is 1 to 9, or 10 for a 0."""
 FIELDS = ("label", "left", "top", "width", "height")
 FONT = Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans-Bold.ttf"
 PICTURES = {"train": 60, "test": 20}
+"""Folder -> how many pictures `small_svhn` makes."""
 DOWNWARDS = 5
-"""Every fifth number is written from top to bottom."""
+"""Every fifth house number is written from top to bottom."""
 
 
 def small_svhn(root: Path) -> Path:
-    """Make a data directory with sixty drawn numbers to train on and twenty to test on, in SVHN's files."""
+    """Make a data directory with house numbers in SVHN's files: 60 for training, 20 for testing."""
     for number_of_part, (part, count) in enumerate(PICTURES.items()):
         folder = root / "svhn" / part
         folder.mkdir(parents=True)
@@ -35,7 +36,10 @@ def small_svhn(root: Path) -> Path:
 
 
 def draw_number(rng: np.random.Generator, downwards: bool) -> tuple[Image.Image, Digits]:
-    """Return a picture of a number of one to five digits, each in one colour, and its digits with their boxes."""
+    """Return a picture of a house number of one to five digits, and the digits with their boxes.
+
+    All digits of a number have one bright colour, before dark noise.
+    """
     shown = rng.integers(0, 10, size=rng.integers(1, 6)).tolist()
     side = int(rng.integers(20, 41))
     font = ImageFont.truetype(str(FONT), side)
@@ -51,13 +55,13 @@ def draw_number(rng: np.random.Generator, downwards: bool) -> tuple[Image.Image,
     pen = ImageDraw.Draw(picture)
     ink = tuple(rng.integers(180, 256, 3).tolist())
     digits = []
-    for place, digit in enumerate(shown):
+    for order, digit in enumerate(shown):
         x = margin
         y = margin
         if downwards:
-            y += place * side
+            y += order * side
         else:
-            x += place * side
+            x += order * side
         left, top, right, bottom = font.getbbox(str(digit))
         pen.text((x - left, y - top), str(digit), fill=ink, font=font)
         label = 10 if digit == 0 else digit
@@ -66,7 +70,10 @@ def draw_number(rng: np.random.Generator, downwards: bool) -> tuple[Image.Image,
 
 
 def write_struct(path: Path, records: Sequence[tuple[str, Digits]]) -> None:
-    """Write a digitStruct.mat, perhaps a wrong one; tests/data/test_digit_struct.py checks its structure."""
+    """Write a digitStruct.mat with these records, which may be wrong.
+
+    tests/data/test_digit_struct.py checks that the file has the structure of SVHN's.
+    """
     with h5py.File(path, "w") as file:
         pool = file.create_group("#refs#")
         names = []
@@ -86,7 +93,11 @@ def write_struct(path: Path, records: Sequence[tuple[str, Digits]]) -> None:
 
 
 def _write_field(pool: Any, group: Any, field: str, values: Any) -> None:
-    """Write a number, or a column of references to one number for each digit."""
+    """Write a field of a record as MATLAB does.
+
+    The field of a single digit is a number. The field of several digits is a column of references,
+    each to the number of one digit.
+    """
     if len(values) == 1:
         group.create_dataset(field, data=values.reshape(1, 1))
         return
@@ -98,13 +109,14 @@ def _write_field(pool: Any, group: Any, field: str, values: Any) -> None:
 
 
 def _write_references(group: Any, name: str, targets: Sequence[Any]) -> None:
+    """Write a column of references to HDF5 objects."""
     column = np.array([[target.ref] for target in targets], dtype=h5py.ref_dtype)
     column = column.reshape(len(targets), 1)
     group.create_dataset(name, data=column, dtype=h5py.ref_dtype)
 
 
 def noise(width: int, height: int, seed: int = 0) -> Any:
-    """Smooth coloured noise (height, width, 3) uint8."""
+    """Return smooth coloured noise, (height, width, 3) uint8."""
     coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 

@@ -1,4 +1,4 @@
-"""Problems that are loaded, and new networks for them."""
+"""Loaded problems of tasks, and new networks for them."""
 
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,36 @@ from milbench.networks.known_networks import make_network, network_name
 def loaded(
     name: str, data_dir: Path | None = None, seed: int = 0, limit: int | None = None, **params: Any
 ) -> Any:
-    """Return the problem of a task on the CPU, with `limit` bags of each kind to evaluate on."""
+    """Return the problem of a task on the CPU; `limit` bounds the number of bags in each split."""
     task = load_task(name, **params)
     task.check_data(data_dir)
     return task.load(data_dir, seed, limit=limit)
 
 
 def mask_of(bags: Bags, *, of_sequences: bool = False) -> Tensor:
-    """Return which places of sets (B, K), or frames of sequences (B, T), are filled: all of them without a mask."""
+    """Return which instances are no padding, (B, K); in a batch without a mask none is.
+
+    With `of_sequences`, instances are the frames of sequences, (B, T).
+    """
     if bags.mask is not None:
         return bags.mask
-    # Sets are (B, K, D), and sequences (B, F, T).
+    # Sets are (bags, instances, features), and sequences (bags, features, frames).
     count, second, third = bags.instances.shape
-    places = third if of_sequences else second
-    return torch.ones(count, places, dtype=torch.bool)
+    instances = third if of_sequences else second
+    return torch.ones(count, instances, dtype=torch.bool)
 
 
 def new_network(
     of: Problem | Task, name: str = "default", seed: int = 0, head: Head = "softmax", **params: Any
 ) -> Network:
-    """Return a network of a task, by default its first one, for losses with a head.
+    """Return a new network of a task.
 
-    `of` is the task, if it has a format without data, or a problem of it.
+    Args:
+        of: a problem of the task; or the task, if it knows its format without data.
+        name: the name of the network, by default the task's first one for this head.
+        seed: the seed of the initial weights.
+        head: the head of the losses that the network is for.
+        params: the parameters of the network.
     """
     assert of.format is not None
     # To make a network, the class of the task is enough.

@@ -1,4 +1,4 @@
-"""Training of small cells in this process, and what is seen of it from outside."""
+"""Training of small cells in this process, and the results that tests compare."""
 
 import itertools
 from dataclasses import dataclass
@@ -27,28 +27,29 @@ needs_muon = pytest.mark.skipif(
 
 
 def _optimizer_param(name: str) -> ParameterSet:
+    """Return the name of an optimiser as a case of a test, skipped if this torch lacks it."""
     if name == "muon":
         return pytest.param(name, marks=needs_muon)
     return pytest.param(name)
 
 
 NAMES = [_optimizer_param(name) for name in OPTIMIZERS]
-"""The optimisers, as the cases of a test."""
+"""The names of all optimisers, as cases of a test."""
 
 
 class Stop(Exception):  # noqa: N818
-    """Raised in the middle of training, as a kill would end it."""
+    """Ends a training in the middle, as a kill would."""
 
 
 @dataclass
 class Trained:
-    """What a cell came to."""
+    """The results of a trained cell."""
 
     history: dict[tuple[int, str], float]
     """Epoch and metric -> value, without costs, which differ from run to run."""
     weights: dict[str, torch.Tensor]
     outcomes: dict[str, tuple[list[float], list[float], str]]
-    """By metric, the sums, the weights and the items of the test bags after the last epoch."""
+    """Metric -> sums, weights and items of the test bags after the last epoch, see `Outcomes`."""
     result: CellResult
     folder: CellFolder
 
@@ -61,7 +62,10 @@ def small_cell(
     data_dir: Path | None = None,
     **values: object,
 ) -> Cell:
-    """Return a cell; `values` are further keys of its spec, such as `recipe`."""
+    """Return a cell of the tiny task, or of another one.
+
+    `values` are further keys of its spec, such as `recipe`.
+    """
     spec = make_spec({"name": "t", "losses": [loss], "tasks": [task_name], "seeds": seed, **values})
     return make_plan(spec, Launch(Execution(data_dir=data_dir))).cells[0]
 
@@ -81,14 +85,14 @@ class Normed(InstanceMLP):
 
 
 def normed_network(folder: Path) -> str:
-    """Write a network for bags of five instances that normalises over batches; return its file."""
+    """Write a network with batch normalisation, for bags of five instances; return its file."""
     normed = folder / "normed.py"
     normed.write_text(NORMED)
     return str(normed)
 
 
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
-    """Train a cell in this process, with a new folder at a path."""
+    """Train a cell in this process, in a new folder at a path; return its results."""
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {})
     result = training.train(cell, folder, torch.device(device), data_dir)
@@ -104,7 +108,7 @@ def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = N
 
 
 def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
+    """Let training save a checkpoint at every step, and end it by `Stop` after `saves` of them."""
     save = checkpoint.Checkpoint.save
     calls = itertools.count(1)
 
@@ -113,7 +117,7 @@ def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
         if next(calls) == saves:
             raise Stop
 
-    # No time has to pass before a checkpoint is due.
+    # Usually some time has to pass before a checkpoint is due.
     monkeypatch.setattr(checkpoint, "CHECKPOINT_INTERVAL", -1.0)
     monkeypatch.setattr(training, "LOOK_INTERVAL", -1.0)
     monkeypatch.setattr(checkpoint.Checkpoint, "save", save_and_stop)

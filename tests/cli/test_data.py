@@ -1,4 +1,4 @@
-"""`milbench data`: data sets, published weights, and tables of the user's own bags."""
+"""`milbench data`: data sets, published weights, and tables of a user's own bags."""
 
 import functools
 import hashlib
@@ -23,7 +23,7 @@ from tests._helpers.command_line import Milbench, assignments
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, which is empty."""
+    """An empty folder, which is the working folder of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -35,7 +35,7 @@ def write_rows(table: Path, header: str, rows: list[str]) -> Path:
 
 
 def in_one_line(shown: str) -> str:
-    """Return what was printed without the line breaks of tables."""
+    """Return what was printed, with line breaks and spaces of tables replaced by one space."""
     return " ".join(shown.split())
 
 
@@ -70,7 +70,7 @@ def test_the_list_of_data_sets_shows_damage(milbench: Milbench, damaged_data: Pa
 
 @pytest.fixture
 def numbered_bags(tmp_path: Path) -> Path:
-    """A table of three bags, one with two instances, whose columns need to be named."""
+    """A table of three bags, of which one has two instances; its columns have unusual names."""
     rows = ["007,1,1,2", "007,1,2,3", "8,0,3,4", "9,1,4,5"]
     return write_rows(tmp_path / "my bags.csv", "id,has_x,f,g", rows)
 
@@ -85,7 +85,7 @@ def test_a_table_is_checked_with_the_settings_of_a_run(
     shown = milbench("data", "check", str(numbered_bags), *COLUMNS).done()
     assert "3, with 4 instances" in shown
     next_command = shown.splitlines()[-1]
-    # A shell reads what was given, although the path has a space.
+    # Although the path has a space, a shell reads the command as it was given.
     settings = ["-p", f"task.table={numbered_bags}", *COLUMNS]
     assert shlex.split(next_command)[-len(settings) :] == settings
 
@@ -124,12 +124,12 @@ def test_a_setting_of_sequences_is_checked(milbench: Milbench, tmp_path: Path) -
 
 @pytest.fixture
 def published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a file with weights of resnet18, served in place of torchvision's for the time of the test."""
+    """The name of a file with weights of resnet18, served in place of torchvision's."""
     folder = tmp_path / "served"
     folder.mkdir()
     weights = folder / "net.pth"
     torch.save(models.get_model("resnet18", weights=None).state_dict(), weights)
-    # The name has the first digits of the digest, by which torchvision's files are checked.
+    # Torchvision's files are checked by the first digits of their digest, which are in the name.
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     name = f"net-{digest[:8]}.pth"
     weights.rename(folder / name)
@@ -156,7 +156,7 @@ def test_weights_are_fetched_once(
 ) -> None:
     words = ["data", "weights", "resnet18", "--data-dir", str(tmp_path)]
     milbench(*words).done()
-    # From now on the server has nothing.
+    # From now on the server has no file.
     (tmp_path / "served" / published_weights).unlink()
     milbench(*words).done()
 
@@ -172,7 +172,7 @@ def test_damaged_weights_are_named(
 
 @pytest.fixture
 def patients(here: Path) -> None:
-    """Write a table of 40 bags, two of each patient; some of their labels read like two classes."""
+    """Write a table of 40 bags, two of each patient; some labels read like two classes."""
     labels = ["a", "b", '"a,b"', ""] * 10
     rows = [f"r{n},{label},{n},P{n // 2}" for n, label in enumerate(labels)]
     write_rows(here / "t.csv", "0,species,f0,patient_id", rows)
@@ -181,9 +181,12 @@ def patients(here: Path) -> None:
 SETTINGS_BUT_BAG = assignments(
     {"task.labels": "species", "task.test": "0.3", "task.batch_bags": "4,8"}
 )
-"""Settings of a run on the table of patients, all but the column of the bags. Two batch sizes are compared."""
+"""Settings of a run on the table of patients, without the column of the bags.
+
+Two batch sizes are compared.
+"""
 READS_PATIENTS = ["-p", "task.bag=0", *SETTINGS_BUT_BAG]
-"""The same with the column of the bags."""
+"""These settings, and the column of the bags."""
 MAY_BE_SEVERAL = "'a,b' may be several classes; -p task.separator=,"
 
 
@@ -192,7 +195,7 @@ def test_a_check_takes_every_setting_of_a_run(milbench: Milbench) -> None:
     words = ["data", "check", "t.csv", *READS_PATIENTS, "-p", "recipe.epochs=1"]
     shown = milbench(*words).done()
     assert f"{MAY_BE_SEVERAL} takes them apart" in shown.replace("\n", " ")
-    assert shown.endswith(" -p task.separator=,\n"), "the next command reads them so"
+    assert shown.endswith(" -p task.separator=,\n"), "the next command has this setting"
 
 
 @pytest.mark.usefixtures("patients")
@@ -214,10 +217,11 @@ def test_the_plan_repeats_the_warnings_of_a_check(milbench: Milbench) -> None:
 @pytest.mark.usefixtures("patients")
 def test_settings_that_warnings_name_silence_them(milbench: Milbench) -> None:
     named = ["-p", "task.separator=,", "-p", "task.group=patient_id"]
-    # The exit code is 2 all the same: a bag of one instance cannot have two classes.
+    # The exit code is 2, and not checked: with this separator, some bags of one instance have two
+    # classes, which is fatal.
     shown = milbench("data", "check", "t.csv", *READS_PATIENTS, *named).out
     assert "several" not in shown
-    # 40 bags, two of each patient.
+    # The 40 bags are two of each of 20 patients.
     assert "20, each wholly in one part of a split" in shown
 
 
@@ -234,7 +238,10 @@ def pictures(here: Path) -> None:
 
 @pytest.fixture
 def slides(here: Path) -> Path:
-    """Write features of six slides, three instances each, and return the place of a table about them."""
+    """Write features of six slides with three instances each; the path of a table about them.
+
+    The fixtures `diagnoses` and `birds` write the table.
+    """
     features = Path("slides", "feats")
     features.mkdir(parents=True)
     for number in range(6):
@@ -244,7 +251,7 @@ def slides(here: Path) -> Path:
 
 @pytest.fixture
 def diagnoses(slides: Path) -> None:
-    """Write a table about seven slides, with semicolons: one slide has no file."""
+    """Write a table about seven slides, of which one has no file; semicolons separate fields."""
     labels = ["a", "b", "a", "b", "a", "b", "a"]
     rows = [f"s{number};{label};P{number}" for number, label in enumerate(labels)]
     write_rows(slides, "slide;diagnosis;case_id", rows)
@@ -287,7 +294,7 @@ def test_a_column_of_a_csv_file_becomes_labels(milbench: Milbench) -> None:
     assert f"labels are {source}" in said
     assert "1 rows without a file are left out" in said
     shown = milbench("data", "check", "bags.csv", "-p", "task.features=@path").done()
-    # Six slides of three instances.
+    # The slides with a file are six, of three instances each.
     assert "6, with 18 instances" in shown
 
 
@@ -299,9 +306,9 @@ def test_a_missing_column_of_labels_is_named(milbench: Milbench) -> None:
 
 @pytest.mark.usefixtures("birds")
 def test_columns_of_0_and_1_become_label_sets(milbench: Milbench) -> None:
-    said = milbench("data", "table", "slides", "--out", "marks.csv").done()
+    said = milbench("data", "table", "slides", "--out", "birds.csv").done()
     assert "labels are the columns wren, owl of 0 and 1 of slides/about.csv" in said
-    labels = pd.read_csv("marks.csv", keep_default_na=False)["labels"]
+    labels = pd.read_csv("birds.csv", keep_default_na=False)["labels"]
     # Every second slide has a wren, the last three have an owl.
     assert [*labels] == ["", "wren", "", "wren;owl", "owl", "wren;owl"]
 
@@ -309,12 +316,12 @@ def test_columns_of_0_and_1_become_label_sets(milbench: Milbench) -> None:
 @pytest.mark.usefixtures("birds", "pictures")
 def test_a_folder_of_several_kinds_of_files_is_refused(milbench: Milbench) -> None:
     Path("pics/cat/1.png").rename("slides/more.png")
-    complaint = milbench("data", "table", "slides", "--out", "marks.csv").complaint()
+    complaint = milbench("data", "table", "slides", "--out", "birds.csv").complaint()
     assert "1 tables and files 6 .npy, 1 .png, expected one kind" in complaint
-    assert not Path("marks.csv").exists()
+    assert not Path("birds.csv").exists()
 
 
-def test_the_sample_is_a_table_that_can_be_used(milbench: Milbench, tmp_path: Path) -> None:
+def test_the_sample_is_a_table_that_passes_the_check(milbench: Milbench, tmp_path: Path) -> None:
     table = tmp_path / "birds.csv"
     said = milbench("data", "sample", str(table)).done()
     assert said.splitlines()[-1] == f"next: milbench data check {table}"
@@ -389,7 +396,7 @@ def test_a_table_of_images_or_sequences_names_its_separator(
 
 
 @pytest.mark.parametrize(
-    ("mark", "given"),
+    ("separator", "given"),
     [
         pytest.param("\t", "tab", id="tab by name"),
         pytest.param("\t", "\t", id="tab"),
@@ -398,11 +405,11 @@ def test_a_table_of_images_or_sequences_names_its_separator(
     ],
 )
 def test_tab_and_space_are_separators_on_the_command_line(
-    milbench: Milbench, tmp_path: Path, mark: str, given: str
+    milbench: Milbench, tmp_path: Path, separator: str, given: str
 ) -> None:
     birds = ["wren", "owl"] * 3
-    rows = [mark.join([f"r{n}", bird, str(n)]) for n, bird in enumerate(birds)]
-    table = write_rows(tmp_path / "t.csv", mark.join(["bag", "labels", "pitch"]), rows)
+    rows = [separator.join([f"r{n}", bird, str(n)]) for n, bird in enumerate(birds)]
+    table = write_rows(tmp_path / "t.csv", separator.join(["bag", "labels", "pitch"]), rows)
     words = ["data", "check", str(table), "-p", f"task.field_separator={given}"]
     assert "1: pitch" in milbench(*words).done()
 
@@ -425,11 +432,11 @@ def test_tab_and_space_are_separators_on_the_command_line(
             "is one file, expected a file for each bag",
             id="one file for all bags",
         ),
-        pytest.param("task.decimal=x", "decimal", id="letter for a decimal mark"),
+        pytest.param("task.decimal=x", "decimal", id="letter for a decimal point"),
         pytest.param("task.folds=1", "task.folds=1 leaves no bag to train on", id="one fold"),
     ],
 )
-def test_what_is_not_read_is_one_line(
+def test_a_setting_that_cannot_be_used_is_refused_in_one_line(
     milbench: Milbench, tmp_path: Path, setting: str, expected: str
 ) -> None:
     table = write_rows(tmp_path / "t.csv", "bag,labels,f", ["a,x,1", "b,,2"])

@@ -1,4 +1,4 @@
-"""A command ends when its work is done, whatever a plug-in has started when it was imported."""
+"""A command ends when its work is done, even if a plug-in has started something that goes on."""
 
 import subprocess
 import sys
@@ -10,11 +10,11 @@ from tests._helpers.command_line import SMALL, TINY
 from tests._helpers.project import Project, loss_text
 
 PATIENCE = 240
-"""Seconds after which the test gives up; what the plug-ins start goes on for an hour."""
+"""Seconds after which a test gives up. What the plug-ins start would go on for an hour."""
 
 
 def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own."""
+    """Run a command of milbench in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "milbench", *words],
         capture_output=True,
@@ -41,7 +41,7 @@ atexit.register(time.sleep, 3600)
         pytest.param(HAS_EXIT_HANDLER, id="exit handler"),
     ],
 )
-def test_what_a_plug_in_starts_does_not_hold_the_command(tmp_path: Path, starts: str) -> None:
+def test_what_a_plug_in_starts_does_not_delay_the_end(tmp_path: Path, starts: str) -> None:
     path = Project(tmp_path).write("mine.py", loss_text(starts))
     words = ["run", "--loss", str(path), "--task", TINY, *SMALL, "--dry-run"]
     ran = run_command(*words, "--root", str(tmp_path / "root"))
@@ -58,7 +58,7 @@ def test_a_plug_in_that_exits_with_a_text_fails_the_command(tmp_path: Path) -> N
     assert "no licence" in ran.stderr
 
 
-def test_a_mistake_ends_with_exit_code_2() -> None:
+def test_a_mistake_in_a_command_ends_with_exit_code_2() -> None:
     ran = run_command("run", "--loss", "nowhere.py", "--task", TINY)
     assert ran.returncode == 2
     assert ran.stderr.startswith("milbench: no file nowhere.py")

@@ -12,7 +12,7 @@ from tests._helpers.command_line import SMALL, Milbench
 
 @pytest.fixture
 def trained(milbench: Milbench, root: Path) -> pd.DataFrame:
-    """The frame of a comparison that was trained under `root`."""
+    """The frame of a comparison that was computed in `root`."""
     milbench("run", "--loss", "exact,isr", "--task", "synthetic-bags", *SMALL).done()
     return results(root).frame
 

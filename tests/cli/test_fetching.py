@@ -1,4 +1,7 @@
-"""Missing data sets in `milbench run` and `milbench reproduce`: fetched, asked about or refused before all else."""
+"""Missing data sets in `milbench run` and `milbench reproduce`.
+
+Before anything else they are fetched, asked about or refused.
+"""
 
 import functools
 import hashlib
@@ -23,6 +26,7 @@ from tests._helpers.small_data import PARAMS
 
 CONTENT = b"numbers that a toy task could read"
 LARGE = 2 * fetching.ASK_ABOVE
+"""A size in bytes, above which `milbench` asks before it fetches a data set."""
 TASK = """
 from milbench.data import catalog
 from tests._helpers.plugins.tiny_task import TinyTask
@@ -71,7 +75,7 @@ Toys = Callable[..., list[str]]
 def toys(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> Toys:
     """A function that puts a toy data set into the catalogue, and returns the words of a run on it.
 
-    Its arguments are attributes of the data set that are other than usual.
+    Its arguments are changed attributes of the data set.
     """
 
     def register(**changes: Any) -> list[str]:
@@ -93,7 +97,7 @@ def toys(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> Toys:
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Pretend that somebody sits at a terminal and says yes to every question. Return the list of what was asked."""
+    """The questions that were asked, while a pretended user at a terminal says yes to each."""
     asked: list[str] = []
 
     def confirm(question: str) -> bool:

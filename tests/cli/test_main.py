@@ -1,4 +1,4 @@
-"""How the command line ends: the one line about a mistake, exit codes, and what is imported."""
+"""How commands end: the one line about a mistake, exit codes, help and interruptions."""
 
 import os
 import shlex
@@ -17,15 +17,15 @@ from milbench.errors import UsageError
 from tests._helpers.command_line import SMALL, TINY, Milbench, process, wait_for
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
-"""A command that runs as it is. Each mistake adds something to it."""
+"""A command without a mistake. Many cases add one to it."""
 NOT_UTF_8 = "bad\udcff"
-"""What Python makes of the byte 0xff in a word of the command line."""
+"""A word of the command line with the byte 0xff at its end, as Python gives it."""
 NO_MLFLOW = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-"""An address at which no server answers."""
+"""An environment in which no MLflow server answers."""
 
 
 def mistake(name: str, *words: str, says: str) -> Any:
-    """Return a case: the words of a command that is wrong, and a part of the line about it."""
+    """Return a case of a test: the words of a wrong command, and a part of the line about it."""
     return pytest.param(words, says, id=name)
 
 
@@ -159,7 +159,7 @@ OF_OTHER_COMMANDS = [
         *OF_OTHER_COMMANDS,
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_computed(
+def test_a_mistake_is_told_in_one_line_and_nothing_is_computed(
     milbench: Milbench, root: Path, words: tuple[str, ...], says: str
 ) -> None:
     assert says in milbench(*words).complaint()
@@ -173,13 +173,13 @@ def test_a_spec_may_begin_with_a_byte_order_mark(milbench: Milbench, tmp_path: P
     assert milbench("run", str(spec), "--dry-run").code == 0
 
 
-def test_a_spec_in_another_encoding_is_one_line(milbench: Milbench, tmp_path: Path) -> None:
+def test_a_spec_in_another_encoding_is_refused(milbench: Milbench, tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text('name = "Käfer"\nlosses = ["exact"]\n', "latin-1")
     assert "is not TOML: 'utf-8' codec can't decode" in milbench("run", str(spec)).complaint()
 
 
-def test_a_disk_that_is_full_is_one_line() -> None:
+def test_a_full_disk_is_told_in_one_line() -> None:
     """Standard output goes to /dev/full, which stands for a log on a full disk."""
     command = [sys.executable, "-m", "milbench", "list", "losses"]
     with Path("/dev/full").open("w") as full:
@@ -195,7 +195,7 @@ EXACT = """
 losses = ["exact"]
 tasks = ["extended-digits"]
 """
-"""A spec that can be run. Each case adds a mistake to it, or replaces it."""
+"""A spec without a mistake. Some of the following specs add one to it."""
 LOSSES_AS_TEXT = """
 losses = "exact"
 tasks = ["extended-digits"]
@@ -261,7 +261,7 @@ ENDLESS_LISTS = f"seeds = {'[' * 5000}\n"
         pytest.param(ENDLESS_LISTS, "is not TOML", id="lists without end"),
     ],
 )
-def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str, says: str) -> None:
+def test_a_wrong_spec_is_refused(milbench: Milbench, tmp_path: Path, text: str, says: str) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_text(text, "utf-8")
     assert says in milbench("run", str(spec)).complaint()
@@ -274,12 +274,12 @@ def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str,
         pytest.param('open("/nowhere/at/all")', FileNotFoundError, id="file"),
     ],
 )
-def test_a_defect_in_a_plug_in_is_no_usage_error(
+def test_an_error_in_the_code_of_a_plug_in_is_no_usage_error(
     milbench: Milbench, tmp_path: Path, bug: str, kind: type[Exception]
 ) -> None:
     source = Path(TINY).read_text()
     source = source.replace('name = "tiny"', 'name = "faulty"')
-    # What the task does when it is told to fail.
+    # The tiny task has this line, which it runs with the fault "bug".
     source = source.replace('int("not a number")', bug)
     task = tmp_path / "task.py"
     task.write_text(source)
@@ -289,7 +289,7 @@ def test_a_defect_in_a_plug_in_is_no_usage_error(
 
 
 def helps(command: Any, name: str = "milbench", above: Any = None) -> Iterator[tuple[str, str]]:
-    """Yield the words and the help of a command and of all commands below it."""
+    """Yield the words and the help of a command, and of all its subcommands."""
     context = command.make_context(name, [], parent=above, resilient_parsing=True)
     yield context.command_path, command.get_help(context)
     for word, below in getattr(command, "commands", {}).items():
@@ -298,7 +298,7 @@ def helps(command: Any, name: str = "milbench", above: Any = None) -> Iterator[t
 
 @pytest.fixture
 def all_helps(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The help of every command by its words, on a terminal of 80 columns."""
+    """Words of a command -> its help on a terminal of 80 columns, for all commands."""
     monkeypatch.setenv("COLUMNS", "80")
     return dict(helps(typer.main.get_command(app)))
 
@@ -310,7 +310,7 @@ def test_every_help_fits_a_screen(all_helps: dict[str, str]) -> None:
 
 def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
     for words, text in all_helps.items():
-        # A long example takes two lines.
+        # A long example may take two lines.
         end = " ".join(text.rstrip().splitlines()[-2:])
         assert "Example: milbench" in end, words
 
@@ -318,8 +318,7 @@ def test_every_help_ends_with_an_example(all_helps: dict[str, str]) -> None:
 @pytest.mark.usefixtures("heeds_hangups")
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
-    # Short sleeps: a signal that comes just before a sleep begins is seen by Python only when it
-    # ends.
+    # The sleeps are short, since Python sees a signal that comes just before a sleep only after it.
     slow.write_text(
         "import time\nopen(__file__ + '.begun', 'w')\nwhile True:\n    time.sleep(0.1)\n"
     )
@@ -331,7 +330,7 @@ def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> No
     assert complaint == "milbench: interrupted\n"
 
 
-def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> None:
+def test_signs_that_the_encoding_of_the_output_lacks_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "birds.csv").write_text("bag,labels,f0\na,鳥,1\nb,,2\n", "utf-8")
     command = [sys.executable, "-m", "milbench", "data", "check", "birds.csv"]
     environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
@@ -344,7 +343,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 def test_a_closed_output_is_no_error(root: Path) -> None:
     few = "-p recipe.epochs=1 -p task.batches=1 -p run.in_process=true"
     run = f'"$0" -m milbench run --loss exact --task {TINY} {few} --root {root}'
-    # The shell starts it without standard input, output and error.
+    # The shell starts the command without standard input, output and error.
     ran = subprocess.run(
         ["sh", "-c", f"{run} <&- >&- 2>&-", sys.executable],
         capture_output=True,
@@ -361,7 +360,10 @@ def test_a_closed_output_is_no_error(root: Path) -> None:
 def test_milbench_alone_names_commands_that_run_in_their_order(
     root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are tried one after another in an empty folder, but with two steps and one seed, and without a browser."""
+    """The commands are tried one after another in an empty folder, without a browser.
+
+    Training has two steps and one seed.
+    """
     root.mkdir()
     monkeypatch.chdir(root)
     opened: list[str] = []
@@ -378,4 +380,4 @@ def test_milbench_alone_names_commands_that_run_in_their_order(
     page = root / "reports" / "extended-digits" / "index.html"
     assert opened == [page.as_uri()]
     assert "my-loss" in page.read_text("utf-8")
-    assert "run demo" not in milbench().done(), "something was run"
+    assert "run demo" not in milbench().done(), "after a run the demo is no longer proposed"

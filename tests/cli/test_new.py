@@ -1,4 +1,4 @@
-"""`milbench new`: what it writes runs as it is."""
+"""`milbench new`, whose files run as they are, and the networks of `milbench list`."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from tests._helpers.command_line import SMALL, Milbench
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, which is empty."""
+    """An empty folder, which is the working folder of the test."""
     folder = tmp_path / "mine"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -22,12 +22,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 STEMS = {"lse_pool", "some_points", "two_layers"}
-"""The names of the files that `written` has, and with test_ before them those of their tests."""
+"""The stems of the files of `written`. The files of their tests have test_ before them."""
 
 
 @pytest.fixture
 def written(milbench: Milbench, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a new loss, task and network, which this process forgets afterwards."""
+    """A folder with a new loss, task and network; their modules are forgotten afterwards."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     milbench("new", "loss", "lse-pool").done()
     milbench("new", "task", "some-points").done()
@@ -38,7 +38,7 @@ def written(milbench: Milbench, here: Path, monkeypatch: pytest.MonkeyPatch) -> 
             del sys.modules[module]
 
 
-def test_it_writes_a_file_and_its_test(written: Path) -> None:
+def test_each_command_writes_a_file_and_its_test(written: Path) -> None:
     files = {f"{stem}.py" for stem in STEMS}
     tests = {f"test_{stem}.py" for stem in STEMS}
     assert {path.name for path in written.iterdir()} == files | tests
@@ -65,16 +65,17 @@ def test_the_network_runs(milbench: Milbench) -> None:
 def test_the_tests_that_it_writes_pass(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "--rootdir", str(written)]
     options += ["-W", "error::pytest.PytestWarning", "-k", "not derivatives"]
-    # In this process, since another one would import torch again.
+    # The tests run in this process, since another process would have to import torch again.
     assert pytest.main([*options, str(written)]) == pytest.ExitCode.OK
     (passed,) = re.findall(r"(\d+) passed", capsys.readouterr().out)
-    # That they were collected at all: the contracts have some 50 tests.
+    # This makes sure that all tests were collected: the contracts have some 50.
     assert int(passed) > 47
 
 
 BARE_METRICS = {
-    "set_error", "label_error", "own_label_error", "macro_f1", "own_macro_f1", "average_precision", "auroc",
-    "nll", "presence_ece", "set_ece", "no_skill_set_error", "no_skill_label_error",
+    "set_error", "label_error", "own_label_error", "macro_f1", "own_macro_f1",
+    "average_precision", "auroc", "nll", "presence_ece", "set_ece",
+    "no_skill_set_error", "no_skill_label_error",
 }  # fmt: skip
 """The metrics of a task without truth about instances."""
 
@@ -102,7 +103,8 @@ def test_a_task_without_truth_is_ranked_by_the_set_error(bare: Path, root: Path)
     assert {name.removeprefix("test/") for name in metrics} == BARE_METRICS
 
     page = (bare / "index.html").read_text()
-    # Pictures are no words, and the charts that a page embeds have words of their own.
+    # Embedded pictures are text without meaning, and the scripts of the page have words of their
+    # own: both are left out.
     words_of_page = re.sub('base64,[^"]*', "", page).partition("<script")[0]
     for text in (words_of_page, (bare / "report.md").read_text()):
         assert "set error" in text
@@ -150,7 +152,7 @@ def test_a_task_without_truth_is_ranked_by_the_set_error(bare: Path, root: Path)
         ),
     ],
 )
-def test_a_wrong_name_is_one_line_and_nothing_is_written(
+def test_a_wrong_name_is_refused_and_nothing_is_written(
     milbench: Milbench, here: Path, kind: str, name: str, says: str
 ) -> None:
     assert says in milbench("new", kind, name).complaint()
@@ -158,7 +160,7 @@ def test_a_wrong_name_is_one_line_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("there", ["mine.py", "test_mine.py"])
-def test_nothing_is_written_over(milbench: Milbench, here: Path, there: str) -> None:
+def test_no_file_is_overwritten(milbench: Milbench, here: Path, there: str) -> None:
     (here / there).write_text("precious")
     assert f"{there} is there already" in milbench("new", "task", "mine").complaint()
     (only,) = here.iterdir()
@@ -182,13 +184,13 @@ def networks(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> list[Listed
     """The rows of `milbench list networks`."""
     monkeypatch.setenv("COLUMNS", "400")
     lines = milbench("list", "networks").done().splitlines()
-    # Frames and headings have other borders.
+    # Rows begin with │; the frame and the heads have other borders.
     rows = [line.strip("│").split("│") for line in lines if line.startswith("│")]
     return [ListedNetwork(*map(str.strip, row)) for row in rows]
 
 
 def listed(networks: list[ListedNetwork], name: str, suits: str) -> ListedNetwork:
-    """Return the one network of a name that suits a task, or a kind of task or loss."""
+    """Return the only network of a name that suits a task, or a kind of task or loss."""
     (found,) = [
         network
         for network in networks

@@ -1,4 +1,4 @@
-"""`milbench report` of published reports, and `milbench list`."""
+"""`milbench report` of published and of several comparisons, and `milbench list`."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_list_of_runs_has_their_names(milbench: Milbench) -> None:
     ],
     ids=["losses", "specs", "tasks", "settings"],
 )
-def test_a_list_has_what_there_is(milbench: Milbench, kind: str, names: list[str]) -> None:
+def test_a_list_has_the_known_names(milbench: Milbench, kind: str, names: list[str]) -> None:
     listed = milbench("list", kind).done()
     assert [name for name in names if name not in listed] == []
 
@@ -54,7 +54,7 @@ def test_a_published_report_is_made_again_below_the_root(
     *_, answer, step = ran.out.splitlines()
     assert answer == "Best on extended-digits: a. b is worse (95 % confidence)."
     assert step == f"next: open {page}"
-    # The caption of a picture that came along with the published report.
+    # The caption of a picture that the published report holds.
     assert "What each loss finds where" in page.read_text("utf-8")
 
 
@@ -69,7 +69,7 @@ def test_comparisons_stand_side_by_side(milbench: Milbench, root: Path) -> None:
     page = (root / "reports" / "short+long+again" / "report.md").read_text("utf-8")
     rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")}
     assert {"exact (short)", "exact (long)", "noisy-or", "exact"} <= rows
-    # Its cell of synthetic-bags is one of long's.
+    # Its cell on synthetic-bags is also a cell of "long", and is named after that comparison.
     assert "exact (again)" not in rows
     sections = re.findall("^## (.*)", page, re.MULTILINE)
     assert sections == ["tiny (short)", "synthetic-bags", "tiny (again)"]

@@ -1,4 +1,4 @@
-"""`milbench run` and `milbench reproduce`."""
+"""`milbench run` and `milbench reproduce`: presets, searches in stages, and published studies."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ from tests._helpers.training import needs_muon
 
 @pytest.fixture
 def study(tmp_path: Path) -> str:
-    """A spec with two presets; the second one changes one thing in each table."""
+    """The path of a spec with two presets and a published value."""
     path = tmp_path / "study.toml"
     path.write_text(f"""
 losses = ["exact", "max-pooling"]
@@ -100,10 +100,10 @@ def test_a_spec_is_searched_before_it_is_compared(
 ) -> None:
     path = tmp_path / "my-search.toml"
     path.write_text(SEARCH)
-    # Two draws of each loss, half of them here.
+    # Two losses have two draws each; this shard computes half of the four cells.
     said = milbench("run", str(path), "--shard", "1/2").done()
     assert "my-search: 4 cells, 2 to run" in said
-    # No report of half a search is proposed.
+    # While half of the search is missing, the next step is to run it, not to report.
     assert said.splitlines()[-1] == f"next: milbench run my-search --root {root}"
 
     said = milbench("run", "my-search").done()
@@ -112,7 +112,7 @@ def test_a_spec_is_searched_before_it_is_compared(
     assert after == f"next: milbench report my-search --root {root}"
     assert answer.startswith("On synthetic-bags no loss is shown to beat the best constant answer")
 
-    # A third draw of each loss.
+    # With three draws, each loss gets one more cell.
     assert "my-search: 6 cells, 2 to run" in milbench("run", str(path), "-p", "tune.draws=3").done()
 
 
@@ -132,7 +132,10 @@ tune.recipe.head_init = ["prior", "paper"]
 
 @pytest.fixture
 def staged(tmp_path: Path) -> str:
-    """The path of a spec whose search has two stages: eight draws with a seed, two with two more."""
+    """The path of a spec whose search has two stages.
+
+    The first stage has eight draws with one seed, the second two finalists with two more seeds.
+    """
     path = tmp_path / "staged.toml"
     path.write_text(STAGED)
     return str(path)
@@ -165,12 +168,15 @@ def test_a_search_in_two_stages_ends_in_a_comparison(
 
 
 def die_as_if_killed(*_: object) -> None:
-    """Stand in for a function before which the launch is killed: exit with the code that a shell gives to SIGKILL."""
+    """Exit with the code that a shell gives to a process that SIGKILL has ended.
+
+    A test puts this in place of a function, as if the launch were killed before its call.
+    """
     raise SystemExit(137)
 
 
 ONE_LOSS = ("--loss", "exact")
-"""Half of the cells of the spec: four draws, one of them with two more seeds, two cells compared."""
+"""Half of the cells of `staged`: four draws, two more seeds of one finalist, two compared cells."""
 
 
 def test_a_launch_that_ends_between_the_stages_goes_on(
@@ -179,7 +185,7 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr("milbench.experiment.stages.finalists_plan", die_as_if_killed)
         assert milbench("run", staged, *ONE_LOSS).code == 137
-    # The second stage was not planned.
+    # The second stage is not planned yet.
     assert seeds_of_search(root) == {1000: 4}
 
     shown = milbench("run", staged, *ONE_LOSS, "--dry-run").done()
@@ -195,13 +201,12 @@ def test_a_launch_that_ends_between_the_stages_goes_on(
 def test_the_jobs_of_an_array_go_through_the_stages_together(
     milbench: Milbench, root: Path, staged: str
 ) -> None:
-    # The first job finds the search unfinished, the second one ends its first stage and begins the
-    # next.
+    # The first job leaves the first stage unfinished; the second job ends it and begins the next.
     milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
     assert seeds_of_search(root) == {1000: 4}
     said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()
     assert "staged: 6 cells, 1 to run" in said
-    # The first job, once more, ends the second stage and begins the comparison.
+    # The first job is given once more: it ends the second stage and begins the comparison.
     said = milbench("run", staged, *ONE_LOSS, "--shard", "1/2").done()
     assert "staged: 8 cells, 1 to run" in said
     said = milbench("run", staged, *ONE_LOSS, "--shard", "2/2").done()
@@ -215,7 +220,7 @@ def test_a_loss_joins_a_search_in_two_stages_later(
     milbench("run", staged, "--loss", "exact").done()
     assert seeds_of_search(root) == {1000: 4, 1001: 1, 1002: 1}
     said = milbench("run", staged, "--loss", "noisy-or").done()
-    assert "staged: 4 cells, 4 to run" in said, "the draws of the new loss alone"
+    assert "staged: 4 cells, 4 to run" in said, "only the draws of the new loss"
     assert seeds_of_search(root) == {1000: 8, 1001: 2, 1002: 2}
     assert "16 of 16 cells done" in milbench("status", "staged").done()
 
@@ -251,7 +256,7 @@ def test_every_preset_of_a_study_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_preset_but_the_papers_says_what_limits_it(name: str) -> None:
+def test_every_preset_except_the_last_says_what_limits_it(name: str) -> None:
     for preset in list(presets(name))[:-1]:
         notes = read_spec(name, preset).notes
         assert [note for note in notes if note.startswith(f"Preset {preset}")], preset
@@ -265,7 +270,7 @@ def test_the_preset_of_the_paper_has_its_optimizer_and_weights(name: str) -> Non
 
 
 @pytest.mark.parametrize("task", ["svhn", "extended-digits"])
-def test_the_size_of_an_evaluation_is_what_is_scored(task: str, street_data: Path) -> None:
+def test_the_size_of_an_evaluation_counts_the_scored_bags(task: str, street_data: Path) -> None:
     described = load_task(task, **PARAMS.get(task, {}))
     problem = described.load(street_data, limit=20)
     score = untrained_scores(described, problem)
@@ -296,7 +301,7 @@ def test_a_dry_run_estimates_the_time_of_evaluations(
 def test_the_published_comparison_on_svhn_runs_on_its_files(
     milbench: Milbench, street_data: Path, tmp_path: Path
 ) -> None:
-    """The real SVHN is at hand on few machines; what reads and trains on it is tried on all."""
+    """Small files in the form of SVHN let machines without the real data try the code, too."""
     shutil.copytree(street_data / "svhn", tmp_path / "svhn")
     study = ["section-5-4", "--preset", "quick", "--loss", "exact,ctc", "--seeds", "0"]
     small = ["-p", "task.batch_bags=2", "-p", "task.validation=4", "-p", "recipe.precision=float32"]

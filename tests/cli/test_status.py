@@ -1,4 +1,4 @@
-"""`milbench status`: what became of every cell, and its exit codes."""
+"""`milbench status`: the state of every cell, and the exit codes of the command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests._helpers.command_line import TINY, Milbench
 
 
 def planned(root: Path, seeds: str) -> Plan:
-    """Return the plan of a comparison of which nothing is computed."""
+    """Store the plan of a comparison without any computed cell, and return it."""
     plan = make_plan(
         make_spec({"name": "mine", "losses": ["exact"], "tasks": [TINY], "seeds": seeds})
     )
@@ -29,16 +29,17 @@ def begun(root: Path, cell: Cell) -> CellFolder:
 
 
 LOSS = {"train/loss": 0.5}
+"""The metrics after an epoch, where their values do not matter."""
 
 
 def finish(folder: CellFolder, metrics: Mapping[str, float] = LOSS) -> None:
-    """Mark a cell as done, with the same metrics after every epoch."""
+    """Make a cell done, with the same metrics after every epoch."""
     for epoch in range(1, folder.cell().recipe.epochs + 1):
         folder.append(epoch, metrics)
     folder.finish({})
 
 
-def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root: Path) -> None:
+def test_every_state_is_shown_with_its_details(milbench: Milbench, root: Path) -> None:
     done, failed, running, missing = planned(root, "0-3").cells
     finish(begun(root, done))
     begun(root, failed).fail("ValueError: it broke", "Traceback ...")
@@ -63,7 +64,7 @@ def row_of(cell: Cell, printed: str) -> str:
     return next(row for row in rows if cell.id in row)
 
 
-def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path) -> None:
+def test_the_exit_code_is_0_if_all_cells_are_done(milbench: Milbench, root: Path) -> None:
     first, second = planned(root, "0-1").cells
     assert milbench("status").code == 1
     finish(begun(root, first))
@@ -88,6 +89,7 @@ def test_a_killed_cell_says_where_it_stopped(milbench: Milbench, root: Path) -> 
 
 
 def test_a_checkpoint_alone_tells_where_a_cell_stopped(milbench: Milbench, root: Path) -> None:
+    # The history has epoch 1 of 2, so that the cell stopped in epoch 2.
     (cell,) = planned(root, "0").cells
     folder = begun(root, cell)
     folder.append(1, {"train/loss": 0.5})

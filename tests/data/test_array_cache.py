@@ -1,4 +1,4 @@
-"""A cache is believed only where it is whole: whatever happened to its files, the arrays are those that were made."""
+"""The cache of arrays: if its files are changed or damaged in any way, it is made anew."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 
 from milbench.data.array_cache import DeclareInputs, Fields, cached_arrays
 
+# What the cache holds, with the word "owl".
 LABELS = np.arange(1, 5001, dtype=np.int64)
 MEANS = np.linspace(0.5, 1.5, 300)
 
@@ -19,7 +20,7 @@ class Cache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.place = folder / ".bags" / "table"
+        self.arrays = folder / ".bags" / "table"
         self.times_written = 0
         (folder / "table.csv").write_text("bag,labels\n")
 
@@ -30,8 +31,8 @@ class Cache:
         return {"labels": LABELS, "word": "owl"}
 
     def check(self) -> None:
-        """Check that the arrays and the word are read, or written first."""
-        found = cached_arrays(self.place, self.folder, self.write)
+        """Read the cache, which is written first if need be, and check what it holds."""
+        found = cached_arrays(self.arrays, self.folder, self.write)
         assert found.keys() == {"labels", "means", "word"}
         assert np.array_equal(found["labels"], LABELS)
         assert np.array_equal(found["means"], MEANS)
@@ -40,7 +41,7 @@ class Cache:
 
 @pytest.fixture
 def cache(tmp_path: Path, old_files: Path) -> Cache:
-    """A cache that was written, and was found whole."""
+    """A cache that was written, and was read again without being written."""
     cache = Cache(tmp_path)
     cache.check()
     cache.check()
@@ -78,7 +79,7 @@ def make_sparse(path: Path) -> None:
     os.truncate(path, 8 << 30)
 
 
-def put_another(path: Path) -> None:
+def put_another_array(path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, np.zeros(5000, np.int64))
 
@@ -89,7 +90,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-10]),
     "gone": Path.unlink,
-    "another array": put_another,
+    "another array": put_another_array,
     "garbage": lambda path: path.write_bytes(b"[" * 100_000),
     "a named pipe": make_pipe,
     "a folder": make_folder,
@@ -103,13 +104,13 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_cache_is_made_anew(
     cache: Cache, name: str, damage: Callable[[Path], object]
 ) -> None:
-    damage(cache.place / name)
+    damage(cache.arrays / name)
     cache.check()
     assert cache.times_written == 2
 
 
-def test_a_bit_that_is_flipped_back_in_time_is_seen(cache: Cache) -> None:
-    path = cache.place / "labels.npy"
+def test_a_flipped_bit_is_seen_though_the_file_keeps_its_date(cache: Cache) -> None:
+    path = cache.arrays / "labels.npy"
     times = path.stat()
     flip_bit(path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -118,14 +119,14 @@ def test_a_bit_that_is_flipped_back_in_time_is_seen(cache: Cache) -> None:
 
 
 def test_a_changed_word_of_the_record_is_seen(cache: Cache) -> None:
-    path = cache.place / "cache.json"
+    path = cache.arrays / "cache.json"
     path.write_text(path.read_text().replace("owl", "owk"))
     cache.check()
     assert cache.times_written == 2
 
 
 def test_a_record_without_digests_is_made_anew(cache: Cache) -> None:
-    path = cache.place / "cache.json"
+    path = cache.arrays / "cache.json"
     record = json.loads(path.read_text())
     del record["digest"]
     record["arrays"] = [*record["arrays"]]
@@ -146,19 +147,20 @@ def test_something_else_in_the_place_of_a_cache_is_replaced(
     tmp_path: Path, put: Callable[[Path], object]
 ) -> None:
     cache = Cache(tmp_path)
-    cache.place.parent.mkdir()
-    put(cache.place)
+    cache.arrays.parent.mkdir()
+    put(cache.arrays)
     cache.check()
     assert cache.times_written == 1
 
 
-def test_an_array_is_read_once_by_all_cells(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_computed_only_once(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Digests cannot be computed now: the ones that were noted at the first reading are used.
     monkeypatch.setattr("milbench._utils.digests.read_digest", None)
     cache.check()
     assert cache.times_written == 1
 
 
-def test_all_is_on_the_disk_before_it_has_its_name(
+def test_all_files_are_flushed_to_the_disk_before_the_cache_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed = set[int]()

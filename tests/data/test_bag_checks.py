@@ -1,4 +1,4 @@
-"""What is said of bags before they are trained on."""
+"""The checks of somebody's bags before training: facts, warnings and fatal faults."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ CLASSES = ["cat", "dog"]
 
 
 def six_instances() -> NDArray[np.float32]:
-    """Return the values of two features of six instances, all of them different."""
+    """Return six instances with two features; all values differ."""
     return np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
@@ -43,8 +43,9 @@ SEQUENCES = SequenceOptions(table="")
 
 
 def found(bags: OwnBags, level: str, options: TableOptions = FEATURES) -> dict[str, str]:
-    """Return the details of all findings of a level by what they are about."""
-    return {one.what: one.detail for one in check_bags(bags, options) if one.level == level}
+    """Return what a finding is about -> its detail, for all findings of a level."""
+    findings = check_bags(bags, options)
+    return {finding.what: finding.detail for finding in findings if finding.level == level}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_nothing_is_wrong_with_a_plain_table(level: str) -> None:
 
 
 def table_with_twins(**columns: Any) -> OwnBags:
-    """Return bags a, b and c, of which a and c have the same instances and other labels."""
+    """Return bags a, b and c; a and c have the same instances but different labels."""
     one = np.arange(2.0).reshape(1, 2)
     other = np.full((1, 2), 9.0)
     return replace(table(), store=store_of([one, other, one]), **columns)
@@ -97,7 +98,7 @@ def test_equal_bags_that_are_not_apart_are_no_leak(split: list[str] | None) -> N
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
+def test_a_feature_that_is_not_finite_is_fatal_and_named_with_its_row(value: float) -> None:
     features = six_instances()
     features[4, 1] = value
     (text,) = found(table(features), "fatal").values()
@@ -116,7 +117,10 @@ def test_features_that_are_all_constant_are_fatal() -> None:
 
 
 def features_of(*columns: NDArray[Any]) -> OwnBags:
-    """Return a table with these features in bags of two; in turn, a bag has a cat and a dog, a dog, and nothing."""
+    """Return a table with these features, in bags of two instances.
+
+    In turn, a bag has a cat and a dog, a dog, and no class.
+    """
     bags = len(columns[0]) // 2
     labels = np.arange(bags)[:, None] % 3 < [1, 2]
     return own_bags(np.split(np.stack(columns, axis=1), bags), labels, ["cat", "dog"])
@@ -129,7 +133,7 @@ def features_of(*columns: NDArray[Any]) -> OwnBags:
         pytest.param(-1, 0.01, 6, 30, id="many, near 0"),
     ],
 )
-def test_values_that_may_stand_for_missing_ones_are_placed(
+def test_values_that_may_stand_for_missing_ones_are_named_with_a_row(
     value: float, largest: float, missing: int, count: int
 ) -> None:
     rng = np.random.default_rng(0)
@@ -142,13 +146,14 @@ def test_values_that_may_stand_for_missing_ones_are_placed(
 
 
 def mostly_zero() -> NDArray[Any]:
+    """Return 300 values, of which two are 5 and all others 0."""
     column = np.zeros(300)
     column[[7, 90]] = 5
     return column
 
 
 def with_one_spike() -> NDArray[Any]:
-    """Return values of which most are one number and one is far away: a real instance of its kind."""
+    """Return values that are mostly one number; one value is far away, as in real data."""
     column = np.full(300, -0.03)
     column[:40] = np.linspace(-0.05, 0.03, 40)
     column[41] = 36.8
@@ -177,7 +182,7 @@ def test_of_four_instances_no_value_is_called_missing() -> None:
     assert "values far from all others" not in warnings
 
 
-def test_label_sets_are_large_where_exact_says_so() -> None:
+def test_the_limit_of_large_label_sets_is_the_limit_of_exact() -> None:
     assert bag_checks.EXACT_LABEL_LIMIT == EXACT_LABEL_LIMIT
 
 
@@ -205,7 +210,7 @@ def test_a_class_in_every_bag_is_named() -> None:
 
 
 def frames(length: int) -> NDArray[Any]:
-    """Return a sequence of frames of two features, all of whose values differ."""
+    """Return a sequence of frames with two features; all values differ."""
     return np.arange(2.0 * length).reshape(2, length).T
 
 
@@ -229,20 +234,23 @@ def sequences(some: list[NDArray[Any]], **columns: Any) -> OwnBags:
 
 
 def found_of_length(length: int, level: str) -> list[str]:
-    """Return what is said of too few frames, where the third sequence has two classes and this many frames."""
+    """Return findings about too few frames, where the third sequence has `length` frames.
+
+    The third sequence has two classes.
+    """
     findings = found(sequences([FOUR, SIX, frames(length)]), level, SEQUENCES)
     return [detail for what, detail in findings.items() if "too few" in what]
 
 
 def test_a_sequence_of_fewer_frames_than_classes_is_fatal() -> None:
-    place = "1: c.wav (row 4) has 2 classes and 1 frames"
-    assert found_of_length(1, "fatal") == [place]
+    expected = "1: c.wav (row 4) has 2 classes and 1 frames"
+    assert found_of_length(1, "fatal") == [expected]
     assert found_of_length(1, "warning") == []
 
 
 def test_a_sequence_of_fewer_blocks_of_four_than_classes_is_warned_of() -> None:
-    place = "1: c.wav (row 4) has 2 classes and 4 frames"
-    assert found_of_length(4, "warning") == [place]
+    expected = "1: c.wav (row 4) has 2 classes and 4 frames"
+    assert found_of_length(4, "warning") == [expected]
     assert found_of_length(4, "fatal") == []
 
 
@@ -251,7 +259,7 @@ def test_a_sequence_of_enough_frames_is_not_named(level: str) -> None:
     assert found_of_length(5, level) == []
 
 
-def test_an_event_that_begins_after_the_end_is_placed() -> None:
+def test_an_event_that_begins_after_the_end_is_named_with_its_row() -> None:
     bags = sequences([FOUR, SIX, TEN], marks=[[Annotation(0, (2, 3))], [], []])
     (detail,) = found(bags, "fatal", SEQUENCES).values()
     assert detail == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
@@ -262,7 +270,7 @@ def test_an_event_may_last_beyond_the_end() -> None:
     assert found(bags, "fatal", SEQUENCES) == {}
 
 
-def test_a_sequence_that_is_not_finite_is_placed() -> None:
+def test_a_sequence_that_is_not_finite_is_named_with_its_row() -> None:
     bags = sequences([FOUR, np.full((6, 2), np.nan), TEN])
     assert found(bags, "fatal", SEQUENCES) == {
         "sequences with values that are not finite": "1: b.wav (row 3)"
@@ -270,7 +278,7 @@ def test_a_sequence_that_is_not_finite_is_placed() -> None:
 
 
 TWINS = [FOUR, SIX, FOUR.copy()]
-PLACE_OF_TWINS = "1: a.wav (row 2) = c.wav (row 4)"
+DETAIL_OF_TWINS = "1: a.wav (row 2) = c.wav (row 4)"
 
 IN_TWO_PARTS = [
     pytest.param({}, id="nothing keeps them together"),
@@ -285,9 +293,9 @@ IN_ONE_PART = [
 
 @pytest.mark.parametrize("columns", IN_TWO_PARTS)
 def test_equal_sequences_that_may_be_apart_are_fatal(columns: dict[str, list[str]]) -> None:
-    # Network and loss could know a test recording from training.
+    # A test recording might then be one that the network was trained on.
     fatal = found(sequences(TWINS, **columns), "fatal", SEQUENCES)
-    assert list(fatal.values()) == [PLACE_OF_TWINS]
+    assert list(fatal.values()) == [DETAIL_OF_TWINS]
 
 
 @pytest.mark.parametrize("columns", IN_ONE_PART)
@@ -298,10 +306,11 @@ def test_equal_sequences_that_stay_together_are_not_fatal(columns: dict[str, lis
 @pytest.mark.parametrize("columns", IN_TWO_PARTS + IN_ONE_PART)
 def test_equal_sequences_are_always_warned_of(columns: dict[str, list[str]]) -> None:
     warnings = found(sequences(TWINS, **columns), "warning", SEQUENCES)
-    assert warnings["sequences of equal content"] == PLACE_OF_TWINS
+    assert warnings["sequences of equal content"] == DETAIL_OF_TWINS
 
 
 FEW = ("only one bag", "only one group", "two bags", "two groups")
+"""What findings about too few bags or groups are about."""
 
 
 @pytest.mark.parametrize(
@@ -321,9 +330,11 @@ def test_too_few_bags_or_groups_for_a_split_are_found(
     instances = [np.array([[number, number + 0.5]]) for number in range(count)]
     labels = np.array([[True, False]] * count)
     bags = own_bags(instances, labels, CLASSES, bags=list("abc"[:count]), **columns)
-    assert [one.level for one in check_bags(bags, FEATURES) if one.what in FEW] == levels
+    findings = check_bags(bags, FEATURES)
+    assert [finding.level for finding in findings if finding.what in FEW] == levels
 
 
+# Importing torch takes seconds, which a check of a table need not wait for.
 CHECK_AND_LOOK = """
 import sys
 from milbench.cli.main import main

@@ -1,4 +1,4 @@
-"""Files with an array of features: every format, and one line for what cannot be read."""
+"""Files with the features of a bag: every format is read, and a bad file is named in one line."""
 
 import pickle
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def load(folder: Path, names: list[str], key: str = "") -> OwnBags:
-    """Return bags whose files a table names; the last one has a class, and so have some others."""
+    """Return bags whose files a table names; the last bag and some others have the class x."""
     rows = ["bag,labels,path"]
     for number, name in enumerate(names):
         is_last = number == len(names) - 1
@@ -38,7 +38,10 @@ def bag_features(folder: Path, names: list[str], key: str = "") -> list[NDArray[
 
 
 def write(folder: Path, name: str, **arrays: Any) -> None:
-    """Write arrays by their names in the format of the file's ending; in HDF5 they are in a group."""
+    """Write arrays by their names, in the format of the file's ending.
+
+    In HDF5 they are in a group. A file .npy holds only the first array.
+    """
     path = folder / name
     if path.suffix == ".npy":
         np.save(path, next(iter(arrays.values())))
@@ -143,7 +146,7 @@ def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 class Trap:
-    """Makes a file where it is unpickled."""
+    """An object that makes the file "sprung" when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("sprung"),)
@@ -185,7 +188,7 @@ def test_nothing_is_unpickled(tmp_path: Path, name: str, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="1 of 1 files cannot be read") as caught:
         bag_features(tmp_path, [name])
     assert not (tmp_path / "sprung").exists()
-    assert "weights_only=False" not in str(caught.value), "no hint how to run it after all"
+    assert "weights_only=False" not in str(caught.value), "no hint how to unpickle it"
 
 
 INSTANCE_LABELS = pytest.mark.parametrize(
@@ -199,7 +202,7 @@ INSTANCE_LABELS = pytest.mark.parametrize(
 
 
 def load_slide(folder: Path, labels: str, ending: str = ".h5") -> OwnBags:
-    """Return the bag s1 with its file, where the classes are x and y."""
+    """Return the bag s1, whose features are in a file of its name; the classes are x and y."""
     (folder / "t.csv").write_text(f"bag,labels\ns1,{labels}\n")
     options = FeatureOptions(table="", features=f"*{ending}", classes="x;y")
     return load_bags(folder / "t.csv", options)
@@ -230,7 +233,7 @@ def test_classes_of_instances_that_the_bag_lacks_are_refused(
 
 
 def test_classes_of_instances_that_are_pickled_are_refused(tmp_path: Path) -> None:
-    # As pandas has texts, and numpy saves them.
+    # Texts from pandas are an array of objects, which numpy saves as a pickle.
     names = np.array(["x", "", "y"], dtype=object)
     np.savez(tmp_path / "s1.npz", features=FEATURES, instance_labels=names)
     with pytest.raises(
@@ -269,7 +272,7 @@ NO_FEATURES = pytest.mark.parametrize(
 
 
 def write_named(folder: Path, ending: str, arrays: dict[str, Any]) -> None:
-    """Write the file of the slide s1, in HDF5 and NumPy with these names as they are."""
+    """Write the file of the slide s1; in a file .pt, a name with a slash is in a dict."""
     path = folder / f"s1{ending}"
     if ending == ".h5":
         with h5py.File(path, "w") as file:
@@ -282,7 +285,7 @@ def write_named(folder: Path, ending: str, arrays: dict[str, Any]) -> None:
 
 
 def nested_tensors(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return tensors by their names, in a dict "patches" where any name has that folder."""
+    """Return tensors by their names, within a dict "patches" if a name has this folder."""
     tensors = {name.rpartition("/")[2]: torch.from_numpy(array) for name, array in arrays.items()}
     if any("/" in name for name in arrays):
         return {"patches": tensors}
@@ -294,7 +297,7 @@ ENDINGS = pytest.mark.parametrize("ending", [".h5", ".npz", ".pt"])
 
 @ENDINGS
 @NO_FEATURES
-def test_a_file_of_coordinates_and_their_kind_is_refused(
+def test_a_file_of_coordinates_or_labels_alone_is_refused(
     tmp_path: Path, ending: str, name: str
 ) -> None:
     write_named(tmp_path, ending, {name: FEATURES})
@@ -304,7 +307,7 @@ def test_a_file_of_coordinates_and_their_kind_is_refused(
 
 @ENDINGS
 @NO_FEATURES
-def test_coordinates_and_their_kind_are_never_features(
+def test_coordinates_and_labels_are_never_taken_for_features(
     tmp_path: Path, ending: str, name: str
 ) -> None:
     write_named(tmp_path, ending, {name: FEATURES, "vit_features": FEATURES + 1})

@@ -1,4 +1,4 @@
-"""The store of bags: what its one pass finds, who may share it, and what is left of a pass that was cut short."""
+"""The store of bags: what one pass over the features finds, and how processes share it."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def table_of_slides(folder: Path, count: int) -> Path:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scan 85 rows of three features together, so that bags are larger and smaller than a block."""
+    """Scan 85 instances of three features at a time: bags are larger and smaller than a block."""
     monkeypatch.setattr(bags_store, "BLOCK", 1 << 8)
 
 
@@ -59,14 +59,17 @@ SIZES = pytest.mark.parametrize(
 
 
 def instances(sizes: list[int]) -> list[NDArray[np.float32]]:
-    """Return bags of three features far from zero, where sums of squares would lose all digits."""
+    """Return bags of three features, whose values are near a million with a spread of 1.
+
+    Sums of squares of these values would lose all digits of the spread.
+    """
     rng = np.random.default_rng(1)
     return [(1e6 + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
 
 
 @SIZES
 @pytest.mark.usefixtures("small_blocks")
-def test_means_and_deviations_are_those_of_all_numbers(sizes: list[int]) -> None:
+def test_means_and_deviations_are_over_all_instances(sizes: list[int]) -> None:
     parts = instances(sizes)
     mean, spread = store_of(parts).standard(np.arange(len(sizes)))
     every = np.concatenate(parts).astype(np.longdouble)
@@ -76,11 +79,11 @@ def test_means_and_deviations_are_those_of_all_numbers(sizes: list[int]) -> None
 
 @SIZES
 @pytest.mark.usefixtures("small_blocks")
-def test_extremes_are_those_of_all_numbers(sizes: list[int]) -> None:
+def test_extremes_are_over_all_instances(sizes: list[int]) -> None:
     parts = instances(sizes)
     every = np.concatenate(parts)
     for feature, ends in enumerate(store_of(parts).ends().T.tolist()):
-        # No feature of these bags has a single value.
+        # The two smallest values and the two largest ones.
         different = np.unique(every[:, feature]).tolist()
         assert ends == [different[0], different[1], different[-2], different[-1]]
 
@@ -101,7 +104,7 @@ def test_bags_of_other_content_have_other_digests(sizes: list[int]) -> None:
 
 @pytest.fixture
 def constant() -> BagStore:
-    """A small and a large bag of the same number."""
+    """A small and a large bag, whose values are all the same number."""
     return store_of([np.full((count, 2), 0.1, np.float32) for count in (3, 70_000)])
 
 
@@ -143,7 +146,7 @@ def test_a_second_reader_reads_no_table_and_no_file(
 ) -> None:
     table = slides(tmp_path)
     first = load_bags(table, FILES)
-    # Nothing can be read now.
+    # No table and no file can be read now.
     monkeypatch.setattr(pack_features, "read_table", None)
     monkeypatch.setattr(pack_features, "read_chunks", None)
     monkeypatch.setattr(pack_feature_files, "open_features", None)
@@ -170,7 +173,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
     assert not (tmp_path / ".bags").exists()
 
 
-def test_what_a_killed_process_leaves_is_removed_later(tmp_path: Path) -> None:
+def test_the_unfinished_folder_of_a_killed_process_is_removed_later(tmp_path: Path) -> None:
     table = slides(tmp_path)
     load_bags(table, FILES)
     (kept,) = (tmp_path / ".bags").iterdir()
@@ -179,6 +182,7 @@ def test_what_a_killed_process_leaves_is_removed_later(tmp_path: Path) -> None:
     assert list((tmp_path / ".bags").iterdir()) == [kept]
 
 
+# Trains a cell with a limit on its memory. Mapped files do not count as memory that it holds.
 CELL = """
 import re, resource, sys
 from pathlib import Path
@@ -187,8 +191,10 @@ from milbench import generator, load_task
 
 def main():
     held = bytes_held()
-    task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
-                     instances=4000, batch_instances=32_000)
+    task = load_task(
+        "feature-bags", table=sys.argv[1], bag="slide_id", labels="label",
+        features="features/*.npy", instances=4000, batch_instances=32_000,
+    )
     resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
     task.check_data(None)
     problem = task.load()
@@ -206,7 +212,10 @@ main()
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the limits of Linux")
 def test_a_cell_trains_on_more_data_than_it_may_hold(tmp_path: Path) -> None:
-    """On 1.5 GB in sparse files, under a limit of 0.9 GB of anonymous memory: cells at once share the mapped pages."""
+    """The data are 1.5 GB in sparse files, and the memory of the process is limited to 0.9 GB.
+
+    Files that are mapped do not count, and cells that run at the same time share them.
+    """
     (tmp_path / "features").mkdir()
     for number in range(10):
         path = tmp_path / f"features/s{number}.npy"

@@ -1,4 +1,4 @@
-"""Boxes in pixels and as shares, as corners and as sizes; and one line for what is none."""
+"""Boxes of images: in pixels or as shares, as corners or as sizes; a wrong box is named."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from milbench.data.table_options import ImageOptions
 
 WIDTH, HEIGHT = 40, 20
 CORNERS = (10.0, 5.0, 30.0, 15.0)
-"""A box in pixels."""
+"""A box in pixels: left, top, right and bottom."""
 WRITTEN: dict[str, list[float]] = {
     "pixels": [10, 5, 30, 15],
     "relative": [0.25, 0.25, 0.75, 0.75],
     "coco": [10, 5, 20, 10],
     "yolo": [0.5, 0.5, 0.5, 0.5],
 }
-"""The same box in every form."""
+"""Form -> the same box as it is written in this form."""
 
 
 def load(folder: Path, *boxes: Sequence[float], **options: Any) -> OwnBags:
@@ -91,6 +91,7 @@ def test_a_box_may_reach_one_pixel_beyond_its_image(tmp_path: Path) -> None:
 
 
 def warnings_of(bags: OwnBags) -> list[str]:
+    """Return what the warnings about bags are about."""
     findings = check_bags(bags, ImageOptions(table="", size=16))
     return [finding.what for finding in findings if finding.level == "warning"]
 
@@ -105,6 +106,6 @@ def test_boxes_that_may_be_sizes_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_one_box_that_cannot_be_a_size_ends_the_doubt(tmp_path: Path) -> None:
-    # 20 + 38 pixels would be more than the image has.
+    # As a size, this box would end at 20 + 38 pixels, beyond the image.
     bags = load(tmp_path, *MAY_BE_SIZES, [20, 2, 38, 9])
     assert "boxes that read like sizes" not in warnings_of(bags)

@@ -1,4 +1,4 @@
-"""The catalogue of data sets: where their files are, whether they are whole, and how they are fetched."""
+"""The catalogue of data sets: where files are, whether they are whole, how they are fetched."""
 
 import hashlib
 import shutil
@@ -16,24 +16,26 @@ from milbench.errors import UsageError
 from tests._helpers.svhn_files import write_folder
 
 Known = Callable[[Download], Dataset]
+"""Type of the fixture `known`."""
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
 PARTS = tuple(Part(path, hashlib.md5(content).hexdigest()) for path, content in CONTENT.items())
 
 
 def place(folder: Path, content: dict[str, bytes]) -> None:
+    """Write files below a folder: path -> content."""
     for path, value in content.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(value)
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Return the content of each file below a folder, hidden ones too, by its path from there."""
+    """Return path from the folder -> content, for each file below it, hidden files too."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def brings(content: dict[str, bytes] = CONTENT) -> Download:
-    """Return a download that brings these files, whichever is wanted."""
+    """Return a download that brings these files, whichever file is wanted."""
 
     def download(folder: Path, wanted: str) -> None:
         place(folder, content)
@@ -43,7 +45,7 @@ def brings(content: dict[str, bytes] = CONTENT) -> Download:
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
-    """Make a toy data set the only one that the suite knows."""
+    """A function that makes a toy data set, with a way to download it, the only known one."""
 
     def register(download: Download) -> Dataset:
         dataset = Dataset("toy", PARTS, download, size=1)
@@ -100,12 +102,12 @@ def test_a_file_in_place_of_the_data_directory_is_named_with_its_origin(
         catalog.data_dir(None)
 
 
-def test_the_status_of_what_is_not_there_is_missing(tmp_path: Path, known: Known) -> None:
+def test_the_status_of_an_absent_data_set_is_missing(tmp_path: Path, known: Known) -> None:
     status = known(unreachable).status(tmp_path)
     assert status == DatasetStatus("toy", tmp_path / "toy/raw", "missing", "", "no toy/raw/a")
 
 
-def test_the_status_of_what_is_complete_is_present(tmp_path: Path, known: Known) -> None:
+def test_the_status_of_a_complete_data_set_is_present(tmp_path: Path, known: Known) -> None:
     dataset = known(unreachable)
     place(tmp_path, CONTENT)
     status = dataset.status(tmp_path)
@@ -126,7 +128,7 @@ def test_the_status_of_a_changed_file_is_damaged(tmp_path: Path, known: Known) -
 
 
 class Downloads:
-    """A download that brings all files, and notes which one was wanted each time."""
+    """A download that brings all files, and notes each time which file was wanted."""
 
     def __init__(self) -> None:
         self.wanted: list[str] = []
@@ -151,7 +153,7 @@ def test_one_download_may_bring_all_files(tmp_path: Path, downloaded: Downloads)
     assert files_below(tmp_path / "new") == CONTENT
 
 
-def test_what_is_complete_is_not_downloaded_again(tmp_path: Path, downloaded: Downloads) -> None:
+def test_a_complete_data_set_is_not_downloaded_again(tmp_path: Path, downloaded: Downloads) -> None:
     catalog.fetch("toy", tmp_path)
     assert catalog.fetch("toy", tmp_path).state == "present"
     assert downloaded.wanted == ["toy/raw/a"]
@@ -186,7 +188,7 @@ def test_a_download_that_fails_leaves_nothing_behind(tmp_path: Path, known: Know
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_of_another_file_is_refused(tmp_path: Path, known: Known) -> None:
+def test_a_download_with_other_content_is_refused(tmp_path: Path, known: Known) -> None:
     known(brings(CONTENT | {"toy/raw/b": b"not the same"}))
     with pytest.raises(
         UsageError, match=r"not what was expected: .*raw/b is damaged: expected MD5"
@@ -195,7 +197,7 @@ def test_a_download_of_another_file_is_refused(tmp_path: Path, known: Known) -> 
     assert files_below(tmp_path) == {}
 
 
-def test_a_download_without_the_wanted_file_keeps_what_is_complete(
+def test_a_download_without_the_wanted_file_keeps_complete_files(
     tmp_path: Path, known: Known
 ) -> None:
     known(brings({"toy/raw/a": CONTENT["toy/raw/a"]}))
@@ -205,17 +207,18 @@ def test_a_download_without_the_wanted_file_keeps_what_is_complete(
 
 
 def check_toy(root: Path) -> str:
+    """Return what identifies the toy data set below a folder, after fetching what is missing."""
     return catalog.check_dataset("toy", "Toys", root, Path, "go elsewhere", any_data=False)
 
 
-def test_what_is_missing_is_downloaded(tmp_path: Path, known: Known) -> None:
+def test_missing_files_are_downloaded(tmp_path: Path, known: Known) -> None:
     dataset = known(brings())
     assert check_toy(tmp_path) == f"Toys, sha256 {dataset.identity(tmp_path)}"
     assert files_below(tmp_path) == CONTENT
 
 
-def test_what_is_damaged_is_refused_and_stays(tmp_path: Path, known: Known) -> None:
-    # It may be somebody's own: only `fetch` may replace it.
+def test_a_damaged_file_is_refused_and_stays(tmp_path: Path, known: Known) -> None:
+    # The file may be somebody's own: only `milbench data fetch` may replace it.
     known(brings())
     changed = CONTENT | {"toy/raw/a": b"some Bytes"}
     place(tmp_path, changed)
@@ -227,7 +230,7 @@ def test_what_is_damaged_is_refused_and_stays(tmp_path: Path, known: Known) -> N
     assert files_below(tmp_path) == changed
 
 
-def test_what_is_damaged_stays_where_another_file_is_missing(tmp_path: Path, known: Known) -> None:
+def test_a_damaged_file_stays_where_another_file_is_missing(tmp_path: Path, known: Known) -> None:
     known(brings())
     place(tmp_path, {"toy/raw/a": b"some Bytes"})
     with pytest.raises(UsageError, match=r"raw/a is damaged"):
@@ -235,9 +238,7 @@ def test_what_is_damaged_stays_where_another_file_is_missing(tmp_path: Path, kno
     assert files_below(tmp_path) == {"toy/raw/a": b"some Bytes"}
 
 
-def test_what_cannot_be_downloaded_is_named_with_what_to_do_instead(
-    tmp_path: Path, known: Known
-) -> None:
+def test_a_failed_download_is_named_with_what_to_do_instead(tmp_path: Path, known: Known) -> None:
     known(unreachable)
     place(tmp_path, {"toy/raw/a": CONTENT["toy/raw/a"]})
     with pytest.raises(
@@ -260,6 +261,7 @@ def test_without_downloads_missing_files_count_as_fetched(tmp_path: Path, known:
 
 
 def checksums(name: str) -> list[tuple[str, str]]:
+    """Return the path and the MD5 digest of each file of a data set in the catalogue."""
     return [(part.path, part.digest) for part in catalog.DATASETS[name].parts]
 
 
@@ -282,11 +284,12 @@ def test_the_checksums_of_cifar10_are_those_of_torchvision() -> None:
 ONE = [(10.0, 20.0, 5.0, 12.0, 20.0)]
 """Label, left, top, width and height of the only digit of a picture."""
 COUNTS = {"train": 3, "test": 2}
+"""The number of pictures in each archive."""
 
 
 @pytest.fixture
 def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Small archives, as SVHN's, in a folder that all downloads come from."""
+    """A folder that all downloads come from, with small archives in the form of SVHN's."""
     folder = tmp_path_factory.mktemp("served")
     archives = {}
     for part, count in COUNTS.items():
@@ -305,7 +308,10 @@ def served(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def pictures_in(folder: Path) -> dict[str, bytes]:
-    """Return the content of each file below a folder by its path from there, without seals."""
+    """Return path from the folder -> content, for each file below it that is not hidden.
+
+    A seal, which says that milbench fetched a folder, is a hidden file.
+    """
     files = [path for path in folder.rglob("[!.]*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

@@ -1,4 +1,4 @@
-"""digitStruct.mat, SVHN's list of pictures: what is read of it, and what is refused."""
+"""digitStruct.mat, SVHN's list of pictures with their digits: how it is read, what is refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_the_files_of_these_tests_have_the_structure_of_svhn(written: Path) -> None:
-    """Read back by the few lines that every reader of SVHN has, not by the code under test."""
+    """The file is read with h5py alone, as readers of SVHN do, not by the code under test."""
     with h5py.File(written) as file:
         names = file["digitStruct/name"]
         boxes = file["digitStruct/bbox"]
@@ -39,7 +39,7 @@ def test_the_files_of_these_tests_have_the_structure_of_svhn(written: Path) -> N
         one = file[boxes[1, 0]]
         assert [file[reference][0, 0] for reference in two["label"][:, 0]] == [4, 10]
         assert [file[reference][0, 0] for reference in two["height"][:, 0]] == [4, 8]
-        # A single digit has its number in place of a reference.
+        # A record of a single digit has the value itself, not a reference to it.
         assert one["label"].shape == (1, 1)
         assert one["label"][0, 0] == 10
         assert one["left"].dtype == np.float64
@@ -56,7 +56,7 @@ def test_records_have_digits_and_boxes_in_the_order_of_reading(written: Path) ->
 
 
 def write_with_one_top(path: Path) -> None:
-    """Write a number of three digits with one `top`."""
+    """Write a house number of three digits that has only one `top`."""
     write_struct(path, [("1.png", NUMBER_0), ("2.png", NUMBER_109)])
     with h5py.File(path, "r+") as file:
         group = file[file["digitStruct/bbox"][1, 0]]
@@ -65,7 +65,7 @@ def write_with_one_top(path: Path) -> None:
 
 
 def write_huge(path: Path) -> None:
-    """Declare a million million names and store none."""
+    """Write a file that declares a million million names and stores no name."""
     write_struct(path, [("1.png", NUMBER_0)])
     with h5py.File(path, "r+") as file:
         kind = file["digitStruct/name"].dtype
@@ -81,20 +81,21 @@ def write_cut_short(path: Path) -> None:
 
 
 def writer_of(*records: tuple[str, Any]) -> Callable[[Path], None]:
-    """Return what writes a file of these records."""
+    """Return a function that writes a file of these records."""
     return lambda path: write_struct(path, list(records))
 
 
 def writer_of_second(*digits: tuple[float, ...]) -> Callable[[Path], None]:
-    """Return what writes a file whose second record has these digits."""
+    """Return a function that writes a file whose second record has these digits."""
     return writer_of(("1.png", NUMBER_0), ("2.png", list(digits)))
 
 
 def write_nothing(path: Path) -> None:
-    """Leave the file away."""
+    """Write no file."""
 
 
 def write_older_format(path: Path) -> None:
+    """Write the first bytes of a file of MATLAB 5, which is no HDF5."""
     path.write_bytes(b"MATLAB 5.0")
 
 
@@ -143,7 +144,7 @@ def write_older_format(path: Path) -> None:
         pytest.param(write_huge, "is damaged: no HDF5 file with SVHN's records", id="huge"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_a_faulty_file_is_refused_with_its_fault(
     tmp_path: Path, write: Callable[[Path], None], complaint: str
 ) -> None:
     path = tmp_path / "digitStruct.mat"

@@ -1,4 +1,4 @@
-"""Tables of features: what is read of them, and one line for what is wrong."""
+"""Tables of features: how they are read, and that a mistake is named in one line."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ from milbench.data.table import Table, read_table
 from milbench.data.table_options import FeatureOptions
 from milbench.errors import UsageError
 
-# Rows of a bag need not be neighbours, and its name may be a number.
+# The rows of a bag need not follow each other, and the name of a bag may be a number.
 TEXT = """bag,labels,size,kind,weight
 7,cat;dog,1,x,0.5
 b,,2,y,1.5
@@ -38,6 +38,7 @@ def parts(table: OwnBags) -> list[list[list[float]]]:
 
 
 def classes_of_instances(table: OwnBags) -> list[int]:
+    """Return the number of the class of each instance; the background comes after all classes."""
     assert table.instance_classes is not None
     classes: list[int] = table.instance_classes.tolist()
     return classes
@@ -56,7 +57,7 @@ def test_every_instance_knows_its_row(tmp_path: Path) -> None:
     assert rows.tolist() == [0, 2, 1, 4, 3]
 
 
-def test_label_sets_are_those_of_the_bags(tmp_path: Path) -> None:
+def test_each_bag_has_its_label_set(tmp_path: Path) -> None:
     table = load(tmp_path, TEXT)
     assert table.class_names == ["cat", "dog", "eel"]
     assert table.labels.tolist() == [[True, True, False], [False] * 3, [False, False, True]]
@@ -68,7 +69,7 @@ def test_columns_of_numbers_are_features_and_others_are_not(tmp_path: Path) -> N
     assert table.ignored == ["kind"]
 
 
-def test_what_a_table_does_not_say_is_none(tmp_path: Path) -> None:
+def test_a_table_without_instance_labels_groups_and_split_has_none(tmp_path: Path) -> None:
     table = load(tmp_path, TEXT)
     assert table.instance_classes is None
     assert table.groups is None
@@ -77,7 +78,7 @@ def test_what_a_table_does_not_say_is_none(tmp_path: Path) -> None:
 
 ONE_SIGN = "caf\u00e9"
 TWO_SIGNS = "cafe\u0301"
-"""One word by Unicode's two forms: a letter with its accent, and a letter before an accent."""
+"""One word in two forms of Unicode: é as one sign, and as e with a sign for the accent."""
 BOTH_FORMS = (
     "bag,labels,instance_label,size\n"
     f"a,{ONE_SIGN},{TWO_SIGNS},1\n"
@@ -133,7 +134,7 @@ def test_columns_of_the_usual_names_are_instance_labels_groups_and_split(tmp_pat
     assert table.split == ["train", "test"]
 
 
-def test_the_label_na_is_no_missing_value(tmp_path: Path) -> None:
+def test_the_label_na_is_not_a_missing_value(tmp_path: Path) -> None:
     assert load(tmp_path, TEXT.replace("eel", "NA")).class_names == ["NA", "cat", "dog"]
 
 
@@ -154,7 +155,7 @@ def test_the_digest_is_the_same_in_every_format(tmp_path: Path, name: str) -> No
         pytest.param("c,eel", "d,eel", id="the name of a bag"),
     ],
 )
-def test_the_digest_of_other_content_is_another(tmp_path: Path, before: str, after: str) -> None:
+def test_other_content_has_another_digest(tmp_path: Path, before: str, after: str) -> None:
     digest = load(tmp_path, TEXT).digest
     assert load(tmp_path, TEXT.replace(before, after)).digest != digest
 
@@ -204,7 +205,7 @@ def test_a_new_bag_of_files_in_two_rows_is_refused(with_files: Path) -> None:
 
 
 def complaint_about(folder: Path, text: str, **options: Any) -> str:
-    """Return the line that refuses a table, from where it names the file."""
+    """Return the line that refuses a table, from after the name of its file."""
     with pytest.raises(UsageError) as caught:
         load(folder, text, FeatureOptions(table="", **options))
     message = str(caught.value)
@@ -221,7 +222,7 @@ def test_a_missing_column_is_named_with_the_closest(tmp_path: Path) -> None:
 
 
 def test_a_row_with_a_field_too_many_is_named(tmp_path: Path) -> None:
-    # The label set dog; cat is two fields then.
+    # With this separator of fields, the label set dog; cat is two fields.
     said = complaint_about(tmp_path, TEXT.replace(",", ";"), field_separator=";")
     assert said.startswith(", row 2: got 6 fields, expected 5 as in the header, separated by semi")
 
@@ -315,7 +316,7 @@ def test_times_are_no_features_in_any_format(tmp_path: Path) -> None:
 
 
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
-    # With the mark that Excel writes first, and spaces around names of columns.
+    # Excel writes the byte order mark at the beginning. Names of columns have spaces around them.
     found = load(tmp_path, "\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n")
     assert found.bags == ["007", "1e3"]
     assert found.class_names == ["1", "2"]
@@ -332,14 +333,14 @@ def complaint_about_file(path: Path) -> str:
     return message
 
 
-def test_a_table_that_is_not_there_is_named_with_its_neighbour(tmp_path: Path) -> None:
+def test_a_missing_table_is_named_with_a_file_of_a_similar_name(tmp_path: Path) -> None:
     (tmp_path / "missin.csv").write_text("bag\n1\n")
     said = complaint_about_file(tmp_path / "missing.csv")
     assert said.startswith("there is no table ")
     assert "missing.csv; did you mean 'missin.csv' beside it" in said
 
 
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "folder.csv"
     path.mkdir()
     expected = "is a folder, expected a table: a file .csv, .tsv or .parquet"
@@ -360,7 +361,7 @@ def test_a_folder_is_no_table(tmp_path: Path) -> None:
         pytest.param("t.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table", id="a pickle"),
     ],
 )
-def test_what_is_no_table_is_named_in_one_line(
+def test_a_file_that_is_no_table_is_named_in_one_line(
     tmp_path: Path, name: str, content: bytes, complaint: str
 ) -> None:
     path = tmp_path / name
@@ -368,7 +369,7 @@ def test_what_is_no_table_is_named_in_one_line(
     assert complaint in complaint_about_file(path)
 
 
-def test_a_file_of_another_kind_is_named_with_those_that_are_read(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_named_with_the_formats_that_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t.xlsx"
     path.write_bytes(b"PK")
     said = complaint_about_file(path)
@@ -438,6 +439,7 @@ LINE_ENDS = pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["Unix", "Windows
 
 
 def table_of(folder: Path, rows: list[str], end: str) -> Table:
+    """Return the table of these rows, each of which ends with `end`."""
     path = folder / "t.csv"
     path.write_bytes("".join(row + end for row in rows).encode())
     return read_table(path)
@@ -475,7 +477,7 @@ def test_a_quotation_mark_written_twice_is_part_of_a_text(tmp_path: Path, end: s
 
 @pytest.fixture
 def long_frame() -> pd.DataFrame:
-    """300 instances of 20 bags, whose rows lie apart."""
+    """300 instances of 20 bags; the rows of a bag do not follow each other."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.standard_normal((300, 3)), columns=["f0", "f1", "f2"])
     frame["bag"] = rng.integers(0, 20, 300)
@@ -485,7 +487,7 @@ def long_frame() -> pd.DataFrame:
 
 
 def read_in_chunks(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> OwnBags:
-    """Read a table in chunks of 64 rows, the fewest there are, into another cache."""
+    """Read a table in chunks of 64 rows, the smallest possible, into another cache."""
     monkeypatch.setenv("MILBENCH_CACHE", str(cache))
     monkeypatch.setattr("milbench.data.table_files.CHUNK", 1)
     return load_bags(path, USUAL)
@@ -516,7 +518,7 @@ def test_a_mistake_in_a_later_chunk_is_named_with_its_row(
     long_frame["f1"] = long_frame["f1"].astype(object)
     long_frame.loc[250, "f1"] = "seven"
     long_frame.to_csv(path, index=False)
-    # Rows are counted from 1, and the header is the first.
+    # The header is row 1, so that row 250 of the frame, counted from 0, is row 252 of the table.
     with pytest.raises(
         UsageError, match=r"t.csv, row 252: column 'f1' is 'seven', expected a number"
     ):

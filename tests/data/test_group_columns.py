@@ -1,4 +1,8 @@
-"""Columns that say which bags belong together: the two predicates, and when a check names such a column."""
+"""Columns that say which bags belong together, such as patients.
+
+Two predicates find them, and a check of the data names them: bags of a patient should not be in two
+parts of a split.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +31,10 @@ BAGS = 80
         pytest.param([-1, -1, -1, -1, 0, 0], False, id="empty-fields-are-not-shared"),
     ],
 )  # fmt: skip
-def test_several_bags_share_a_value_and_no_bag_has_two(values: list[int], expected: bool) -> None:
+def test_a_group_is_a_value_that_bags_share_and_no_bag_has_two_of(
+    values: list[int], expected: bool
+) -> None:
+    # An empty field is -1.
     bags = np.array([0, 0, 1, 1, 2, 2])
     assert is_shared_and_unsplit(np.array(values), bags) is expected
 
@@ -40,12 +47,12 @@ def test_several_bags_share_a_value_and_no_bag_has_two(values: list[int], expect
         pytest.param([0, -1, -1, 2], False, id="empty-fields-in-both"),
     ],
 )
-def test_a_value_stands_in_train_and_test(values: list[int], expected: bool) -> None:
+def test_a_value_in_training_and_test_bags_is_found(values: list[int], expected: bool) -> None:
     assert stands_in_train_and_test(np.array(values), [0, 1], [2, 3]) is expected
 
 
 def in_fours(prefix: str) -> list[str]:
-    """Return a value for each bag, which four bags in a row share."""
+    """Return a value for each bag; every four bags in a row share one value."""
     return [f"{prefix}{number // 4}" for number in range(BAGS)]
 
 
@@ -60,13 +67,17 @@ def halves(first: str, second: str) -> list[str]:
 
 
 def warnings_of(folder: Path, **columns: list[Any]) -> list[str]:
-    """Return what is said of groups in a table of bags, of which columns have a value each."""
+    """Return the warnings about groups in a table of bags of one instance.
+
+    Each column has a value for each bag.
+    """
     usual = {"bag": range(BAGS), "labels": alternating("", "wren"), "f": range(BAGS)}
     path = folder / "t.csv"
     pd.DataFrame(usual | columns).to_csv(path, index=False)
     options = FeatureOptions(table=str(path))
-    found = check_bags(load_bags(path, options), options)
-    return [one.detail for one in found if one.what == "a column that reads like a group"]
+    findings = check_bags(load_bags(path, options), options)
+    what = "a column that reads like a group"
+    return [finding.detail for finding in findings if finding.what == what]
 
 
 def test_every_column_that_may_be_a_group_is_named(tmp_path: Path) -> None:
@@ -74,7 +85,7 @@ def test_every_column_that_may_be_a_group_is_named(tmp_path: Path) -> None:
         tmp_path,
         farm=in_fours("farm "),
         patient=[f"P{number // 2}" for number in range(BAGS)],
-        # Too few values to split by, and a value for each bag.
+        # These two are no groups: sex has too few values to split by, and each bag has its note.
         sex=alternating("f", "m"),
         note=[f"note {number}" for number in range(BAGS)],
     )
@@ -114,6 +125,6 @@ def test_a_group_not_known_of_all_bags_says_so(tmp_path: Path) -> None:
 
 
 def test_large_numbers_of_patients_stay_apart(tmp_path: Path) -> None:
-    """Single precision, in which features are kept, would make one patient of several."""
+    """In single precision, in which features are kept, several of these numbers are equal."""
     ids = [10**9 + number for number in range(BAGS)]
     assert warnings_of(tmp_path, patient_id=ids) == []

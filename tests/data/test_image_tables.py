@@ -1,4 +1,4 @@
-"""Tables of images: how they are packed, where their boxes are, and one line for what is wrong."""
+"""Tables of images: how images are packed, where boxes are, and that mistakes are named."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SMALL = ImageOptions(table="", size=32)
 
 
 def image_table(folder: Path, names: list[str]) -> Path:
-    """Write a table whose images show a cat, but for the first one."""
+    """Write a table of images; all but the first show a cat."""
     first, *others = names
     rows = ["image,labels", f"{first},", *(f"{name},cat" for name in others)]
     path = folder / "pets.csv"
@@ -30,7 +30,11 @@ def image_table(folder: Path, names: list[str]) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Three pictures: red and wide, white with a black point and square, and a copy of the first in another format."""
+    """A table of three pictures.
+
+    The first is wide and red with a blue corner, the second is a white square with a black point,
+    and the third is a copy of the first in another format.
+    """
     red = Image.new("RGB", (80, 40), "red")
     red.putpixel((0, 0), (0, 0, 255))
     red.save(tmp_path / "red.png")
@@ -63,7 +67,7 @@ def test_images_are_mapped_from_a_file(packed: NDArray[np.uint8]) -> None:
     assert isinstance(packed, np.memmap)
 
 
-def test_the_sizes_of_images_before_are_kept(table: Path) -> None:
+def test_the_original_sizes_of_images_are_kept(table: Path) -> None:
     sizes = load_bags(table, SMALL).sizes
     assert sizes is not None
     assert sizes.tolist() == [[80, 40], [32, 32], [80, 40]]
@@ -72,7 +76,7 @@ def test_the_sizes_of_images_before_are_kept(table: Path) -> None:
 def test_a_wide_image_is_centred_in_its_square(packed: NDArray[np.uint8]) -> None:
     red = packed[0]
     assert red[:, 16, 16].tolist() == [255, 0, 0]
-    # 80 x 40 pixels become 32 x 16: the blue corner is 8 pixels below that of the square.
+    # 80 x 40 pixels become 32 x 16: the blue corner is 8 pixels below the corner of the square.
     assert red[2, 8, 0] > 0
 
 
@@ -98,7 +102,7 @@ def test_boxes_move_with_the_pixels() -> None:
 
 @pytest.fixture
 def with_unreadable_images(table: Path) -> Path:
-    """A table of five images, of which one is cut short, one is not there, and one is text."""
+    """A table of five images: one of them is cut short, one is missing, and one is a text."""
     folder = table.parent
     (folder / "broken.png").write_bytes((folder / "red.png").read_bytes()[:60])
     (folder / "text.jpg").write_text("no picture")
@@ -121,7 +125,8 @@ def test_unreadable_images_leave_no_cache(with_unreadable_images: Path) -> None:
 
 
 def test_checks_name_the_sizes_of_images(table: Path) -> None:
-    findings = {one.what: one for one in check_bags(load_bags(table, SMALL), SMALL)}
+    bags = load_bags(table, SMALL)
+    findings = {finding.what: finding for finding in check_bags(bags, SMALL)}
     assert findings["images"].level == "fact"
     assert findings["images"].detail == "3, of 32x32 to 80x40 pixels"
 
@@ -130,7 +135,7 @@ def test_checks_name_images_of_one_colour(table: Path) -> None:
     folder = table.parent
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
     bags = load_bags(image_table(folder, ["red.png", "point.png", "plain.png"]), SMALL)
-    findings = {one.what: one for one in check_bags(bags, SMALL)}
+    findings = {finding.what: finding for finding in check_bags(bags, SMALL)}
     assert findings["images of one colour"].level == "warning"
     assert findings["images of one colour"].detail == "1: plain.png"
 
@@ -146,13 +151,14 @@ def test_images_that_are_all_of_one_colour_are_fatal(table: Path) -> None:
 
 
 HEADER = "image\tlabels\tboxes"
+# Boxes: class, left, top, right and bottom.
 CAT = ["cat", 0, 1, 10, 11.5]
 DOG = ["dog", 5, 5, 9, 9]
 CAT_CLASS, DOG_CLASS = 0, 1
 
 
 def load(folder: Path, *rows: str, header: str = HEADER, classes: str = "") -> OwnBags:
-    """Return the table of these rows; each image has another grey."""
+    """Return the bags of a table of these rows; each image has another grey."""
     for name in ("a.png", "b.jpg", "c.png", "first.png"):
         Image.new("L", (16, 16), ord(name[0])).save(folder / name)
     (folder / "pets.tsv").write_text("\n".join([header, *rows]), "utf-8")
@@ -160,14 +166,14 @@ def load(folder: Path, *rows: str, header: str = HEADER, classes: str = "") -> O
 
 
 def quoted(boxes: object) -> str:
-    """Return boxes as a field of JSON, in which quotation marks are doubled."""
+    """Return boxes as a quoted field of JSON, in which quotation marks are doubled."""
     doubled = json.dumps(boxes).replace('"', '""')
     return f'"{doubled}"'
 
 
 @pytest.fixture
 def with_boxes(tmp_path: Path) -> OwnBags:
-    """Three images: a dog, a cat and another dog in boxes; nothing; and a cat without a box."""
+    """Three images: one has boxes of a dog, a cat and a dog, one shows nothing, one has no box."""
     boxes = quoted([DOG, CAT, DOG])
     return load(tmp_path, f"a.png\tdog;cat\t{boxes}", "b.jpg\t\t", "c.png\tcat\t")
 
@@ -188,7 +194,7 @@ def test_an_image_of_no_class_needs_no_box(with_boxes: OwnBags) -> None:
     assert with_boxes.marked().tolist() == [True, True, False]
 
 
-def test_a_table_without_boxes_has_no_marks(tmp_path: Path) -> None:
+def test_a_table_without_boxes_has_no_annotations(tmp_path: Path) -> None:
     assert load(tmp_path, "a.png\tcat", header="image\tlabels").marks is None
 
 
@@ -196,17 +202,21 @@ FIRST_ROW = "first.png\tcat\t"
 
 
 @pytest.mark.parametrize(("row", "complaint"), [
-    pytest.param("first.png\tcat\t", r"row 3: 'first.png' is the image of row 2 too", id="an image twice"),
+    pytest.param("first.png\tcat\t",
+                 r"row 3: 'first.png' is the image of row 2 too", id="an image twice"),
     pytest.param("a.png\tcat\t[", r"row 3: boxes '\[' cannot be read", id="no JSON"),
     pytest.param(f"a.png\tcat\t{quoted([['cat', 1, 2, 3]])}",
-                 r"row 3: boxes: \['cat', 1, 2, 3\] is wrong; expected \[class", id="three numbers"),
-    pytest.param(f"a.png\tcat\t{quoted([['cat', 1, 2, 3, 10**400]])}", r"row 3: boxes: .* is wrong", id="far away"),
+                 r"row 3: boxes: \['cat', 1, 2, 3\] is wrong; expected \[class",
+                 id="three numbers"),
+    pytest.param(f"a.png\tcat\t{quoted([['cat', 1, 2, 3, 10**400]])}",
+                 r"row 3: boxes: .* is wrong", id="far away"),
     pytest.param(f"a.png\tcat\t{quoted([['cat', 5, 2, 5, 4]])}",
                  r"row 3: boxes: .* is wrong; .* left < right", id="no width"),
     pytest.param(f"a.png\tcat\t{quoted([['dgo', 1, 2, 3, 4]])}",
                  r"row 3: 'dgo' is no class; did you mean 'dog'", id="no class"),
     pytest.param(f"a.png\tcat;dog\t{quoted([CAT])}",
-                 r"row 3: the boxes are of \{cat\}, .* the labels \{cat, dog\}", id="a class without a box"),
+                 r"row 3: the boxes are of \{cat\}, .* the labels \{cat, dog\}",
+                 id="a class without a box"),
 ])  # fmt: skip
 def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):

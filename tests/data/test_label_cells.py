@@ -1,4 +1,4 @@
-"""Fields of labels: lists are parsed, and what is no list is refused with its row."""
+"""The field of labels in a table: lists are parsed, and other texts are refused with their row."""
 
 from pathlib import Path
 
@@ -27,10 +27,10 @@ def write_table(folder: Path, *labels: str) -> Path:
 @pytest.mark.parametrize(
     ("field", "classes"),
     [
-        pytest.param('["Cooper\'s Hawk", "Song Sparrow"]', {"Cooper's Hawk", "Song Sparrow"}, id="json"),
-        pytest.param("[\"Cooper's Hawk\", 'Song Sparrow']", {"Cooper's Hawk", "Song Sparrow"}, id="python"),
+        pytest.param('["Cooper\'s Hawk", "Wren"]', {"Cooper's Hawk", "Wren"}, id="json"),
+        pytest.param("[\"Cooper's Hawk\", 'Wren']", {"Cooper's Hawk", "Wren"}, id="python"),
         pytest.param("['Turdus merula (song)']", {"Turdus merula (song)"}, id="brackets"),
-        pytest.param("['a, b', 'c;d']", {"a, b", "c;d"}, id="marks-in-names"),
+        pytest.param("['a, b', 'c;d']", {"a, b", "c;d"}, id="separators-in-names"),
         pytest.param("('a', 'b')", {"a", "b"}, id="tuple"),
         pytest.param("{'a', 'b'}", {"a", "b"}, id="set"),
         pytest.param("['a',\n 'b']", {"a", "b"}, id="two-lines"),
@@ -52,7 +52,7 @@ def test_a_list_is_parsed(field: str, classes: set[str]) -> None:
         pytest.param("[Cooper's Hawk, wren]", "expected a list in JSON or Python", id="no-quotes"),
         pytest.param("wren", "expected a list in JSON or Python", id="text"),
         pytest.param("'wren'", "expected a list in JSON or Python", id="quoted-text"),
-        pytest.param('{"choices": ["a", "b"]}', "it is an object, expected the list alone", id="object"),
+        pytest.param('{"choices": ["a"]}', "it is an object, expected the list alone", id="object"),
         pytest.param("[['a'], ['b']]", "expected a list of text or numbers", id="list-in-list"),
         pytest.param("[...]", "expected a list of text or numbers", id="ellipsis"),
         pytest.param("[1e400]", "expected a list of text or numbers", id="infinite"),
@@ -60,7 +60,9 @@ def test_a_list_is_parsed(field: str, classes: set[str]) -> None:
         pytest.param("print('x')", "expected a list in JSON or Python", id="call"),
     ],
 )  # fmt: skip
-def test_what_is_no_list_is_named_with_its_row(tmp_path: Path, field: str, reason: str) -> None:
+def test_a_field_without_a_list_is_named_with_its_row(
+    tmp_path: Path, field: str, reason: str
+) -> None:
     path = write_table(tmp_path, "['wren']", field)
     with pytest.raises(UsageError, match=reason) as caught:
         load_bags(path, LISTS)
@@ -69,9 +71,10 @@ def test_what_is_no_list_is_named_with_its_row(tmp_path: Path, field: str, reaso
 
 
 def suggestion(path: Path, options: FeatureOptions) -> tuple[str, str]:
-    """Return what a check says of classes that read like several, and the setting that it names."""
-    found = check_bags(load_bags(path, options), options)
-    (finding,) = [one for one in found if one.what == "classes that read like several"]
+    """Return what a check says of names that read like several classes, and its suggestion."""
+    findings = check_bags(load_bags(path, options), options)
+    what = "classes that read like several"
+    (finding,) = [finding for finding in findings if finding.what == what]
     return finding.detail, finding.setting
 
 
@@ -85,7 +88,7 @@ def test_lists_are_suggested_where_all_fields_are_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [
     pytest.param(["['wren']", "owl"], id="a-list-beside-text"),
     pytest.param(["{a, b}", "a", "b"], id="no-literal"),
-    pytest.param(["wren,owl", "wren;robin", "wren", "owl"], id="two-marks"),
+    pytest.param(["wren,owl", "wren;robin", "wren", "owl"], id="two-separators"),
 ])  # fmt: skip
 def test_no_separator_is_suggested_that_would_not_read_all(
     tmp_path: Path, labels: list[str]
@@ -95,7 +98,7 @@ def test_no_separator_is_suggested_that_would_not_read_all(
     assert "-p" not in detail
 
 
-def test_labels_that_mean_no_class_are_none(tmp_path: Path) -> None:
+def test_labels_that_mean_nothing_are_no_classes(tmp_path: Path) -> None:
     path = write_table(tmp_path, "Background", "wren", "No Finding", "wren;noise")
     options = FeatureOptions(table="", nothing="Background; No Finding;noise")
     bags = load_bags(path, options)
@@ -127,8 +130,10 @@ def test_classes_like_nothing_come_with_the_option_that_removes_them(
 ) -> None:
     path = write_table(tmp_path, "wren", "owl", *names)
     options = FeatureOptions(table="")
-    found = check_bags(load_bags(path, options), options)
-    (finding,) = [one for one in found if one.what == "classes that read like nothing"]
+    findings = check_bags(load_bags(path, options), options)
+    what = "classes that read like nothing"
+    (finding,) = [finding for finding in findings if finding.what == what]
+    # The value of the option that the finding names.
     given = finding.detail.partition("-p task.nothing=")[2].split(" reads")[0].strip("'")
     removed = load_bags(path, FeatureOptions(table="", nothing=given))
     assert removed.class_names == ["owl", "wren"]

@@ -1,4 +1,7 @@
-"""Tables with a row an event or a box: label sets and places that were written by hand."""
+"""Tables with a row for each event or box: label sets, and when or where classes are.
+
+Expected events and boxes are written by hand.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from milbench.data.splits import split_bags
 from milbench.data.table_options import ImageOptions, SequenceOptions
 from tests._helpers.command_line import Milbench
 
+# A table in the form of the data set DESED.
 DESED = """filename\tonset\toffset\tevent_label
 a.npy\t1.0\t2.5\tdog
 b.npy\t\t\t
@@ -44,6 +48,7 @@ def load(
 
 
 def load_tabs(folder: Path, text: str) -> OwnBags:
+    """Return the bags of a table whose fields are separated by tabs."""
     return load(folder, text, name="t.tsv")
 
 
@@ -64,7 +69,7 @@ def test_times_of_rows_are_the_events_of_a_file(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_read_as_the_same_events_in_one_column_do(tmp_path: Path) -> None:
+def test_rows_of_events_give_the_same_data_as_events_in_one_column(tmp_path: Path) -> None:
     of_rows = load_tabs(tmp_path, DESED)
     in_column = load(
         tmp_path,
@@ -109,13 +114,19 @@ HEADER = "file,labels,start,end\n"
 
 
 @pytest.mark.parametrize(("rows", "said"), [
-    pytest.param("a.npy,owl,1,2\na.npy,owl,2,1\n", "row 3: 'owl' in 'a.npy' has start=2, end=1;", id="backward"),
-    pytest.param("a.npy,owl,-1,2\n", "row 2: 'owl' in 'a.npy' has start=-1, end=2; expected", id="negative"),
-    pytest.param("a.npy,owl,1,2\nb.npy,,,\na.npy,owl,1,2\n", "row 4: 'owl' in 'a.npy': 1, 2 is in row 2", id="twice"),
+    pytest.param("a.npy,owl,1,2\na.npy,owl,2,1\n",
+                 "row 3: 'owl' in 'a.npy' has start=2, end=1;", id="backward"),
+    pytest.param("a.npy,owl,-1,2\n",
+                 "row 2: 'owl' in 'a.npy' has start=-1, end=2; expected", id="negative"),
+    pytest.param("a.npy,owl,1,2\nb.npy,,,\na.npy,owl,1,2\n",
+                 "row 4: 'owl' in 'a.npy': 1, 2 is in row 2", id="twice"),
     pytest.param("a.npy,owl,1,\n", "row 2: column 'end' is '', expected a number", id="no end"),
-    pytest.param("a.npy,owl;wren,1,2\n", "row 2: the label 'owl;wren' is 2 classes, expected one", id="two classes"),
-    pytest.param("b.npy,owl,1,2\na.npy,,1,2\n", "row 3: no label, and 'start' is 1", id="no label"),
-    pytest.param("a.npy,owl,1,2\na.npy,,,\n", "row 3: 'a.npy' has no label here, and row 2", id="both"),
+    pytest.param("a.npy,owl;wren,1,2\n",
+                 "row 2: the label 'owl;wren' is 2 classes, expected one", id="two classes"),
+    pytest.param("b.npy,owl,1,2\na.npy,,1,2\n",
+                 "row 3: no label, and 'start' is 1", id="no label"),
+    pytest.param("a.npy,owl,1,2\na.npy,,,\n",
+                 "row 3: 'a.npy' has no label here, and row 2", id="both"),
     pytest.param(",owl,1,2\n", "row 2: the column 'file' is empty", id="no file"),
     pytest.param("a.npy,,,\n", "names no class in any row", id="no class"),
 ])  # fmt: skip
@@ -129,13 +140,13 @@ def test_a_wrong_row_is_named(tmp_path: Path, rows: str, said: str) -> None:
 
 def test_an_event_after_its_recording_is_named_with_its_row(tmp_path: Path) -> None:
     bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,wren,1,2\na.npy,wren,5.5,6\n")
-    place = "a.npy (row 4) lasts 5 seconds and has 'wren' from 5.5"
-    assert fatal(check_bags(bags, EVENTS)) == [f"events after the end: 1: {place}"]
+    detail = "a.npy (row 4) lasts 5 seconds and has 'wren' from 5.5"
+    assert fatal(check_bags(bags, EVENTS)) == [f"events after the end: 1: {detail}"]
 
 
 def test_an_event_that_ends_after_its_recording_is_warned_of(tmp_path: Path) -> None:
     bags = load(tmp_path, HEADER + "a.npy,owl,1,2\nb.npy,owl,1,2\na.npy,wren,4,6\n")
-    details = {one.what: one.detail for one in check_bags(bags, EVENTS)}
+    details = {finding.what: finding.detail for finding in check_bags(bags, EVENTS)}
     assert "a.npy (row 4)" in details["events that end after their recording"]
 
 
@@ -193,6 +204,7 @@ def test_rows_of_a_file_in_two_parts_are_refused(tmp_path: Path) -> None:
         load(tmp_path, apart)
 
 
+# A table in the form of PASCAL VOC.
 VOC = """filename,width,height,class,xmin,ymin,xmax,ymax
 0.png,40,20,cat,10,5,30,15
 1.png,40,20,,,,,

@@ -1,4 +1,4 @@
-"""Odd tables: what makes numbers wrong is warned of, and what is merely odd is not."""
+"""Odd tables: checks warn of what would make results wrong, and of nothing that is merely odd."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ BAGS = 80
 def write_bags(folder: Path, labels: list[str], **columns: list[Any]) -> Path:
     """Write a table of 80 bags of two instances.
 
-    Labels and further columns have a value for each bag; of fewer values the bags take turns.
+    Labels and further columns have a value for each bag; fewer values are repeated in turn.
     """
     rows = []
     for number in range(BAGS):
@@ -32,21 +32,21 @@ def write_bags(folder: Path, labels: list[str], **columns: list[Any]) -> Path:
 
 
 def found_in(path: Path) -> list[str]:
-    """Return what is warned of in a table, or makes training impossible."""
+    """Return what the warnings and fatal findings about a table are about."""
     options = FeatureOptions(table=str(path))
     bags = load_bags(path, options)
     findings = check_bags(bags, options, splits=checked_splits(bags, options))
-    # Two findings of the same kind are one here.
+    # Several findings about the same thing are listed once.
     return sorted({finding.what for finding in findings if finding.level != "fact"})
 
 
 def shared_by(count: int, prefix: str = "") -> list[str]:
-    """Return a value for each bag, which so many bags in a row share."""
+    """Return a value for each bag; every `count` bags in a row share one value."""
     return [f"{prefix}{number // count}" for number in range(BAGS)]
 
 
 def split_in_blocks(size: int, validation: str = "val") -> list[str]:
-    """Return the parts of a split, which take turns after so many bags."""
+    """Return parts of a split in blocks of `size` bags: training, validation and test."""
     return ["train"] * size + [validation] * size + ["test"] * size
 
 
@@ -115,7 +115,7 @@ def test_a_class_too_rare_for_every_part_is_warned_of(tmp_path: Path) -> None:
         pytest.param(
             {"patient": shared_by(2), "split": ["train", "val", "test"]}, id="torn by a split"
         ),
-        pytest.param({"patient": [""] * 6 + shared_by(2, "P")[6:]}, id="not known of all"),
+        pytest.param({"patient": [""] * 6 + shared_by(2, "P")[6:]}, id="unknown for some bags"),
         pytest.param({"lesion_id": shared_by(2)}, id="lesions"),
         pytest.param({"origin": shared_by(4, "farm ")}, id="a name that says nothing of groups"),
     ],
@@ -133,7 +133,7 @@ def test_a_column_that_reads_like_a_split_is_warned_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["slide_id", "coord_x", "target", "label_code"])
-def test_a_feature_named_like_an_id_is_warned_of(tmp_path: Path, name: str) -> None:
+def test_a_feature_with_the_name_of_an_id_or_label_is_warned_of(tmp_path: Path, name: str) -> None:
     (what,) = found_in(write_bags(tmp_path, ["a", ""], **{name: list(range(BAGS))}))
     assert what.startswith("features that read like ids, labels or coordinates")
 
@@ -189,7 +189,7 @@ def test_odd_but_honest_labels_give_no_warning(tmp_path: Path, labels: list[str]
                 "body_mass_index": [0.1 * n for n in range(BAGS)],
                 "acc_y": [n**2 for n in range(BAGS)],
             },
-            id="measurements that end like ids and places",
+            id="measurements whose names end like ids and coordinates",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_odd_but_honest_columns_give_no_warning(
 
 
 def in_turn(prefix: str, count: int) -> list[str]:
-    """Return so many values, of which the bags take turns."""
+    """Return `count` values, which the bags take in turn."""
     return [f"{prefix}{number}" for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Clips of ESC-10 and handwritten letters: what is read equals what was written, and what is fetched is checked."""
+"""Two published data sets, clips of ESC-10 and handwritten letters: reading and fetching them."""
 
 import gzip
 import hashlib
@@ -19,11 +19,12 @@ from milbench.data.catalog import DATASETS, fetch
 from tests._helpers.small_data import letter_rows, small_clips, small_letters, write_letters
 
 ANY_DIGEST = "any digest"
-"""`esc10.read_all` reads the clips again if the digest of the data is another one. Here it never is."""
+"""`esc10.read_all` reads the clips again only if the digest of the data has changed."""
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test an empty cache, on the disk and in memory."""
     monkeypatch.setenv("MILBENCH_CACHE", str(tmp_path / "cache"))
     esc10.read_all.cache_clear()
 
@@ -38,7 +39,10 @@ def write(root: Path, name: str, samples: np.ndarray, rate: int = 44_100) -> Pat
 
 @pytest.fixture
 def tones(tmp_path: Path, cache: None) -> esc10.Clips:
-    """A second of 1 kHz, alone and between half a second and a second and a half of silence, read at 16 kHz."""
+    """Two clips, read at 16 kHz: a second of 1 kHz alone, and the same second between silence.
+
+    The silence is half a second before the tone, and one and a half after it.
+    """
     tone = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(44_100) / 44_100)
     padded = np.concatenate([np.zeros(22_050), tone, np.zeros(66_150)])
     write(tmp_path, "003 - Sea waves/5-77-B.ogg", padded)
@@ -47,8 +51,8 @@ def tones(tmp_path: Path, cache: None) -> esc10.Clips:
 
 
 def test_names_of_clips_say_class_and_fold(tones: esc10.Clips) -> None:
-    # Sorted by name: 001 and fold 1 in 1-9-A, then 003 and fold 5 in 5-77-B. Both are counted from
-    # 0.
+    # Clips are sorted by name: class 001 and fold 1, then class 003 and fold 5. In code, classes
+    # and folds are counted from 0.
     assert tones.classes.tolist() == [0, 2]
     assert tones.folds.tolist() == [0, 4]
 
@@ -59,7 +63,7 @@ BOTH = pytest.mark.parametrize("number", [0, 1], ids=["alone", "between silence"
 @BOTH
 def test_clips_lose_their_padding(tones: esc10.Clips, number: int) -> None:
     seconds = len(tones.waveforms[number]) / 16_000
-    # The codec smears an edge.
+    # The codec smears the edges of the tone.
     assert seconds == pytest.approx(1, abs=0.03)
 
 
@@ -72,13 +76,14 @@ def test_clips_keep_their_pitch(tones: esc10.Clips, number: int) -> None:
 
 @BOTH
 def test_clips_keep_their_loudness(tones: esc10.Clips, number: int) -> None:
-    # From 1/4 to 3/4 of the second: the edges are softer.
+    # From 1/4 to 3/4 of the second, since the edges are softer.
     middle = tones.waveforms[number][4000:12_000]
     assert np.abs(middle).max() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(("name", "content", "problem"), [
-    pytest.param("011 - Cat/1-9-A.ogg", b"", "expected a name such as '001 - Dog bark/5-9032-A.ogg'", id="class"),
+    pytest.param("011 - Cat/1-9-A.ogg", b"",
+                 "expected a name such as '001 - Dog bark/5-9032-A.ogg'", id="class"),
     pytest.param("001 - Dog bark/6-9-A.ogg", b"", "a fold from 1 to 5", id="fold"),
     pytest.param("001 - Dog bark/bark.ogg", b"", "expected a name such as", id="no fold"),
     pytest.param("001 - Dog bark/1-9-A.ogg", b"no sound", "is damaged", id="damaged"),
@@ -111,7 +116,7 @@ def fetched_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             archive.add(published, f"ESC-10-{sources.ESC10_COMMIT}")
 
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
-    # The catalogue expects the digest of the official clips. Let it expect that of the small set.
+    # The catalogue expects the digest of the official clips. Let it expect the small set's digest.
     official = DATASETS["esc10"]
     part = official.parts[0]._replace(digest=folder_digest(published, "*.ogg"))
     monkeypatch.setitem(DATASETS, "esc10", replace(official, parts=(part,)))
@@ -138,16 +143,17 @@ def pixels_of(rows: list[list[str]]) -> list[list[int]]:
     return [[int(pixel) for pixel in row[6:]] for row in rows]
 
 
-def test_letters_and_words_are_those_of_the_file(tmp_path: Path) -> None:
+def test_letters_and_words_are_read_as_the_file_has_them(tmp_path: Path) -> None:
     rows = letter_rows(["cab", "a"], [0, 9])
     found = ocr_letters.read(write_letters(tmp_path, rows))
+    # The letters c, a, b and a; the words are in the folds 0 and 9.
     assert found.classes.tolist() == [2, 0, 1, 0]
     assert found.folds.tolist() == [0, 0, 0, 9]
     assert found.sizes.tolist() == [3, 1]
     assert found.pixels.tolist() == pixels_of(rows)
 
 
-def test_the_digest_of_letters_is_that_of_pixels_classes_and_folds(tmp_path: Path) -> None:
+def test_the_digest_of_letters_covers_pixels_classes_and_folds(tmp_path: Path) -> None:
     rows = letter_rows(["cab", "a"], [0, 9])
     found = ocr_letters.read(write_letters(tmp_path, rows))
     pixels = b"".join(bytes(pixels_of_row) for pixels_of_row in pixels_of(rows))
@@ -157,7 +163,10 @@ def test_the_digest_of_letters_is_that_of_pixels_classes_and_folds(tmp_path: Pat
 
 
 LETTER, NEXT, FOLD, PIXEL = 1, 2, 5, 9
-"""Columns of a row. NEXT is the id of the next letter of the word, -1 at its end; PIXEL is one of many pixels."""
+"""Columns of a row.
+
+NEXT has the id of the next letter of the word, -1 at its end. PIXEL is one of many pixels.
+"""
 
 
 @pytest.mark.parametrize(("row", "column", "value", "problem"), [
@@ -199,11 +208,12 @@ def fetched_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compress_otherwise(text: bytes) -> bytes:
+    # Level 1, where the published file has another level.
     return gzip.compress(text, 1)
 
 
 def change_a_pixel(text: bytes) -> bytes:
-    # The last pixel of the first row that ends in a pixel of 0 becomes 1.
+    # In the first row whose last pixel is 0, this pixel becomes 1.
     changed = text.replace(b"\t0\t\n", b"\t1\t\n", 1)
     return gzip.compress(changed)
 
@@ -220,7 +230,7 @@ def leave_uncompressed(text: bytes) -> bytes:
         pytest.param(leave_uncompressed, "damaged", id="no archive"),
     ],
 )
-def test_letters_that_are_fetched_are_checked_by_their_contents(
+def test_fetched_letters_are_checked_by_their_uncompressed_content(
     fetched_letters: Path, change: Callable[[bytes], bytes], state: str
 ) -> None:
     path = fetched_letters / ocr_letters.FILE

@@ -1,4 +1,4 @@
-"""Files of sequences: what becomes of arrays and sounds, and one line for what cannot be read."""
+"""Files of sequences: how arrays and sounds become frames, and that bad files are named."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def load(folder: Path, *names: str, options: SequenceOptions = FRAMES) -> OwnBag
 
 
 def frames(bags: OwnBags) -> list[torch.Tensor]:
-    """Return the features by frames (F, T) of each bag."""
+    """Return the features of each bag, (features, frames)."""
     return [torch.from_numpy(bags.store.single(bag).copy()).T for bag in range(len(bags))]
 
 
@@ -74,7 +74,7 @@ BAD_FILES = ["cube.npy", "none.npy", "wave.npy", "cut.npy", "noise.wav", "text.m
 
 @pytest.fixture
 def complaint_about_files(tmp_path: Path) -> str:
-    """What is said of a table with a good file in row 2 and bad ones in rows 3 to 9."""
+    """The message about a table with a good file in row 2 and bad files in rows 3 to 9."""
     np.save(tmp_path / "good.npy", np.zeros((4, 3)))
     np.save(tmp_path / "cube.npy", np.zeros((4, 3, 2)))
     np.save(tmp_path / "none.npy", np.zeros((0, 3)))
@@ -117,7 +117,7 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def of_three_lengths(tmp_path: Path) -> OwnBags:
-    """A second of silence, seven seconds of sound, and a fortieth of a second of sound."""
+    """Three recordings: a second of silence, seven seconds of sound, and 100 samples of sound."""
     soundfile.write(tmp_path / "silence.wav", np.zeros(RATE), RATE)
     soundfile.write(tmp_path / "long.wav", np.tile(WAVE, 7), RATE)
     soundfile.write(tmp_path / "short.wav", WAVE[:100], RATE)
@@ -125,10 +125,12 @@ def of_three_lengths(tmp_path: Path) -> OwnBags:
 
 
 def test_recordings_keep_their_lengths(of_three_lengths: OwnBags) -> None:
-    assert of_three_lengths.store.sizes.tolist() == [50, 350, 2], "a begun frame counts"
+    # There are 50 frames a second. 100 samples are a fortieth of a second, 1.25 frames: a frame
+    # that has begun counts.
+    assert of_three_lengths.store.sizes.tolist() == [50, 350, 2]
 
 
-def test_silence_is_finite(of_three_lengths: OwnBags) -> None:
+def test_the_logarithm_of_silence_is_finite(of_three_lengths: OwnBags) -> None:
     torch.testing.assert_close(frames(of_three_lengths)[0], torch.full((16, 50), 1e-10).log())
 
 
@@ -137,7 +139,7 @@ def test_recordings_of_other_content_have_other_digests(of_three_lengths: OwnBag
 
 
 def load_text(folder: Path, text: str) -> OwnBags:
-    """Return the bags of a table with this text, in whose folder there are some files of frames."""
+    """Return the bags of a table with this text, beside three files of frames."""
     (folder / "t.csv").write_text(text, "utf-8")
     (folder / "sub").mkdir(exist_ok=True)
     for number, name in enumerate(["a.npy", "sub/b.npy", "c, d.npy"]):
@@ -148,7 +150,7 @@ def load_text(folder: Path, text: str) -> OwnBags:
 
 @pytest.fixture
 def table(tmp_path: Path) -> OwnBags:
-    """The bags of a table as people have them, with all columns that mean something."""
+    """The bags of a table with every column that has a meaning, and one that has none."""
     return load_text(
         tmp_path,
         '\ufefffile,labels,split,group,events,note\n'
@@ -179,7 +181,7 @@ def test_a_file_of_no_class_needs_no_events(table: OwnBags) -> None:
     assert table.marked().tolist() == [True, True, False]
 
 
-def test_a_table_without_events_has_no_marks(tmp_path: Path) -> None:
+def test_a_table_without_events_has_no_annotations(tmp_path: Path) -> None:
     assert load_text(tmp_path, "file,labels\na.npy,x\n").marks is None
 
 

@@ -1,4 +1,4 @@
-"""Drawn recordings and log-mel frames, against levels, times and pitches that are measured or known."""
+"""Synthetic recordings and log-mel frames: their levels, times and pitches are measured."""
 
 import math
 
@@ -23,7 +23,7 @@ MEL = LogMel(sample_rate=8000, hop=100, window=400, bands=20)
 
 
 def mel(hertz: float) -> float:
-    """Return a pitch on the mel scale, but for a factor."""
+    """Return a pitch on the mel scale, without its constant factor."""
     return math.log10(1 + hertz / 700)
 
 
@@ -31,9 +31,10 @@ def mel(hertz: float) -> float:
 def test_a_tone_is_strongest_in_its_own_band(hertz: float) -> None:
     times = torch.arange(8000) / 8000
     frames = MEL(torch.sin(2 * math.pi * hertz * times).unsqueeze(0))[0]
-    # Of 20 bands, band b is centred at (b + 1) / 21 of the mel scale up to half the sample rate.
+    # The mel scale up to half the sample rate, 4 kHz, is cut into 21 steps. Band b of 20 is centred
+    # at step b + 1.
     expected = round(21 * mel(hertz) / mel(4000) - 1)
-    # At both ends a window is partly empty.
+    # At both ends, windows are partly empty.
     assert set(frames[:, 3:-3].argmax(dim=0).tolist()) == {expected}
 
 
@@ -49,11 +50,12 @@ def test_a_second_has_as_many_frames_as_hops() -> None:
 
 
 def test_white_noise_has_its_variance_as_power() -> None:
-    # The power of one frequency is the variance, so that of a band is the variance times its summed
-    # weights.
+    # Each frequency has the variance as its power. A band is a weighted sum of frequencies, so that
+    # its power is the variance times the sum of its weights.
     noise = 3 * torch.randn(1, 800_000, generator=generator("noise"))
     power = MEL(noise)[0, :, 5:-5].exp().mean(dim=1)
-    ratio = power / (9 * MEL.filters().sum(dim=1))
+    variance = 3**2
+    ratio = power / (variance * MEL.filters().sum(dim=1))
     assert (ratio - 1).abs().max() < 0.06
 
 
@@ -72,11 +74,12 @@ def test_silence_is_finite(samples: int) -> None:
 
 @pytest.fixture(scope="module")
 def recordings() -> DrawnRecordings:
-    """Return 3,000 recordings of 0 to 3 sounds."""
+    """3,000 recordings of 0 to 3 sounds."""
     return draw_recordings(3000, 0, 3, 0.0, generator("many"))
 
 
 def is_sound(recordings: DrawnRecordings) -> Tensor:
+    """Return which entries are sounds, not padding, (recordings, most sounds)."""
     return recordings.classes >= 0
 
 
@@ -87,6 +90,7 @@ def test_recordings_have_their_length(recordings: DrawnRecordings) -> None:
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_every_number_of_sounds_is_equally_likely(recordings: DrawnRecordings, number: int) -> None:
     count = int((is_sound(recordings).sum(dim=1) == number).sum())
+    # Of a binomial count: sqrt(n * p * (1 - p)).
     standard_error = math.sqrt(3000 * 1 / 4 * 3 / 4)
     assert count == pytest.approx(3000 / 4, abs=5 * standard_error)
 
@@ -111,18 +115,19 @@ def test_sounds_lie_inside_their_recording(recordings: DrawnRecordings) -> None:
 
 def test_sounds_stand_in_the_order_in_which_they_begin(recordings: DrawnRecordings) -> None:
     sound = is_sound(recordings)
-    # What is no sound comes last.
+    # Padding comes last.
     assert (sound[:, :-1] | ~sound[:, 1:]).all()
     is_later = recordings.starts[:, 1:] >= recordings.starts[:, :-1]
     assert is_later[sound[:, 1:]].all()
 
 
 SNR = 12.0
+"""The level of a sound above the noise, in decibels."""
 
 
 @pytest.fixture(scope="module")
 def around_sounds() -> tuple[list[Tensor], list[Tensor]]:
-    """Return the parts of 400 recordings that lie outside their sound, and those that lie inside it."""
+    """The samples of 400 recordings outside their sound, and the samples inside it."""
     drawn = draw_recordings(400, 1, 1, SNR, generator("levels"))
     outside = []
     inside = []
@@ -144,11 +149,13 @@ def test_a_sound_has_its_level_above_the_noise(
 ) -> None:
     _, inside = around_sounds
     powers = torch.stack([wave.square().mean() for wave in inside])
+    # The noise has the power 1.
     power_of_sounds = float(powers.mean()) - 1
     assert 10 * math.log10(power_of_sounds) == pytest.approx(SNR, abs=0.1)
 
 
 def sounds(name: str, count: int = 50) -> tuple[Tensor, Tensor]:
+    """Return sounds of a class from the shortest to the longest, and their lengths in seconds."""
     lengths = torch.linspace(SHORTEST, LONGEST, count)
     return make_sounds(CLASSES.index(name), lengths, generator(name)), lengths
 
@@ -167,7 +174,7 @@ def test_a_sound_is_silent_after_its_end(name: str) -> None:
 
 
 def pitch(wave: Tensor) -> float:
-    """Return the mean frequency in hertz, from how often the sign changes."""
+    """Return the mean frequency in hertz: the sign changes twice in each period."""
     changes = int((wave[1:].sign() != wave[:-1].sign()).sum())
     return changes / 2 / len(wave) * SAMPLE_RATE
 
@@ -178,7 +185,7 @@ def pitch(wave: Tensor) -> float:
 def test_pitches_stay_rise_and_fall(name: str, low: float, high: float) -> None:
     for wave, length in zip(*sounds(name), strict=True):
         quarter = int(length * SAMPLE_RATE / 4)
-        # Both ends fade.
+        # At both ends the sound fades in or out: 20 samples are left out.
         at_first = pitch(wave[20:quarter])
         at_last = pitch(wave[3 * quarter : 4 * quarter - 20])
         assert low <= at_last / at_first <= high

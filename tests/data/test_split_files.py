@@ -1,4 +1,4 @@
-"""Splits that others wrote: files of bags for each part, and columns of any name for parts and groups."""
+"""Splits from elsewhere: files with the bags of each part, and columns of parts and groups."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ NAMES = [f"b{number}" for number in range(BAGS)]
 
 
 def write_bags(folder: Path, **columns: list[str]) -> Path:
-    """Write a table of 80 bags of one instance, of which every other one has the class a."""
+    """Write a table of 80 bags of one instance; every other bag has the class a."""
     labels = ["" if number % 2 else "a" for number in range(BAGS)]
     frame = pd.DataFrame({"bag": NAMES, "labels": labels, "f": range(BAGS), **columns})
     path = folder / "t.csv"
@@ -27,14 +27,14 @@ def write_bags(folder: Path, **columns: list[str]) -> Path:
 
 
 def load_slides(folder: Path, **params: Any) -> tuple[OwnBags, FeatureOptions]:
-    """Return bags in groups of four, P0, P1, ..., and the options by which they were read."""
+    """Return bags in groups of four, P0, P1, ..., and the options with which they were read."""
     path = write_bags(folder, bag_of=[f"P{number // 4}" for number in range(BAGS)])
     options = FeatureOptions(table=str(path), group="bag_of", **params)
     return load_bags(path, options), options
 
 
 def bags_of_fold(fold: int) -> list[list[int]]:
-    """Return the bags to train, validate and test on in one of three folds."""
+    """Return the training, validation and test bags of one of three folds."""
     first_test_bag = 60 + 4 * fold
     train = list(range(40))
     validation = list(range(40, 60))
@@ -44,13 +44,14 @@ def bags_of_fold(fold: int) -> list[list[int]]:
 
 @pytest.fixture
 def folds(tmp_path: Path) -> tuple[OwnBags, FeatureOptions]:
-    """Bags with a file for each of three folds, whose columns have the names of bags."""
+    """Bags, and the options that read three folds: a file for each, with the names of its bags."""
     (tmp_path / "folds").mkdir()
     for fold in range(3):
         columns = [pd.Series([NAMES[bag] for bag in part]) for part in bags_of_fold(fold)]
         split = pd.concat(columns, axis=1, keys=PARTS)
         split.to_csv(tmp_path / f"folds/splits_{fold}.csv")
-    # A file that others write beside it, and which has no number at its end.
+    # Tools that write such splits write this file as well. Its name does not end in a number, so
+    # that it is no fold.
     pd.DataFrame({"train": [True]}).to_csv(tmp_path / "folds/splits_0_descriptor.csv")
     return load_slides(tmp_path, splits="folds/splits_*.csv")
 
@@ -60,14 +61,14 @@ def test_each_file_of_a_split_is_a_fold(folds: tuple[OwnBags, FeatureOptions]) -
 
 
 @pytest.mark.parametrize("fold", [0, 1, 2])
-def test_files_of_splits_are_taken_with_their_validation_bags(
+def test_a_fold_has_the_bags_that_its_file_lists(
     folds: tuple[OwnBags, FeatureOptions], fold: int
 ) -> None:
     split = split_bags(*folds, fold)
     assert [part.tolist() for part in split] == bags_of_fold(fold)
 
 
-def test_one_file_of_true_and_false_splits_every_seed(tmp_path: Path) -> None:
+def test_one_file_of_true_and_false_is_the_split_of_every_seed(tmp_path: Path) -> None:
     columns = {}
     for name, part in zip(PARTS, bags_of_fold(1), strict=True):
         columns[name] = [bag in part for bag in range(BAGS)]

@@ -1,4 +1,4 @@
-"""Splits and folds of bags: every bag in one part, groups together, and the share that is asked for."""
+"""Splits and folds of bags: each bag is in one part, groups stay together, shares are as wanted."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from tests._helpers.own_bags import own_bags
 
 
 def table(bags: int = 120, groups: int = 0, **columns: Any) -> OwnBags:
-    """Return bags b0, b1, ... of which the first quarter is positive, in so many groups if any."""
+    """Return bags b0, b1, ..., of which the first quarter has the class "yes".
+
+    The bags are in turn in `groups` groups; by default there are no groups.
+    """
     labels = (np.arange(bags) < bags / 4)[:, None]
     names = [f"b{number}" for number in range(bags)]
     owners = [f"g{number % groups}" for number in range(bags)] if groups else None
@@ -25,11 +28,12 @@ def table(bags: int = 120, groups: int = 0, **columns: Any) -> OwnBags:
 def split_by_seed(
     bags: OwnBags, test: float = 0.2, validation: float = 0.1, seed: int = 0
 ) -> BagSplit:
+    """Return the split of a seed, with these shares of test and validation bags."""
     return split_bags(bags, TableOptions(table="", test=test, validation=validation), seed)
 
 
 def parts_of(split: BagSplit) -> list[list[int]]:
-    """Return the bags of training, validation and test."""
+    """Return the training, validation and test bags of a split."""
     return [part.tolist() for part in split]
 
 
@@ -44,8 +48,9 @@ def test_a_split_by_seed_holds_every_bag_once(seed: int) -> None:
 
 
 @SEEDS
-def test_a_split_by_seed_has_the_shares_asked_for(seed: int) -> None:
+def test_a_split_by_seed_has_the_wanted_shares(seed: int) -> None:
     parts = parts_of(split_by_seed(table(), test=0.2, validation=0.1, seed=seed))
+    # Of 120 bags 20 % are tested on, and 10 % are for validation.
     assert [len(part) for part in parts] == [84, 12, 24]
 
 
@@ -87,7 +92,7 @@ def test_there_may_be_no_validation_bags() -> None:
         pytest.param(8, 0.97, 7, id="almost all of few"),
     ],
 )
-def test_the_test_part_has_about_the_share_asked_for(bags: int, test: float, tested: int) -> None:
+def test_about_the_wanted_share_of_bags_is_tested_on(bags: int, test: float, tested: int) -> None:
     split = split_by_seed(table(bags), test=test, validation=0)
     assert abs(len(split.test) - tested) <= 1
     assert sorted([*split.train, *split.test]) == list(range(bags))
@@ -111,7 +116,7 @@ def test_a_given_split_is_taken_as_it_is() -> None:
 
 @pytest.fixture
 def without_validation() -> OwnBags:
-    """Return 120 bags with a given split, of which every fourth one is tested on, and no validation bags."""
+    """120 bags with a given split without validation bags; every fourth bag is a test bag."""
     parts = ["test", "train", "train", "train"] * 30
     return table(split=parts)
 
@@ -145,6 +150,7 @@ FOLDS = TableOptions(table="", folds=5, repeats=2, validation=0.0)
 
 
 def fold(seed: int) -> BagSplit:
+    """Return the split of a seed: seeds 0 to 4 are the folds, and 5 to 9 the second repetition."""
     return split_bags(table(50), FOLDS, seed)
 
 
@@ -162,12 +168,12 @@ def test_a_second_repetition_has_other_folds() -> None:
     assert first != second
 
 
-def test_what_a_fold_does_not_test_is_trained_on() -> None:
+def test_a_fold_trains_on_all_bags_that_it_does_not_test() -> None:
     split = fold(7)
     assert sorted([*split.train, *split.test]) == list(range(50))
 
 
-def test_validation_bags_change_no_fold() -> None:
+def test_validation_bags_do_not_change_the_test_bags_of_a_fold() -> None:
     options = TableOptions(table="", folds=5, repeats=2, validation=0.1)
     split = split_bags(table(50), options, 7)
     assert len(split.validation) == 5
@@ -187,6 +193,7 @@ def write_folds(folder: Path, content: str) -> TableOptions:
 
 def test_folds_of_a_file_are_taken(tmp_path: Path) -> None:
     bags = table(4, groups=2, path=tmp_path / "bags.csv")
+    # One repetition of two folds, each a list of its test bags.
     options = write_folds(tmp_path, '[[["b0", "b2"], ["b1", "b3"]]]')
     assert split_bags(bags, options, 1).test.tolist() == [1, 3]
 
@@ -255,8 +262,8 @@ def test_one_group_cannot_be_split() -> None:
 
 
 def test_two_bags_cannot_be_split_into_three_parts() -> None:
-    # One of the two is the test bag. The message is about the bag that is left for the other two
-    # parts.
+    # One of the two bags is for testing. The message is about the bag that is left, which cannot be
+    # for training and for validation.
     with pytest.raises(
         UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"
     ):

@@ -1,9 +1,10 @@
-"""Parquet files: every value is what its type says."""
+"""Tables in Parquet files: every value is read by its type, with no guess from its text."""
 
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,7 +20,10 @@ BAGS = 4
 
 
 def load(folder: Path, options: FeatureOptions | None = None, **columns: Any) -> OwnBags:
-    """Return the bags of a file with a row a bag; columns are lists or Arrow arrays of four values."""
+    """Return the bags of a Parquet file with a row for each of four bags.
+
+    `columns` are lists or Arrow arrays of four values.
+    """
     values = {"bag": list("abcd"), "labels": ["x", "", "x", ""], **columns}
     values.setdefault("f", [0.5, 1.5, 2.5, 3.5])
     pq.write_table(pa.table(values), folder / "t.parquet")
@@ -27,7 +31,7 @@ def load(folder: Path, options: FeatureOptions | None = None, **columns: Any) ->
 
 
 def complaint_of(folder: Path, **columns: Any) -> str:
-    """Return the line that refuses columns."""
+    """Return the line that refuses a file with these columns."""
     with pytest.raises(UsageError) as caught:
         load(folder, **columns)
     line = str(caught.value)
@@ -37,24 +41,34 @@ def complaint_of(folder: Path, **columns: Any) -> str:
 
 
 def label_sets(bags: OwnBags) -> list[list[str]]:
-    return [[bags.class_names[c] for c in has.nonzero()[0]] for has in bags.labels]
+    """Return the names of the classes of each bag."""
+    names = np.array(bags.class_names)
+    return [names[has_class].tolist() for has_class in bags.labels]
+
+
+# Integers from 2^53 on are not all exact in double precision: LARGE + 1 would become LARGE.
+LARGE = 2**53
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
         pytest.param(pa.array([1, None, 2, 1]), [["1"], [], ["2"], ["1"]], id="nullable-integers"),
-        pytest.param([2**53, 2**53 + 1, 2**53, None], [[str(2**53)], [str(2**53 + 1)], [str(2**53)], []], id="large"),
+        pytest.param([LARGE, LARGE + 1, LARGE, None],
+                     [[str(LARGE)], [str(LARGE + 1)], [str(LARGE)], []], id="large"),
         pytest.param([b"c1", b"c2;c1", None, b""], [["c1"], ["c1", "c2"], [], []], id="bytes"),
-        pytest.param([[23, 45], [1], [], None], [["23", "45"], ["1"], [], []], id="lists-of-integers"),
+        pytest.param([[23, 45], [1], [], None],
+                     [["23", "45"], ["1"], [], []], id="lists-of-integers"),
         pytest.param([["Cooper's Hawk"], ["a;b", "(c)"], [], ["a;b"]],
                      [["Cooper's Hawk"], ["(c)", "a;b"], [], ["a;b"]], id="lists-of-text"),
-        pytest.param([[b"a"], [b"b", b"a"], [], []], [["a"], ["a", "b"], [], []], id="lists-of-bytes"),
-        pytest.param([[2**53], [2**53 + 1], [None, 3], []], [[str(2**53)], [str(2**53 + 1)], ["3"], []],
-                     id="lists-of-large-integers"),
-        pytest.param(pa.array([[2**53 + 1], [None, 3], [], None], pa.list_view(pa.int64())),
-                     [[str(2**53 + 1)], ["3"], [], []], id="views-of-lists"),
-        pytest.param(pa.array(["a", "b", None, "a"]).dictionary_encode(), [["a"], ["b"], [], ["a"]], id="categories"),
+        pytest.param([[b"a"], [b"b", b"a"], [], []],
+                     [["a"], ["a", "b"], [], []], id="lists-of-bytes"),
+        pytest.param([[LARGE], [LARGE + 1], [None, 3], []],
+                     [[str(LARGE)], [str(LARGE + 1)], ["3"], []], id="lists-of-large-integers"),
+        pytest.param(pa.array([[LARGE + 1], [None, 3], [], None], pa.list_view(pa.int64())),
+                     [[str(LARGE + 1)], ["3"], [], []], id="views-of-lists"),
+        pytest.param(pa.array(["a", "b", None, "a"]).dictionary_encode(),
+                     [["a"], ["b"], [], ["a"]], id="categories"),
     ],
 )  # fmt: skip
 def test_labels_are_what_their_type_says(
@@ -94,7 +108,7 @@ def test_labels_that_cannot_be_read_are_one_line(
     assert re.search(complaint, complaint_of(tmp_path, labels=labels))
 
 
-def test_the_name_of_a_bag_is_no_list(tmp_path: Path) -> None:
+def test_a_list_as_the_name_of_a_bag_is_refused(tmp_path: Path) -> None:
     line = complaint_of(tmp_path, bag=[["a"], ["b"], ["c"], ["d"]])
     assert re.search(r"row 1: column 'bag' is \['a'\]: .* not a list", line)
 
@@ -124,12 +138,13 @@ def test_a_list_of_another_length_is_one_line(tmp_path: Path) -> None:
     assert "row 2: the list in column 'e' has 1 numbers, expected 2" in line
 
 
-def test_a_column_with_the_name_of_a_number_in_a_list_is_one_line(tmp_path: Path) -> None:
+def test_a_column_named_like_an_entry_of_a_list_is_refused(tmp_path: Path) -> None:
+    # The entries of the lists in the column e are features named e[0], e[1], ...
     columns = {"e": [[1.0]] * BAGS, "e[0]": [1.0] * BAGS}
     assert "the columns 'e[0]' and 'e'" in complaint_of(tmp_path, **columns)
 
 
-def test_two_equal_names_are_one_line(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     columns = [pa.array(["a"]), pa.array([1.0]), pa.array([2.0])]
     pq.write_table(pa.table(columns, names=["bag", "f", "f"]), path)
@@ -165,7 +180,6 @@ def test_text_is_a_feature_where_it_is_named(tmp_path: Path) -> None:
 
 
 EMBEDDINGS = [[1.0, 2, 3], [4.0, 5, 6], [7.0, 8, 9], [0.0, 1, 2]]
-
 
 LISTS = pytest.mark.parametrize(
     "kind",

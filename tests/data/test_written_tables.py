@@ -1,4 +1,7 @@
-"""Text files as people write them: what an option reads, and that a message names an option which does."""
+"""Text files as people write them: separators, numbers and headers.
+
+Options say how a file is written, and a message names the option that would read a file.
+"""
 
 import re
 import shlex
@@ -22,6 +25,7 @@ DECIMAL_COMMA: dict[str, Any] = {"field_separator": ";", "decimal": ","}
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:
+    """Write a table and return its path."""
     path = folder / name
     path.write_bytes(text.encode())
     return path
@@ -62,7 +66,7 @@ def findings_in(path: Path) -> list[Finding]:
 
 
 def every_other(number: int) -> str:
-    """Return the label of a bag of this number, for tables of which every other bag has a class."""
+    """Return the label of the bag of this number: a for every other bag, none for the rest."""
     return "a" if number % 2 else ""
 
 
@@ -71,16 +75,24 @@ def every_other(number: int) -> str:
     [
         pytest.param("bag,labels,f\nr1,a,0.5\nr2,,1e1\n", {}, [0.5, 10], id="usual"),
         pytest.param("bag;labels;f\nr1;a;0,5\nr2;;1,5e1\n", DECIMAL_COMMA, [0.5, 15], id="europe"),
-        pytest.param("bag|labels|f\nr1|a|0.5\nr2||2\n", {"field_separator": "|"}, [0.5, 2], id="bars"),
-        pytest.param("bag\tlabels\tf\nr1\ta\t1\nr2\t\t2\n", {"field_separator": "tab"}, [1, 2], id="tabs"),
-        pytest.param("bag labels f\nr1 a 1\nr2 b 2\n", {"field_separator": "space"}, [1, 2], id="spaces"),
-        pytest.param('bag,labels,f\nr1,a,"0,5"\nr2,,"1,5"\n', {"decimal": ","}, [0.5, 1.5], id="quoted"),
-        pytest.param('bag,labels,f\nr1,a,"5,050"\nr2,,553\n', {"thousands": ","}, [5050, 553], id="thousands"),
-        pytest.param('bag,labels,f\nr1,a,"1,234,567.5"\nr2,,1\n', {"thousands": ","}, [1234567.5, 1], id="millions"),
-        pytest.param("bag,labels,f\nr1,a,5.050\nr2,,553\n", {"thousands": "."}, [5050, 553], id="dots"),
-        pytest.param("bag;labels;f\nr1;a;1.234,5\nr2;;-2\n", {**DECIMAL_COMMA, "thousands": "."}, [1234.5, -2],
-                     id="dots-and-comma"),
-        pytest.param("bag,labels,f\nr1,a,1 234\nr2,,5\u202f530\n", {"thousands": "space"}, [1234, 5530], id="gaps"),
+        pytest.param("bag|labels|f\nr1|a|0.5\nr2||2\n",
+                     {"field_separator": "|"}, [0.5, 2], id="bars"),
+        pytest.param("bag\tlabels\tf\nr1\ta\t1\nr2\t\t2\n",
+                     {"field_separator": "tab"}, [1, 2], id="tabs"),
+        pytest.param("bag labels f\nr1 a 1\nr2 b 2\n",
+                     {"field_separator": "space"}, [1, 2], id="spaces"),
+        pytest.param('bag,labels,f\nr1,a,"0,5"\nr2,,"1,5"\n',
+                     {"decimal": ","}, [0.5, 1.5], id="quoted"),
+        pytest.param('bag,labels,f\nr1,a,"5,050"\nr2,,553\n',
+                     {"thousands": ","}, [5050, 553], id="thousands"),
+        pytest.param('bag,labels,f\nr1,a,"1,234,567.5"\nr2,,1\n',
+                     {"thousands": ","}, [1234567.5, 1], id="millions"),
+        pytest.param("bag,labels,f\nr1,a,5.050\nr2,,553\n",
+                     {"thousands": "."}, [5050, 553], id="dots"),
+        pytest.param("bag;labels;f\nr1;a;1.234,5\nr2;;-2\n",
+                     {**DECIMAL_COMMA, "thousands": "."}, [1234.5, -2], id="dots-and-comma"),
+        pytest.param("bag,labels,f\nr1,a,1 234\nr2,,5\u202f530\n",
+                     {"thousands": "space"}, [1234, 5530], id="gaps"),
     ],
 )  # fmt: skip
 def test_options_say_how_numbers_and_fields_are_written(
@@ -90,12 +102,12 @@ def test_options_say_how_numbers_and_fields_are_written(
     assert features(path, **options) == pytest.approx(expected)
 
 
-def test_two_decimal_marks_in_a_column_are_refused(tmp_path: Path) -> None:
+def test_decimal_points_and_commas_in_one_column_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "bag;labels;f\nr1;a;0.5\nr2;;1,5\n")
     assert "expected a number" in complaint(path, **SEMICOLONS)
 
 
-def test_a_mark_between_thousands_has_three_digits_behind_it(tmp_path: Path) -> None:
+def test_a_separator_of_thousands_has_three_digits_behind_it(tmp_path: Path) -> None:
     path = write(tmp_path, 'bag,labels,f\nr1,a,"1,5"\nr2,,2\n')
     assert "expected a number" in complaint(path, thousands=",")
 
@@ -118,13 +130,13 @@ def test_a_missing_column_names_the_separator_that_shows_it(tmp_path: Path, sepa
 
 
 def test_fields_that_do_not_fit_name_the_separator(tmp_path: Path) -> None:
-    """By commas the first line is one field, and other lines are two."""
+    """Separated by commas, the first line is one field, and the other lines are two."""
     path = write(tmp_path, "id;labels;f\nr1;a;0,5\nr2;b;1,5\n")
     text = complaint(path, bag="id")
     assert features(path, bag="id", decimal=",", **options_in(text)) == [0.5, 1.5]
 
 
-def test_no_separator_is_named_by_which_rows_have_other_fields(tmp_path: Path) -> None:
+def test_no_separator_is_named_that_leaves_rows_with_other_fields(tmp_path: Path) -> None:
     path = write(tmp_path, "bag;labels;f\nr1;a;1\nr2;b\n")
     assert "field_separator" not in complaint(path)
 
@@ -184,7 +196,7 @@ def test_no_option_is_named_that_reads_a_part_of_a_column(tmp_path: Path, other:
     assert "thousands" not in text
 
 
-def test_points_between_thousands_are_warned_of(tmp_path: Path) -> None:
+def test_points_that_may_separate_thousands_are_warned_of(tmp_path: Path) -> None:
     path = write(tmp_path, "bag,labels,f\nr1,a,5.050\nr2,,553\nr3,a,1.250\n")
     details = {finding.what: finding.detail for finding in findings_in(path)}
     named = options_in(details["numbers that may have marks between thousands"])
@@ -223,7 +235,7 @@ def test_tables_of_sequences_are_read_by_the_same_options(tmp_path: Path) -> Non
     assert bags.bags == ["a.npy", "b.npy"]
 
 
-def test_splits_of_others_are_read_by_the_same_options(tmp_path: Path) -> None:
+def test_files_of_splits_are_read_by_the_same_options(tmp_path: Path) -> None:
     rows = [f"r{number};{every_other(number)};{number},5" for number in range(4)]
     path = write(tmp_path, "\n".join(["bag;labels;f", *rows]))
     write(tmp_path, "train;val;test\nr0;r1;r2\nr3;;\n", "split.csv")
@@ -243,7 +255,7 @@ GENES = [f"gene_{number}_of_a_long_name" for number in range(9_000)]
 
 @pytest.fixture
 def table_of_genes(tmp_path: Path, separator: str) -> Path:
-    """A table of three bags whose header has more characters than one reads at once."""
+    """A table of three bags, whose header is longer than what is read at once."""
     header = separator.join(["bag", "labels", *GENES])
     assert len(header) > 200_000
     lines = [header]
@@ -282,7 +294,7 @@ def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
         pytest.param(
             {"decimal": ",", "thousands": ","},
             "',' is task.decimal and task.thousands",
-            id="one mark for two purposes",
+            id="one sign for two purposes",
         ),
         pytest.param(
             {"nothing": "a", "classes": "a;b"},
@@ -291,7 +303,7 @@ def test_a_long_name_is_read_and_cut_in_messages(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], expected: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=re.escape(expected)):
         FeatureOptions(table="", **options)
 
@@ -312,7 +324,7 @@ def test_a_column_can_be_left_out_of_the_features(
     assert load(write(tmp_path, THREE_FEATURES), features=chosen).feature_names == left
 
 
-def test_a_column_that_is_not_there_cannot_be_left_out(tmp_path: Path) -> None:
+def test_a_column_that_does_not_exist_cannot_be_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, THREE_FEATURES)
     assert "has no column 'wen'" in complaint(path, features="!wen")
 
@@ -333,6 +345,7 @@ def test_time_stamps_among_features_are_warned_of(tmp_path: Path, per_second: in
         rows.append(f"r{number},{every_other(number)},{number},{seconds * per_second}")
     path = write(tmp_path, "\n".join(["bag,labels,f,when", *rows]))
     (finding,) = [finding for finding in findings_in(path) if "time stamps" in finding.what]
+    # 1,600,000,000 seconds after the beginning of 1970.
     assert "2020-09-13" in finding.detail
     assert load(path, **options_in(finding.what)).feature_names == ["f"]
 

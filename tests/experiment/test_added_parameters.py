@@ -1,4 +1,8 @@
-"""A parameter that is added later: which cells keep their id, and what is built from those of before."""
+"""Parameters that a loss, a task or a network got after cells were stored.
+
+Such a parameter has a neutral value, with which the code computes what it did before. Cells with
+the neutral value keep their ids, and old cells are built with it.
+"""
 
 import json
 from collections.abc import Callable
@@ -43,7 +47,7 @@ class Before(OneVsRest):
 
 
 class After(Before):
-    """The same loss with `shift`: at 0 it computes what it did before, by default something else."""
+    """The same loss with `shift`. At 0 it computes what `Before` does; the default is 5."""
 
     added: ClassVar[Any] = MappingProxyType({"shift": 0.0})
 
@@ -56,7 +60,7 @@ class After(Before):
 
 
 class WithoutShift(After):
-    """A subclass whose own constructor has no `shift`."""
+    """A subclass of `After` whose constructor has no `shift`."""
 
     def __init__(self, margin: float = 0.0) -> None:
         super().__init__(margin, shift=0.0)
@@ -69,11 +73,12 @@ class Mistaken(Before):
 
 
 Install = Callable[[type[Loss]], None]
+"""Type of the fixture `install`."""
 
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return a function that makes a class the loss `growing`, as if it were built in."""
+    """A function that makes a class the loss `growing`, as if it were built in."""
 
     def install_class(cls: type[Loss]) -> None:
         entry = RegistryEntry("growing", "milbench", lambda: cls, __name__)
@@ -87,7 +92,7 @@ SMALL = {"epochs": 1, "steps_per_epoch": 2, "precision": "float32"}
 
 
 def planned(**values: Any) -> Plan:
-    """Return the plan of the loss `growing` on the smallest task, with other fields in its spec."""
+    """Return the plan of the loss `growing` on the tiny task; `values` are fields of its spec."""
     spec = {"name": "t", "losses": ["growing"], "tasks": [TINY], "seeds": 0, "recipe": SMALL}
     return make_plan(make_spec({**spec, **values}))
 
@@ -103,7 +108,7 @@ def one_cell(**params: Any) -> Cell:
     return cell
 
 
-def test_the_neutral_value_keeps_the_id_of_before(install: Install) -> None:
+def test_a_cell_with_the_neutral_value_keeps_its_old_id(install: Install) -> None:
     install(Before)
     before = one_cell(margin=1.0)
     install(After)
@@ -124,7 +129,7 @@ def test_the_default_is_hashed_where_it_is_not_neutral(install: Install) -> None
     assert default.id != one_cell(shift=0.0).id
 
 
-def test_a_cell_of_before_is_built_with_the_neutral_value(install: Install) -> None:
+def test_an_old_cell_is_built_with_the_neutral_value(install: Install) -> None:
     install(Before)
     cell = one_cell()
     install(After)
@@ -138,7 +143,7 @@ def test_loading_the_loss_by_name_gives_its_default(install: Install) -> None:
     assert loss.shift == 5.0
 
 
-def test_a_cell_of_before_trains_as_it_did(install: Install, tmp_path: Path) -> None:
+def test_an_old_cell_trains_as_it_did(install: Install, tmp_path: Path) -> None:
     install(Before)
     cell = one_cell()
     expected = train(cell, tmp_path / "before").history
@@ -182,13 +187,13 @@ def test_a_published_protocol_is_compared_with_the_neutral_value(
     assert deviations(published, params) == differences
 
 
-def test_a_change_of_a_cell_leaves_what_it_lacks_neutral(install: Install) -> None:
+def test_a_change_of_a_cell_leaves_an_absent_parameter_neutral(install: Install) -> None:
     install(After)
     choice = one_cell(margin=0.0, shift=0.0).loss
     assert changed_loss(choice, {"margin": 1.0}).params == {"margin": 1.0}
 
 
-def test_a_change_of_a_cell_may_set_what_it_lacks(install: Install) -> None:
+def test_a_change_of_a_cell_may_set_an_absent_parameter(install: Install) -> None:
     install(After)
     choice = one_cell(margin=0.0, shift=0.0).loss
     assert changed_loss(choice, {"shift": 2.0}).params == {"margin": 0.0, "shift": 2.0}
@@ -215,18 +220,21 @@ class Counted:
     ("times", "kept"),
     [pytest.param(1, {}, id="one"), pytest.param(True, {"times": True}, id="true")],
 )
-def test_true_is_not_left_out_where_one_is_neutral(times: int, kept: dict[str, Any]) -> None:
+def test_true_is_stored_where_one_is_neutral(times: int, kept: dict[str, Any]) -> None:
     # To Python, True equals 1.
     assert without_neutral(Counted, {"times": times}) == kept
 
 
-def test_what_is_left_out_comes_back_with_its_neutral_value() -> None:
+def test_an_absent_parameter_comes_back_with_its_neutral_value() -> None:
     assert with_neutral(Counted, {}) == {"times": 1}
 
 
 @pytest.fixture
 def later_field(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the recipe's field `average_last` count as added later; its neutral value, 0.5, is not its default."""
+    """Let the recipe's field `average_last` count as added later.
+
+    Its neutral value is 0.5, which is not its default.
+    """
     install(Before)
     monkeypatch.setattr(Recipe, "added", {"average_last": 0.5})
 
@@ -267,10 +275,10 @@ def test_a_later_parameter_of_a_task_changes_no_id(
     install(Before)
     (before,) = planned().cells
     tiny = tasks().get(resolve(tasks(), TINY))
-    # `size` counts as added later; its neutral value is not its default.
+    # `size` counts as added later. Its neutral value, 6, is not its default.
     monkeypatch.setattr(tiny, "added", {"size": 6}, raising=False)
     (after,) = planned().cells
-    assert after.id == before.id, "its default is hashed, as it was before"
+    assert after.id == before.id, "the default of `size` is hashed in both ids"
 
 
 def test_a_later_parameter_of_a_task_is_filled_in(
@@ -287,7 +295,7 @@ def test_a_later_parameter_of_a_task_is_filled_in(
 
 
 def small_network(inputs: int, num_classes: int, seed: int, width: int = 9) -> Network:
-    """Return a network with a hidden layer, whose width counts as added later."""
+    """Return a network with a hidden layer. Tests let its `width` count as added later."""
     return InstanceMLP(inputs, num_classes, seed, hidden=width)
 
 
@@ -312,7 +320,7 @@ def test_a_later_parameter_of_a_network_function_is_filled_in(
     network = network_for(cell, task_for(cell), setup.problem.format, setup.model.loss)
 
     assert cell.network.params == stored
-    # The last layer takes what the hidden one gives.
+    # The inputs of the last layer are the outputs of the hidden layer.
     head = network.get_parameter("head.weight")
     assert head.shape[1] == width
 

@@ -1,4 +1,7 @@
-"""The draws of a search: points of ranges, seeded and nested, and the combinations of lists."""
+"""The draws of a search: points of ranges, crossed with the combinations of lists.
+
+The points come from the seed of the search; more points begin with the same points as fewer.
+"""
 
 import itertools
 import math
@@ -30,7 +33,7 @@ def settings(wanted: Search, task: str = "tiny", loss: str = "exact") -> list[di
 
 
 def rates(wanted: Search, loss: str) -> list[float]:
-    """Return the rates of a loss, each once, in the order of its draws."""
+    """Return the learning rates that a search tries for a loss, in the order of its draws."""
     return list(dict.fromkeys(one["recipe.lr"] for one in settings(wanted, loss=loss)))
 
 
@@ -79,12 +82,15 @@ def test_eight_draws_of_a_list_begin_with_four() -> None:
 
 
 def share_of_log_range(rate: float) -> float:
-    """Return how far a rate is from the low end of `LR`, 10^-4, to the high one, 10^-1, by its logarithm."""
+    """Return how far a rate is, by its logarithm, from the low end of `LR` to the high end.
+
+    The ends are 10^-4 and 10^-1.
+    """
     return (math.log10(rate) + 4) / 3
 
 
 def share_of_linear_range(decay: float) -> float:
-    """Return how far a value is from the low end of `DECAY`, 0, to the high one, 1."""
+    """Return how far a value is from the low end of `DECAY`, 0, to the high end, 1."""
     return decay
 
 
@@ -106,7 +112,7 @@ def test_points_fill_every_range_evenly(
     assert parts == pytest.approx(range(64), abs=1)
 
 
-def test_two_ranges_are_not_drawn_together() -> None:
+def test_values_of_two_ranges_are_not_correlated() -> None:
     points = points_of({"lr": LR, "decay": DECAY}, 64, seed=0)
     drawn_rates = [point["lr"] for point in points]
     drawn_decays = [point["decay"] for point in points]
@@ -148,7 +154,7 @@ def test_a_loss_without_a_space_has_one_draw() -> None:
     assert settings(wanted, loss="noisy-or") == [{}]
 
 
-def test_losses_share_the_rates_whatever_they_have_of_their_own() -> None:
+def test_losses_share_the_rates_whatever_settings_of_their_own_they_have() -> None:
     own = {
         "exact": {"rule": ["sum", "exact"]},
         "log-sum-exp": {"sharpness": Range(low=1, high=9), "other": Range(low=0, high=1)},
@@ -173,7 +179,7 @@ def test_draws_are_numbered_point_by_point() -> None:
     assert [draw.point for draw in draws] == [0, 0, 1, 1]
 
 
-def test_settings_of_one_task_override_those_of_all() -> None:
+def test_settings_of_one_task_override_settings_of_all_tasks() -> None:
     wanted = search(recipe={"lr": [0.1, 0.2], "epochs": [5], "digits": {"epochs": [9]}})
     assert for_task(wanted.recipe, "digits") == {"lr": [0.1, 0.2], "epochs": [9]}
     assert for_task(wanted.recipe, "bags") == {"lr": [0.1, 0.2], "epochs": [5]}

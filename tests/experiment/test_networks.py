@@ -1,4 +1,4 @@
-"""Networks as an axis of a comparison: what they share, what tells their cells apart, and what is refused."""
+"""Networks as an axis of a comparison: which cells there are, their ids, and what is refused."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,12 @@ from tests._helpers.training import normed_network, small_cell, train
 
 
 def planned(*settings: str, **values: Any) -> Plan:
-    """Return the plan of two losses on the smallest task, with assignments and with other fields of the spec."""
+    """Return the plan of two losses on the tiny task.
+
+    Args:
+        settings: assignments, as by the flag -p.
+        values: other fields of the spec.
+    """
     fields = {"name": "t", "losses": ["exact", "one-vs-rest"], "tasks": [TINY], **values}
     for setting in settings:
         apply_assignment(fields, setting)
@@ -27,7 +32,7 @@ def planned(*settings: str, **values: Any) -> Plan:
 
 
 def pairs_of(plan: Plan) -> list[tuple[str, str]]:
-    """Return loss and network of every cell."""
+    """Return the loss and the network of every cell."""
     return [(cell.loss.name, cell.network.name) for cell in plan.cells]
 
 
@@ -116,7 +121,7 @@ def test_a_setting_reaches_every_network_that_has_it(
 
 
 def cell_of_file(file: Path) -> Cell:
-    """Return a cell with the network in a file, which is read anew, as another process would read it."""
+    """Return a cell with the network in a file, which is read again as in a new process."""
     networks.cache_clear()
     return small_cell(networks=[str(file)])
 
@@ -154,7 +159,7 @@ def test_a_network_edited_after_planning_is_not_trained(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A loss, a task and a network that do not suit one another, and the complaint that says so."""
+    """A loss, a task and a network that do not fit together, and the complaint that says so."""
 
     loss: str
     task: str
@@ -187,7 +192,7 @@ WRONG_NETWORKS = [
             "exact",
             "sound-events",
             "mlp",
-            "conv, gru, context; for losses with the head sigmoid also dsmil, gated-attention, set-",
+            "conv, gru, context; for losses with the head sigmoid also dsmil, gated-attention, ",
         ),
         id="of another task",
     ),
@@ -269,7 +274,7 @@ WRONG_NETWORKS = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_NETWORKS)
-def test_a_network_that_does_not_suit_is_one_line(
+def test_a_network_that_does_not_fit_is_refused_in_one_line(
     wrong: Wrong, milbench: Milbench, root: Path, data_of_all: Path
 ) -> None:
     chosen = ["--loss", wrong.loss, "--task", wrong.task, "--network", wrong.network]

@@ -1,4 +1,4 @@
-"""The names by which a comparison calls its variants, and the ids of cells."""
+"""Plans: the names that a comparison gives to its variants, and the ids of cells."""
 
 import csv
 import gzip
@@ -21,6 +21,7 @@ from tests._helpers.command_line import TINY
 
 REPORTS = Path(__file__).parents[2] / "reports"
 PUBLISHED = sorted(path.parent.name for path in REPORTS.glob("*/comparison.json.gz"))
+"""The names of the reports in this repository."""
 
 
 def with_loss(**params: Any) -> Cell:
@@ -84,7 +85,7 @@ def test_a_task_is_named_by_the_table_it_reads(tables: list[str], names: list[st
     assert [label_of[cell.id].task for cell in cells] == names
 
 
-def test_a_table_of_two_tasks_does_not_name_both() -> None:
+def test_two_tasks_that_read_one_table_have_different_names() -> None:
     cells = [on_table("here/birds.csv"), on_table("here/birds.csv", task="image-bags")]
     names = {label.task for label in labels(cells).values()}
     assert len(names) == 2
@@ -111,7 +112,7 @@ def test_published_cells_keep_the_ids_of_their_frames(name: str) -> None:
     assert {cell.id for cell in plan.cells} <= ids
 
 
-def test_a_cell_without_a_format_has_that_of_before() -> None:
+def test_a_record_without_a_format_has_the_oldest_format() -> None:
     cell = make_cell()
     record = cell.to_record()
     del record["format"]
@@ -124,7 +125,7 @@ def test_another_format_is_another_cell() -> None:
 
 
 def tiny_plan(**values: Any) -> Plan:
-    """Return the plan of one cell on the smallest task, with other fields in its spec."""
+    """Return the plan of one cell on the tiny task; `values` are fields of its spec."""
     spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0, **values})
     return make_plan(spec)
 
@@ -146,9 +147,9 @@ def test_a_launch_leaves_out_cells_of_an_earlier_format() -> None:
         pytest.param([5, 0], Folds(5, repeats=None), id="any number of repetitions"),
     ],
 )
-def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> None:
+def test_folds_in_old_plans_are_read(stored: list[int], folds: Folds) -> None:
     content = json.loads(plan_to_json(tiny_plan()))
-    # Plans of before had no digest.
+    # Old plans had no digest.
     del content["digest"]
     (key,) = content["tasks"]
     content["tasks"][key]["folds"] = stored
@@ -156,7 +157,7 @@ def test_folds_in_plans_of_before_are_read(stored: list[int], folds: Folds) -> N
     assert read.tasks[key].folds == folds
 
 
-def test_own_notes_are_those_that_the_spec_lacks() -> None:
+def test_a_plan_knows_which_notes_are_not_of_its_spec() -> None:
     # A note that the spec has twice is left out twice.
     plan = tiny_plan(notes=["A.", "A."])
     with_a_note = replace(plan, notes=[*plan.notes, "B."])

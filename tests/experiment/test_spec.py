@@ -1,4 +1,4 @@
-"""From specs, flags and settings to plans: what is planned, and what is refused in one line."""
+"""From specs, flags and settings to plans: which cells are planned, and what is refused."""
 
 import itertools
 import re
@@ -26,7 +26,7 @@ from tests._helpers.command_line import TINY
 
 
 def tiny_plan(**values: object) -> Plan:
-    """Return the plan of two losses on the smallest task, with other fields in its spec."""
+    """Return the plan of two losses on the tiny task; `values` are fields of its spec."""
     spec = make_spec({"name": "t", "losses": ["exact", "max-pooling"], "tasks": [TINY], **values})
     return make_plan(spec)
 
@@ -54,7 +54,7 @@ def test_wrong_seeds_are_refused(given: Any) -> None:
 
 @pytest.fixture(scope="module")
 def with_axes() -> Plan:
-    """Return a plan with an axis of a loss, one of the recipe, and three seeds."""
+    """A plan with an axis of a loss, an axis of the recipe, and three seeds."""
     return tiny_plan(
         seeds="0-2",
         loss={"max-pooling": {"normalization": ["bag", "batch"]}},
@@ -63,7 +63,7 @@ def with_axes() -> Plan:
 
 
 def test_a_plan_is_every_combination(with_axes: Plan) -> None:
-    # `exact` and two max-poolings.
+    # `exact`, and `max-pooling` with two settings.
     losses, seeds, heads = 3, 3, 2
     assert len(with_axes.cells) == losses * seeds * heads
     assert len({cell.id for cell in with_axes.cells}) == len(with_axes.cells)
@@ -86,6 +86,7 @@ def test_variants_of_a_task_have_the_names_of_their_tables() -> None:
 
 
 def ids(**values: object) -> set[str]:
+    """Return the ids of the cells of `tiny_plan`."""
     return {cell.id for cell in tiny_plan(**values).cells}
 
 
@@ -99,7 +100,7 @@ def ids(**values: object) -> set[str]:
         pytest.param({"loss": {"exact": {"divide_by": "none"}}}, id="default written out"),
     ],
 )
-def test_what_decides_no_result_leaves_ids_alone(change: dict[str, Any]) -> None:
+def test_a_change_that_affects_no_result_keeps_all_ids(change: dict[str, Any]) -> None:
     assert ids(**{"seeds": "0-1", **change}) == ids(seeds="0-1")
 
 
@@ -110,7 +111,7 @@ def test_what_decides_no_result_leaves_ids_alone(change: dict[str, Any]) -> None
         pytest.param({"task": {"tiny": {"size": 6}}}, id="task"),
     ],
 )
-def test_what_decides_a_result_changes_all_ids(change: dict[str, Any]) -> None:
+def test_a_change_that_affects_results_changes_all_ids(change: dict[str, Any]) -> None:
     assert ids(seeds="0-1", **change).isdisjoint(ids(seeds="0-1"))
 
 
@@ -125,7 +126,7 @@ def test_as_many_seeds_as_fit_into_memory_are_allowed() -> None:
 
 
 def test_seeds_that_would_not_fit_into_memory_are_refused() -> None:
-    # Twenty ranges, each of which is allowed.
+    # Twenty ranges of 100,000 seeds; one range alone is allowed.
     ranges = [f"{first}-{first + 99_999}" for first in range(0, 2_000_000, 100_000)]
     with pytest.raises(UsageError, match="2,000,000 seeds are too many, expected at most 100,000"):
         parse_seeds(",".join(ranges))
@@ -149,7 +150,8 @@ def test_a_joined_plan_has_every_cell_once() -> None:
     new = tiny_plan(seeds="1-2")
     joined = [cell.id for cell in new.joined(old).cells]
     assert sorted(joined) == sorted({cell.id for cell in [*old.cells, *new.cells]})
-    # One loss with the seeds 0 and 1, and two with the seeds 1 and 2; one of them is in both plans.
+    # The old plan has one loss with the seeds 0 and 1, the new plan two losses with the seeds 1 and
+    # 2. One cell is in both plans.
     assert len(joined) == 2 + 4 - 1
 
 
@@ -161,7 +163,10 @@ def test_of_changed_code_only_the_newest_cells_stay() -> None:
 
 
 def origin_of(spec: str | None, *assignments: str, **flags: Any) -> str:
-    """Return the digest of a launch; launches with the same digest add up to one comparison."""
+    """Return the digest of what a launch asks for.
+
+    Launches with the same digest add their cells to one comparison.
+    """
     asked = {"losses": ["exact"], "tasks": [TINY], **flags}
     _, launch = spec_and_launch(Flags(**asked, assignments=assignments), spec)
     return launch.origin
@@ -169,7 +174,7 @@ def origin_of(spec: str | None, *assignments: str, **flags: Any) -> str:
 
 @pytest.fixture(params=["flags", "file"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
-    """A spec file, or None where flags say all."""
+    """The path of a spec file, or None for a launch by flags alone."""
     if request.param == "flags":
         return None
     path = tmp_path / "mine.toml"
@@ -221,7 +226,7 @@ NOTES = ["Three seeds.", "8 bags a batch."]
 
 
 def notes_of(folder: Path, *assignments: str, **flags: Any) -> list[str]:
-    """Return the notes that flags leave to a spec with three seeds and two notes."""
+    """Return the notes of a spec with three seeds and the notes NOTES, after changes by flags."""
     path = folder / "mine.toml"
     # Python writes a list of texts as TOML does.
     path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\nnotes = {NOTES}\n')
@@ -233,13 +238,13 @@ def test_notes_stay_where_flags_leave_them_true(tmp_path: Path) -> None:
     assert notes_of(tmp_path, "run.threads=1", losses=["noisy-or"], seeds="0-2") == NOTES
 
 
-def test_a_note_of_seeds_gives_way_to_other_seeds(tmp_path: Path) -> None:
+def test_a_note_about_seeds_is_replaced_if_seeds_change(tmp_path: Path) -> None:
     kept, added = notes_of(tmp_path, seeds="4")
     assert kept == "8 bags a batch."
     assert "seeds 4." in added
 
 
-def test_all_notes_give_way_to_other_settings(tmp_path: Path) -> None:
+def test_all_notes_are_replaced_if_settings_change(tmp_path: Path) -> None:
     (added,) = notes_of(tmp_path, "recipe.epochs=1", "task.batches=2")
     assert "recipe.epochs=1; task.batches=2." in added
 
@@ -274,7 +279,7 @@ def test_values_with_commas_are_an_axis_of_the_recipe() -> None:
 
 
 class Texts:
-    """A class with a parameter of every type that a value on the command line may be parsed to."""
+    """A class with parameters of all types as which a text on the command line may be read."""
 
     def __init__(  # type: ignore[no-untyped-def]
         self,
@@ -314,7 +319,7 @@ def test_any_value_of_a_text_parameter_is_text(name: str, text: str) -> None:
         pytest.param("either", "a", "a", id="text where a number may be"),
         pytest.param("untyped", "0", 0, id="number without a type"),
         pytest.param("untyped", "a", "a", id="text without a type"),
-        # What suits no type stays a text, which the check of parameters refuses later.
+        # A value that fits no type stays a text, which the check of parameters refuses later.
         pytest.param("number", "2024-01-01", "2024-01-01", id="date for a number"),
         pytest.param("number", "many", "many", id="text for a number"),
     ],
@@ -366,7 +371,7 @@ def test_a_table_in_the_recipe_is_for_its_task() -> None:
     assert settings == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
 
 
-def test_a_setting_for_all_tasks_replaces_those_of_single_ones(tmp_path: Path) -> None:
+def test_a_setting_for_all_tasks_replaces_settings_of_single_tasks(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n'
@@ -378,7 +383,7 @@ def test_a_setting_for_all_tasks_replaces_those_of_single_ones(tmp_path: Path) -
 
 
 def specs_with_presets() -> list[tuple[str, str | None]]:
-    """Return every built-in spec with each of its presets, or with None where it has none."""
+    """Return every built-in spec with each of its presets, or with None if it has no presets."""
     pairs: list[tuple[str, str | None]] = []
     for name in built_in_specs():
         names = presets(name)
@@ -393,7 +398,7 @@ def test_every_built_in_spec_can_be_planned_task_by_task(
     name: str, preset: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = read_spec(name, preset).model_dump()
-    # Nothing that tasks say of their data is needed here, and the data are not there.
+    # Planning asks tasks about their data, which tests do not have: other answers are put in place.
     for task in values["tasks"]:
         cls = tasks().get(task)
         monkeypatch.setattr(cls, "check_data", lambda self, data_dir: "not looked at")
@@ -411,10 +416,11 @@ def test_every_built_in_spec_can_be_planned_task_by_task(
 
 
 PUBLISHED_SPECS = {"section-5-1": 40, "section-5-2": 30, "section-5-4": 72, "supplementary-a": 60}
-"""The specs of published results, and how many cells the preset `paper` has."""
+"""Spec of published results -> how many cells its preset `paper` has."""
 
 
 def plan_without_data(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Return the plan of a built-in spec, without looking at the data of its tasks."""
     spec = read_spec(name, preset)
     for task in spec.tasks:
         monkeypatch.setattr(tasks().get(task), "check_data", lambda self, data_dir: "not looked at")
@@ -422,10 +428,11 @@ def plan_without_data(name: str, preset: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def cells_with_values(plan: Plan) -> list[tuple[Cell, Published]]:
-    """Return the cells, each with every published value of its loss."""
+    """Return pairs of a cell and a published value of its loss."""
     pairs: list[tuple[Cell, Published]] = []
     for cell in plan.cells:
-        # The published values of max-pooling are from a program that normalises over the batch.
+        # The published values of max-pooling are from a program that normalises over the batch: a
+        # cell that normalises over the bag has no published value.
         if cell.loss.params.get("normalization") == "bag":
             continue
         listed = plan.info(cell).published
@@ -459,13 +466,16 @@ def contrast(first: str, second: str, name: str = "asked") -> dict[str, Any]:
 
 
 def contrasted(*contrasts: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """Return the fields of a spec of `exact` and two variants of `noisy-or`, with these contrasts."""
+    """Return the fields of a spec of `exact` and two variants of `noisy-or`, with contrasts."""
     heads = {"noisy-or": {"head": ["softmax", "sigmoid"]}}
     return {"losses": ["exact", "noisy-or"], "loss": heads, "contrasts": contrasts, **values}
 
 
 def with_published(**changes: Any) -> dict[str, Any]:
-    """Return the field of a spec with one published value, that of another method, after changes to it."""
+    """Return the field of a spec with one published value, of a method that is no loss.
+
+    `changes` are changed fields of the value.
+    """
     value = {
         "task": TINY,
         "method": "of others",
@@ -517,7 +527,7 @@ SENSELESS_SECTIONS = [
     pytest.param(
         {"marks": [{"name": "a", "tusk": "tiny"}]},
         "parameter of the run 'marks.0.tusk'; did you mean 'marks.0.task'",
-        id="misspelt key of a mark",
+        id="misspelt key of a pass mark",
     ),
     pytest.param(
         {"losses": ["ctc"], "tasks": ["extended-digits"]},
@@ -596,7 +606,7 @@ SENSELESS_CONTRASTS = [
         *SENSELESS_CONTRASTS,
     ],
 )
-def test_what_makes_no_sense_is_one_line(values: dict[str, object], complaint: str) -> None:
+def test_a_senseless_spec_is_refused_in_one_line(values: dict[str, object], complaint: str) -> None:
     with pytest.raises(UsageError, match=re.escape(complaint)):
         tiny_plan(**values)
 

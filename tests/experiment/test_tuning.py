@@ -1,4 +1,7 @@
-"""Plans of tuned comparisons: equal budgets, finalists, the choice, and fresh seeds."""
+"""Plans of tuned comparisons: a search chooses the settings of each arm, then losses are compared.
+
+All arms have equal budgets, the best draws become finalists, and the comparison has fresh seeds.
+"""
 
 import json
 import math
@@ -33,7 +36,10 @@ SPACE: dict[str, Any] = {
 
 
 def spec(**changes: Any) -> Spec:
-    """Return a spec that searches the rates of three variants on the smallest task, with changes of its fields."""
+    """Return a spec that searches the learning rates of three variants on the tiny task.
+
+    `changes` are changed fields of the spec.
+    """
     values = {
         "name": "tuned",
         "losses": ["exact", "noisy-or"],
@@ -54,12 +60,13 @@ ARMS = [
 
 
 def search_of(plan: Plan) -> SearchRecord:
+    """Return the record of the search of a plan."""
     assert plan.search is not None
     return plan.search
 
 
 def drawn(plan: Plan) -> dict[Arm, list[Cell]]:
-    """Return the cells of the draws of a search by their arm."""
+    """Return arm -> the cells of its draws."""
     cells_by_arm: dict[Arm, list[Cell]] = {}
     for cell in plan.cells:
         draw = search_of(plan).draws.get(cell.id)
@@ -73,7 +80,7 @@ def rates_of(cells: list[Cell]) -> list[float]:
 
 
 def tuned(wanted: Spec, search: Plan) -> Plan:
-    """Return the plan that follows a search where all draws are equally good."""
+    """Return the plan that follows a search in which all draws are equally good."""
     same_error = {cell.id: 0.5 for cell in search.cells}
     return comparison_plan(wanted, search, same_error)
 
@@ -106,11 +113,11 @@ def test_a_list_of_a_loss_is_crossed_with_the_rates() -> None:
 
 
 BEST_DRAWS = {ARMS[0]: 3, ARMS[1]: 2, ARMS[2]: 4}
-"""The number of the best draw of each arm, a different one for each."""
+"""Arm -> the number of its best draw, which differs from arm to arm."""
 
 
 def plan_with_best(best_draws: Mapping[Arm, int]) -> Plan:
-    """Return the plan that follows where these draws have an error of 0.1 and all others 0.5."""
+    """Return the plan that follows a search; these draws have an error of 0.1, all others 0.5."""
     plan = search_plan(spec())
     errors = {}
     for cell_id, draw in search_of(plan).draws.items():
@@ -141,13 +148,13 @@ def test_the_best_settings_are_compared_with_fresh_seeds(arm: Arm) -> None:
 
 
 Errors = dict[int, tuple[float | None, ...]]
-"""By the number of a draw, its error with each seed of `SEEDS`; None where the cell failed."""
+"""Number of a draw -> its error with each seed of `SEEDS`, None if the cell failed."""
 SEEDS = (100, 101, 102)
 """The seeds of a search; a search in one stage has the first two."""
 
 
 def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
-    """Return by cell id the errors of a table, which are the same for all losses; failed cells have none."""
+    """Return cell id -> its error; all losses have the same errors, and failed cells have none."""
     values: dict[str, float] = {}
     for cell in plan.cells:
         number = search_of(plan).draws[cell.id].number
@@ -158,7 +165,7 @@ def values_of(plan: Plan, errors: Errors) -> dict[str, float]:
 
 
 def chosen_by(errors: Errors) -> int:
-    """Return the draw that a search in one stage chooses by a table of errors, the same for all losses."""
+    """Return the draw that a search in one stage chooses, where all losses have these errors."""
     plan = search_plan(spec())
     comparison = comparison_plan(spec(), plan, values_of(plan, errors))
     (number,) = set(search_of(comparison).chosen.values())
@@ -172,8 +179,7 @@ def test_the_mean_over_seeds_chooses() -> None:
 
 
 def test_of_equal_means_the_lowest_number_is_chosen() -> None:
-    # Draws 1, 2 and 3 have the mean 0.15; in floats the means may differ, but only after the 15th
-    # digit.
+    # Draws 1, 2 and 3 have the mean 0.15. As floats the means may differ after the 15th digit.
     errors: Errors = {0: (0.4, 0.4), 1: (0.1, 0.2), 2: (0.2, 0.1), 3: (0.15, 0.15), 4: (0.5, 0.5)}
     assert chosen_by(errors) == 1
 
@@ -201,21 +207,21 @@ STAGED = {**SPACE, "seeds": "100-102", "finalists": 2}
 
 
 def two_stages(errors: Errors) -> tuple[Plan, Plan]:
-    """Return the plans of both stages of a search by a table of errors."""
+    """Return the plans of both stages of a search in which draws have these errors."""
     first = search_plan(spec(tune=STAGED))
     return first, finalists_plan(spec(tune=STAGED), first, values_of(first, errors))
 
 
 def seeds_by_draw(plan: Plan, arm: Arm) -> dict[int, list[int]]:
-    """Return the seeds of every draw of an arm."""
+    """Return number of a draw -> its seeds, for the draws of an arm."""
     seeds: dict[int, list[int]] = {}
     for cell in drawn(plan)[arm]:
         seeds.setdefault(search_of(plan).draws[cell.id].number, []).append(cell.seed)
     return seeds
 
 
-# Draw 3 is the best by the first seed, draw 1 by the mean of three, and draw 4 by seeds that it
-# never gets.
+# By the first seed draw 3 is the best, and draw 1 the second: these are the finalists. By the mean
+# of three seeds draw 1 is the best. Draw 4 would be best by its other seeds, which it never gets.
 TABLE: Errors = {
     0: (0.5, 0.1, 0.1),
     1: (0.3, 0.2, 0.1),
@@ -250,7 +256,7 @@ def test_among_finalists_the_mean_over_all_seeds_chooses() -> None:
 
 
 def test_a_draw_that_is_no_finalist_is_not_chosen() -> None:
-    # Both finalists turn out worse by their other seeds than draw 0 is by its only one.
+    # By their three seeds, both finalists are worse than draw 0 is by its only seed.
     table: Errors = {**TABLE, 1: (0.3, 0.9, 0.9), 3: (0.2, 0.9, 0.8)}
     _, second = two_stages(table)
     plan = comparison_plan(spec(tune=STAGED), second, values_of(second, table))
@@ -265,7 +271,7 @@ def test_a_finalist_that_fails_later_is_the_worst() -> None:
 
 
 def finalists_of(plan: Plan, arm: Arm) -> list[int]:
-    """Return the draws of an arm that have more seeds than the first one."""
+    """Return the finalists of an arm: its draws with more than one seed."""
     return [number for number, seeds in seeds_by_draw(plan, arm).items() if len(seeds) > 1]
 
 
@@ -291,7 +297,7 @@ def test_more_finalists_than_draws_are_all_draws() -> None:
 def test_a_dry_run_says_what_follows_the_first_stage() -> None:
     first, _ = two_stages(TABLE)
     said = after_first_stage(spec(tune=STAGED), first)
-    # Three losses, two finalists, two more seeds.
+    # 12 cells: three variants with two finalists, and two more seeds for each of these.
     assert "the best 2 draws of each loss on each task with 2 more seeds (12 cells)" in said
 
 
@@ -300,11 +306,11 @@ def test_a_plan_with_finalists_is_read_as_it_was_written() -> None:
     assert plan_from_json(plan_to_json(second).encode()) == second
 
 
-def test_the_plan_of_an_earlier_version_is_read() -> None:
+def test_the_plan_of_an_older_version_is_read() -> None:
     written = json.loads(plan_to_json(search_plan(spec())))
     del written["digest"]
     for draw in written["search"]["draws"].values():
-        # Earlier versions did not know `point`, and had a field `asked`.
+        # Older versions had no field `point`, and a field `asked`.
         del draw["point"]
         draw["asked"] = 5
     read = search_of(plan_from_json(json.dumps(written).encode()))
@@ -320,7 +326,10 @@ def test_a_later_search_makes_a_finished_plan_search_again() -> None:
 
 
 def exact_alone_joined_to_all() -> Plan:
-    """Return the plan of all losses, joined by one in which `exact` was tuned again and draw 0 was the best."""
+    """Return the plan of all losses, joined with a plan in which `exact` was tuned again.
+
+    In the second plan draw 0 was chosen.
+    """
     exact_alone = spec(losses=["exact"])
     again = tuned(exact_alone, search_plan(exact_alone))
     return again.joined(plan_with_best(BEST_DRAWS))
@@ -338,7 +347,7 @@ def test_a_loss_tuned_again_leaves_the_others_compared() -> None:
     assert len(joined.compared) == losses * seeds
 
 
-def test_a_plan_without_a_search_joins_none_with_one() -> None:
+def test_plans_with_and_without_a_search_are_not_joined() -> None:
     with_search = plan_with_best(BEST_DRAWS)
     without = replace(with_search, search=None)
     with pytest.raises(UsageError, match="one tuned had a search for settings and one had none"):
@@ -346,7 +355,7 @@ def test_a_plan_without_a_search_joins_none_with_one() -> None:
 
 
 def tuned_with_network(network: str) -> Plan:
-    """Return the comparison of one loss with one network after its search."""
+    """Return the plan of one loss with one network after its search."""
     wanted = spec(losses=["noisy-or"], loss={"noisy-or": {"head": "sigmoid"}}, networks=[network])
     return tuned(wanted, search_plan(wanted))
 
@@ -453,7 +462,8 @@ def test_a_search_and_its_comparison_have_to_fit(changes: dict[str, Any], compla
         ),
         pytest.param(
             {"recipe": {"epochs": {"low": 1, "high": 7}}},
-            r"\[tune\] .*epochs = .* is wrong: .* valid integer.*; whole numbers are listed: .1, 2, 4.",
+            r"\[tune\] .*epochs = .* is wrong: .* valid integer.*; "
+            r"whole numbers are listed: .1, 2, 4.",
             id="range of whole numbers in the recipe",
         ),
     ],
@@ -473,11 +483,15 @@ def test_whole_numbers_of_a_loss_are_not_searched_by_ranges() -> None:
 
 
 Folded = Callable[..., Spec]
+"""Type of the fixture `folded`."""
 
 
 @pytest.fixture
 def folded(tmp_path: Path) -> Folded:
-    """Return a function that makes a spec for a task of five folds: it takes the seeds of search and comparison."""
+    """A function that makes a spec for a task of five folds.
+
+    Its arguments are the seeds of the search and of the comparison.
+    """
     rows = ["bag,labels,x,y"]
     for bag in range(40):
         label = "up" if bag % 2 else ""
@@ -518,7 +532,12 @@ def test_a_search_seed_that_is_no_fold_is_refused(folded: Folded) -> None:
 
 
 def on_synthetic_bags(search: dict[str, Any], **changes: Any) -> Spec:
-    """Return a spec that searches settings of one loss on a task that has parameters to change."""
+    """Return a spec that searches settings of `exact` on synthetic-bags.
+
+    Args:
+        search: the table [tune].
+        changes: changed fields of the spec.
+    """
     values = {"name": "t", "losses": ["exact"], "tasks": ["synthetic-bags"], "tune": search}
     return make_spec({**values, **changes})
 

@@ -1,4 +1,4 @@
-"""What test bags are made of: which of them share something, and that a published report keeps it."""
+"""The items and groups of test bags: which bags share some, and the file that keeps them."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from milbench.report.bag_items import BagItems, load_bag_items, save_bag_items
 
 
 def of_items(*items: list[int]) -> BagItems:
+    """Return bags with these items, a list for each bag; -1 stands for no item."""
     return BagItems(group=None, items=np.array(items))
 
 
@@ -20,7 +21,7 @@ def test_an_item_twice_in_one_bag_is_not_shared() -> None:
     assert of_items([0, 0], [1, -1], [2, -1]).shared == "nothing"
 
 
-def test_bags_of_one_group_share_it() -> None:
+def test_bags_of_one_group_share_the_group() -> None:
     assert BagItems(group=np.array([4, 5, 4]), items=None).shared == "group"
 
 

@@ -1,4 +1,7 @@
-"""What a report says of the baseline "pooled features, extra trees", which is no loss."""
+"""What a report says of the baseline "pooled features, extra trees".
+
+It is a classifier without a network and without a loss: reports show it beside the losses.
+"""
 
 from pathlib import Path
 
@@ -52,6 +55,6 @@ def test_python_shows_the_baseline_last_and_no_contender(tmp_path: Path) -> None
 
 
 def test_results_without_a_baseline_have_no_row_of_it(tmp_path: Path) -> None:
-    """Cells that an earlier version trained have none."""
+    """Cells of an older version of milbench have no baseline."""
     assert NAME not in main_table(Study(WITHOUT_BASELINE)).frame.index
     assert NAME not in Comparison(WITHOUT_BASELINE, tmp_path).table().index

@@ -1,4 +1,7 @@
-"""The error to expect of the best of n draws: against enumeration, known distributions and simulated searches."""
+"""The error to expect of a search with n draws, which takes the best of them by validation.
+
+It is compared with enumeration, known distributions and simulated searches.
+"""
 
 import math
 from collections.abc import Sequence
@@ -36,7 +39,7 @@ def draws(
 
 
 def choice(tried: Sequence[int], validation: Sequence[float], test: Sequence[float]) -> float:
-    """Return the test value of the draw that somebody takes who tries these draws in this order."""
+    """Return the test value of the chosen draw, if these draws are tried in this order."""
     best = tried[0]
     for draw in tried[1:]:
         if validation[draw] < validation[best]:
@@ -53,7 +56,7 @@ def test_the_expected_choice_is_the_mean_over_all_sets_of_draws(budget: int) -> 
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 5])
-def test_of_equal_draws_the_one_tried_first_is_taken(budget: int) -> None:
+def test_of_equal_draws_the_one_tried_first_is_chosen(budget: int) -> None:
     validation = [0.2, 0.1, 0.1, 0.2, 0.1]
     test = [0.3, 0.1, 0.2, 0.5, 0.6]
     every = [choice(tried, validation, test) for tried in permutations(range(5), budget)]
@@ -70,14 +73,13 @@ def test_the_expected_choice_is_unbiased_for_a_known_population(budget: int) -> 
 
 
 def test_a_failed_draw_is_chosen_only_among_failed_ones() -> None:
-    # A set of two draws always has one that did not fail; a third of the sets of one draw are the
-    # failed draw.
+    # One draw in three is the failed one. Every set of two draws has a draw that did not fail.
     found = draws([0.1, 0.2, math.inf], [0.3, 0.5, 0.9])
     assert expected_choice(found, 1) == pytest.approx((0.3 + 0.5 + 0.9) / 3)
     assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
 
 
-def test_what_a_failed_draw_costs_may_be_unknown() -> None:
+def test_a_failed_draw_with_an_unknown_error_makes_the_expectation_unknown() -> None:
     found = draws([0.1, 0.2, math.inf], [0.3, 0.5, math.nan])
     assert math.isnan(expected_choice(found, 1))
     assert expected_choice(found, 2) == pytest.approx((0.3 + 0.3 + 0.5) / 3)
@@ -95,16 +97,15 @@ def test_draws_of_one_point_count_once_in_a_band() -> None:
     assert twice[columns].iloc[0].tolist() == pytest.approx(once[columns].iloc[0].tolist())
 
 
-def test_a_band_of_one_draw_is_that_of_a_mean() -> None:
-    # Bands are computed on a logit scale, which is almost a straight line over values so close to
-    # each other.
+def test_the_band_of_one_draw_is_the_interval_of_a_mean() -> None:
+    # Bands are computed on a logit scale. It is almost linear between values so close together.
     values = [0.30, 0.301, 0.299, 0.3005, 0.2998, 0.3011]
     row = curves([draws(values, values)]).iloc[0]
     expected = stats.t.interval(0.95, 5, np.mean(values), stats.sem(values))
     assert [row["low"], row["high"]] == pytest.approx(expected, abs=2e-6)
 
 
-def test_bands_on_a_log_scale_are_those_of_a_jackknife_of_logarithms() -> None:
+def test_bands_on_a_log_scale_come_from_a_jackknife_of_logarithms() -> None:
     values = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
     row = curves([draws(values, values)], scale="log").iloc[0]
     # For a budget of one draw the mean is expected. The jackknife leaves out one of the six values
@@ -136,7 +137,7 @@ def test_bands_hold_the_expected_error_where_draws_have_an_error_of_zero() -> No
 
 
 def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsOfLoss]:
-    """Return the draws of losses in a search for a learning rate and a listed setting of two values.
+    """Return the draws of losses in a search for a learning rate and a setting of two values.
 
     All losses try the same rates, each with both values of the listed setting; the second value
     makes the error a little larger. The error of a loss is smallest at a rate of its own, and
@@ -148,8 +149,8 @@ def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsO
     found = []
     for loss in range(losses):
         best_rate = 0.3 + 0.4 * spread(loss, 0.37)
-        # Errors are logits until the end: at best from 8 % to 27 %, and 95 % where training
-        # collapses.
+        # Errors are logits until the end. The least error is 8 % to 27 %, and training that
+        # collapses has 95 %.
         least = -2.5 + 1.5 * spread(loss, 0.61)
         noise = 0.15 * rng.normal(size=2 * points)
         error = least + 8 * (rates - best_rate) ** 2 + cost_of_setting + noise
@@ -161,14 +162,17 @@ def simulated(rng: np.random.Generator, losses: int, points: int) -> list[DrawsO
 
 
 def spread(loss: int, step: float) -> float:
-    """Return a number from 0 to 1 for a loss: different steps spread the losses in different orders."""
+    """Return a number from 0 to 1 for a loss.
+
+    Different steps give the losses different orders.
+    """
     return loss * step % 1
 
 
 def coverage(losses: int, points: int, searches: int) -> pd.DataFrame:
-    """Return, by budget, how often bands hold the truth, and how wide they are.
+    """Return for each budget how often bands hold the truth, and how wide they are.
 
-    The truth is the mean of what is expected over all simulated searches.
+    The truth is the mean over all simulated searches of the expected error.
     """
     rng = np.random.default_rng(losses)
     every = [curves(simulated(rng, losses, points)) for _ in range(searches)]
@@ -184,7 +188,7 @@ def coverage(losses: int, points: int, searches: int) -> pd.DataFrame:
     )
 
 
-def test_bands_hold_what_searches_find_on_average() -> None:
+def test_bands_hold_the_mean_over_many_searches() -> None:
     found = coverage(losses=5, points=8, searches=80)
     assert (found["holds"] > 0.9).all()
 
@@ -196,19 +200,23 @@ def test_how_often_bands_hold_the_truth(points: int, losses: int) -> None:
     print(f"{2 * points} draws, {losses} losses")
     found = coverage(losses, points, searches=500)
     print(found.round(3))
-    # Other cases are only printed: bands from few draws are too narrow where, by luck, none of them
-    # collapsed.
+    # Other cases are only printed: bands from few draws are too narrow where no draw collapsed.
     if points == 8 and losses > 1:
         assert (found["holds"] > 0.9).all()
 
 
 def searched(errors: dict[str, list[float]], **spec: Any) -> Results:
-    """Return the results of a search: for each loss, the error of each draw on validation and test bags alike."""
+    """Return the results of a search.
+
+    Args:
+        errors: loss -> the error of each draw, the same on validation and test bags.
+        spec: fields of the spec.
+    """
     cells = []
     for loss, errors_of_loss in errors.items():
         for number, error in enumerate(errors_of_loss):
             values = {CHOOSES: error, "test/set_error": error}
-            # All draws have the same seed, the first one of the search. Its number does not matter.
+            # A search trains all its draws with one seed; any number does.
             cells.append(Trained(loss, values, draw=number, seed=2000))
     return results_of(cells, **spec)
 
@@ -227,6 +235,7 @@ def test_without_a_search_there_is_no_curve() -> None:
 
 
 def test_finalists_count_with_the_first_seed_alone() -> None:
+    # Draw 0 is a finalist: it is trained with a second seed.
     cells = [
         Trained("a", {CHOOSES: 0.2, "test/set_error": 0.2}, draw=0, seed=2000),
         Trained("a", {CHOOSES: 0.4, "test/set_error": 0.4}, draw=1, seed=2000),
@@ -292,15 +301,14 @@ def test_draws_that_gain_less_than_the_margin_of_the_spec_do_not_help() -> None:
     assert "More draws would help" not in table.note
 
 
-# All draws of one loss err about alike. The other loss has few good draws, and needs several tries
-# to find one.
+# All draws of the steady loss err about alike. Three of eight draws of the steep loss are good, so
+# that a search needs several tries to find one.
 STEADY = [0.30, 0.301, 0.302, 0.303, 0.299, 0.3015, 0.3005, 0.298]
 STEEP = [0.05, 0.90, 0.91, 0.051, 0.89, 0.052, 0.90, 0.92]
 
 
 def test_a_line_says_where_the_best_loss_depends_on_the_budget() -> None:
-    # With four times as many draws the band of the steep loss is narrow enough to tell the losses
-    # apart.
+    # Each draw of the steep loss is there four times, which makes its band narrow enough.
     (line,) = budget_lines(Study(searched({"steady": STEADY, "steep": STEEP * 4})), "t")
     assert line.startswith("The order of losses on t depends on the budget, by set error.")
     assert "With one draw steady is better than steep" in line

@@ -1,4 +1,4 @@
-"""Comparisons side by side: what counts once, and what is named after its comparison."""
+"""One report on several comparisons: what counts once, and what is named after its comparison."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,12 @@ def on_other_data(cell: Cell) -> Cell:
 
 
 def tasks_of(*parts: Results) -> list[str]:
+    """Return the names of the tasks of combined comparisons."""
     return Study(combine(parts)).tasks
 
 
 def variants_of(*parts: Results) -> list[str]:
+    """Return the names of the variants (losses with their settings) of combined comparisons."""
     return list(Study(combine(parts)).supervision)
 
 
@@ -103,7 +105,7 @@ def test_the_margin_is_that_of_the_first_comparison() -> None:
 
 
 def test_contrasts_are_left_out() -> None:
-    """They name variants, which may have other names now."""
+    """Contrasts name variants, and a combined report may give variants other names."""
     contrast = {"name": "c", "first": "exact", "second": "noisy-or"}
     first = comparison("first", contrasts=[contrast])
     assert combine([first, comparison("second")]).plan.spec.contrasts == []

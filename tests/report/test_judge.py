@@ -1,4 +1,4 @@
-"""A verdict is what the values show, and no more: which losses may be the best, and what cannot be told."""
+"""The verdict on a task: which losses may be the best by a metric, or why there is no answer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from tests._helpers.report_data import (
 
 
 def around(*levels: float, seeds: int = 5) -> Results:
-    """Return results of losses a, b, ... that vary little around an error each, each in its own way."""
+    """Return results of losses a, b, ..., whose set errors vary by 2 % around these levels."""
     values = {}
     for number, level in enumerate(levels):
         noise = np.random.default_rng(number).normal(size=seeds)
@@ -76,12 +76,12 @@ def test_a_resolution_lies_between_what_was_and_was_not_told_apart() -> None:
         pytest.param(results_by_seed({"a": [math.nan], "b": [math.nan]}), NoResult, id="no value"),
     ],
 )
-def test_what_needs_no_statistics(results: Results, expected: type) -> None:
+def test_too_few_results_have_a_verdict_of_their_own(results: Results, expected: type) -> None:
     assert isinstance(judge(Study(results), "t").finding, expected)
 
 
 NO_BETTER = [0.6, 0.61, 0.6]
-"""The set errors of a loss with three seeds, which do not beat a constant answer that errs on 60 %."""
+"""The set errors of a loss with three seeds, no better than a constant answer's 60 %."""
 
 
 def unlearnt() -> Results:
@@ -90,7 +90,7 @@ def unlearnt() -> Results:
     return with_line(results, "no_skill_set_error", [0.6] * 3)
 
 
-def test_what_other_uses_show_stands_in_the_verdict_by_set_error() -> None:
+def test_a_verdict_without_learning_names_the_uses_that_were_learnt() -> None:
     ranked = with_test_metric(unlearnt(), "auroc", {"a": [0.80, 0.82, 0.81], "b": [0.4, 0.6, 0.51]})
     finding = judge(Study(ranked), "t").finding
     assert isinstance(finding, NothingLearnt)
@@ -129,7 +129,7 @@ def test_a_loss_that_varies_more_than_it_gains_has_learnt_nothing() -> None:
     assert better_than_no_skill(Study(results), "t", "set_error", 0.95) == ["a"]
 
 
-def test_two_seeds_show_no_other_use() -> None:
+def test_two_seeds_do_not_show_that_another_use_was_learnt() -> None:
     results = with_line(results_by_seed({"a": [0.6, 0.6]}), "no_skill_set_error", [0.6] * 2)
     ranked = with_test_metric(results, "auroc", {"a": [0.8, 0.9]})
     finding = judge(Study(ranked), "t").finding
@@ -173,13 +173,13 @@ def test_a_use_is_judged_by_the_metric_that_most_losses_have() -> None:
     assert Study(measured).metric_of_use("t", classes) == "label_error"
 
 
-def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
-    kinds: dict[str, Supervision] = {"c": "count", "d": "count"}
+def test_one_seed_of_losses_that_learn_from_counts_leaves_the_verdict_of_others() -> None:
+    supervision: dict[str, Supervision] = {"c": "count", "d": "count"}
     lost = {(loss, "t", seed): ("missing", "") for loss in "cd" for seed in (1, 2)}
     results = make_results(
         losses={"a": 0.01, "b": 0.4, "c": 0.1, "d": 0.2},
         tasks={"t": "set_error"},
-        supervision=kinds,
+        supervision=supervision,
         statuses=lost,
     )
     finding = judge(Study(results), "t").finding
@@ -188,7 +188,7 @@ def test_one_seed_of_a_kind_leaves_the_verdict_of_another_kind() -> None:
 
 
 def test_an_auroc_that_chance_explains_is_no_learning() -> None:
-    """With three seeds it lies above 0.5 by two standard errors."""
+    """With three seeds the mean AUROC lies above 0.5 by two standard errors: too few."""
     alone = with_line(results_by_seed({"a": NO_BETTER}), "no_skill_set_error", [0.6] * 3)
     ranked = with_test_metric(alone, "auroc", {"a": [0.504, 0.522, 0.54]})
     assert learnt_by_others(Study(ranked), "t") == {}
@@ -197,7 +197,8 @@ def test_an_auroc_that_chance_explains_is_no_learning() -> None:
 def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
     apart = {"a": 0.01, "b": 0.4, "c": 0.5, "d": 0.6}
     results = make_results(losses=apart, tasks={f"t{k}": "set_error" for k in range(5)})
-    # On the last task all losses are alike but for noise; no error may fall below 0 by it.
+    # On the last task all losses have the error 0.3 and noise. The noise is cut off so that no
+    # error falls below 0.
     values = results.frame["value"].where(results.frame["task"] != "t4", 0.3)
     noise = 0.01 * np.random.default_rng(0).normal(size=len(values))
     frame = results.frame.assign(value=values + noise.clip(-0.009, 0.09))
@@ -208,7 +209,12 @@ def test_tasks_that_tell_nothing_apart_do_not_count() -> None:
 
 
 def with_search(results: Results, errors: Mapping[str, Sequence[float]]) -> Results:
-    """Return results whose losses were searched: loss -> the set error of each draw, on validation and test bags."""
+    """Return results with a search for the settings of each loss.
+
+    Args:
+        results: the results of the comparison.
+        errors: loss -> the set error of each draw, the same on validation and test bags.
+    """
     first_row = results.frame.iloc[0].to_dict()
     draws = {}
     rows = []
@@ -250,7 +256,7 @@ def test_a_search_whose_draws_are_equal_changes_nothing() -> None:
     assert judge(Study(searched), "t").finding == finding
 
 
-def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
+def test_a_search_of_few_draws_changes_no_verdict_and_is_named() -> None:
     losses = around(0.10, 0.15, 0.6)
     errors_of_draws = [0.05, 0.1, 0.3, 0.7]
     study = Study(with_search(losses, dict.fromkeys("abc", errors_of_draws)))
@@ -262,7 +268,13 @@ def test_a_search_of_few_draws_counts_nothing_and_is_named() -> None:
 def results_on_bags(
     folder: Path, wrong: Mapping[str, Sequence[int]], bag_items: BagItems
 ) -> Results:
-    """Return results of losses that are wrong on these of 200 test bags with each of three seeds."""
+    """Return results with three seeds and 200 test bags.
+
+    Args:
+        folder: where the folders of cells are made.
+        wrong: loss -> the test bags on which it is wrong, with every seed.
+        bag_items: the items or groups of the test bags.
+    """
     values = {loss: [len(bags) / 200] * 3 for loss, bags in wrong.items()}
     results = results_by_seed(values)
     folders = {}
@@ -277,9 +289,11 @@ def results_on_bags(
 
 
 ALONE = BagItems(group=None, items=np.arange(200)[:, None])
+"""Each of 200 test bags has an item of its own."""
 IN_TEN = BagItems(group=np.arange(200) // 20, items=None)
+"""The 200 test bags are in ten groups of twenty."""
 WRONG = {"a": range(5), "b": range(20, 40), "c": range(100), "d": range(150)}
-"""The bags on which each loss is wrong: those of b are one whole group of twenty."""
+"""The bags on which each loss is wrong. Loss b is wrong on one whole group of twenty."""
 
 
 def test_bags_of_few_groups_exclude_less_than_bags_of_their_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long training was: what is compared at each length, and when the order changes."""
+"""Training of different lengths: what a report compares at each, and when the order changes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ A_LEADS = {"a": 0.05, "b": 0.2}
 B_LEADS = {"a": 0.04, "b": 0.01}
 
 A_IS_OVERTAKEN = {2: A_LEADS, 8: B_LEADS}
-"""Epochs -> the error of each loss."""
+"""Number of epochs -> the error of each loss."""
 A_STAYS_AHEAD = {2: A_LEADS, 8: {"a": 0.04, "b": 0.2}}
 
 CHANGES = (
@@ -43,7 +43,14 @@ STEPS_AN_EPOCH = 100
 
 
 def at_lengths(errors: Mapping[int, Mapping[str, float]], seeds: int = 3) -> Results:
-    """Return results of losses after several numbers of epochs; nothing says how many steps these are."""
+    """Return results of losses that were trained for several numbers of epochs.
+
+    The results do not say how many steps an epoch has.
+
+    Args:
+        errors: number of epochs -> the error of each loss.
+        seeds: the number of seeds.
+    """
     parts = []
     for epochs, of_losses in errors.items():
         made = make_results(losses=of_losses, tasks=ONE, epochs=epochs, seeds=seeds)
@@ -54,7 +61,7 @@ def at_lengths(errors: Mapping[int, Mapping[str, float]], seeds: int = 3) -> Res
 
 
 def with_steps(results: Results) -> Results:
-    """Return results with the number of steps of each training, STEPS_AN_EPOCH each epoch."""
+    """Return results that say the number of steps: STEPS_AN_EPOCH in each epoch."""
     frame = results.frame
     # Every cell has one row of this metric, at its last epoch.
     last_rows = frame[frame["metric"] == "cost/step_seconds"]
@@ -64,13 +71,13 @@ def with_steps(results: Results) -> Results:
 
 
 def only_lengths(results: Results) -> Lengths:
-    """Return the lengths of results that have them on one task."""
+    """Return the lengths of training of results with only one task."""
     (found,) = lengths_of(Study(results))
     return found
 
 
 def mean_after(results: Results, epochs: int, loss: str) -> float:
-    """Return the mean test error of a loss after the last of some epochs, straight from the frame."""
+    """Return from the frame the mean test error of a loss at the end of this many epochs."""
     frame = results.frame
     frame = frame[frame["metric"] == "test/instance_error"]
     frame = frame[frame["recipe"] == f"epochs={epochs}"]
@@ -79,7 +86,7 @@ def mean_after(results: Results, epochs: int, loss: str) -> float:
 
 
 def renamed(lengths: Lengths, task: str) -> Lengths:
-    """Return lengths with another name of their task."""
+    """Return lengths whose task has another name."""
     studies = {}
     for length, study in lengths.studies.items():
         frame = study.results.frame.assign(task=task)
@@ -88,7 +95,7 @@ def renamed(lengths: Lengths, task: str) -> Lengths:
 
 
 def on_tasks(results: Results, names: list[str]) -> list[Lengths]:
-    """Return the lengths of results on one task once for each name, as if several tasks had come out alike."""
+    """Return the lengths of one task under several names, as if several tasks were alike."""
     lengths = only_lengths(results)
     return [renamed(lengths, name) for name in names]
 
@@ -161,8 +168,8 @@ def test_one_sentence_counts_tasks_where_there_are_many() -> None:
     unchanged = on_tasks(at_lengths(A_STAYS_AHEAD), ["t3", "t4"])
     (line,) = length_lines([*changed, *unchanged])
     assert line == (
-        "On 2 of 4 tasks the leader after the shortest training is worse than the best after the longest, "
-        "or the other way round: t1 and t2."
+        "On 2 of 4 tasks the leader after the shortest training is worse than the best after the "
+        "longest, or the other way round: t1 and t2."
     )
 
 
@@ -187,7 +194,10 @@ def test_comparisons_that_differ_in_length_alone_are_lengths() -> None:
 
 
 def steady(loss: str, *errors: float) -> dict[tuple[str, int], list[tuple[float, float]]]:
-    """Return the errors of a loss on (validation, test) bags, epoch by epoch, the same with each of three seeds."""
+    """Return errors for `results_by_epoch` that are the same with each of three seeds.
+
+    `errors` are the test errors of the loss after each epoch; on validation bags it is 0.5.
+    """
     by_epoch = [(0.5, error) for error in errors]
     return {(loss, seed): by_epoch for seed in range(3)}
 
@@ -196,8 +206,8 @@ def test_one_length_says_how_much_two_losses_still_changed() -> None:
     results = results_by_epoch(steady("a", 0.4, 0.3) | steady("b", 0.5, 0.5))
     (line,) = last_changes(Study(results))
     assert line == (
-        "On t the set error changed by −10.00 points with a and by 0.00 with b from epoch 1 to 2, "
-        "the last two evaluations."
+        "On t the set error changed by −10.00 points with a and by 0.00 with b "
+        "from epoch 1 to 2, the last two evaluations."
     )
 
 
@@ -207,15 +217,16 @@ def test_one_length_says_how_much_the_best_and_others_changed() -> None:
     )
     (line,) = last_changes(Study(results))
     assert line == (
-        "On t the set error changed by −20.00 points with c and by −10.00 to 0.00 with the others "
-        "between the last two evaluations."
+        "On t the set error changed by −20.00 points with c and by −10.00 to 0.00 "
+        "with the others between the last two evaluations."
     )
 
 
 def test_a_loss_without_others_changed_alone() -> None:
     (line,) = last_changes(Study(results_by_epoch(steady("a", 0.4, 0.3))))
     assert line == (
-        "On t the set error changed by −10.00 points with a from epoch 1 to 2, the last two evaluations."
+        "On t the set error changed by −10.00 points with a from epoch 1 to 2, "
+        "the last two evaluations."
     )
 
 

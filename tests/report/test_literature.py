@@ -1,4 +1,7 @@
-"""Published numbers beside ours: verdicts, what differs from the source, and intervals by scipy."""
+"""Published numbers beside ours: verdicts, deviations from the source, and intervals.
+
+Intervals of differences are compared with scipy's.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +36,7 @@ TASK = "t"
 """The task of results by `results_by_epoch`."""
 
 AFTER_FIRST_EPOCH = [0.0100, 0.0102, 0.0104, 0.0106, 0.0108]
-"""Test errors of five seeds after the first of two epochs, which is the best one."""
+"""Test errors of five seeds after the first of two epochs, which is the better one."""
 AFTER_LAST_EPOCH = 0.02
 
 PUBLISHED = Published("set_error", 0.0104, "A paper", "exact")
@@ -48,7 +51,7 @@ def results_beside(*published: Published) -> Results:
 
 
 def replication(**changes: Any) -> Replication:
-    """Return exact beside PUBLISHED with some changes."""
+    """Return the results of exact beside PUBLISHED, whose fields are changed."""
     results = results_beside(replace(PUBLISHED, **changes))
     (found,) = replications(Study(results), TASK)
     return found
@@ -69,8 +72,8 @@ def test_ours_is_taken_at_the_epoch_that_the_source_chose(rule: str, values: lis
     ("changes", "verdict"),
     [
         pytest.param({"margin": 0.002}, "agrees", id="within the margin"),
-        pytest.param({"value": 0.02, "margin": 0.002}, "better", id="a larger error"),
-        pytest.param({"value": 0.001, "margin": 0.002}, "worse", id="a smaller error"),
+        pytest.param({"value": 0.02, "margin": 0.002}, "better", id="a larger published error"),
+        pytest.param({"value": 0.001, "margin": 0.002}, "worse", id="a smaller published error"),
         pytest.param({}, "open", id="no margin"),
         pytest.param(
             {"protocol": {"recipe.epochs": 20}}, "not comparable", id="another number of epochs"
@@ -102,14 +105,14 @@ def test_a_published_loss_stands_beside_each_variant_of_it() -> None:
 
 
 def named_by_first_word(cell: Cell) -> Cell:
-    """Return a cell whose loss has the first word of its label for its name, as the losses of a plan have."""
+    """Return a cell whose loss is named by the first word of its label, as in a plan."""
     label = cell.loss.name
     name = label.split(maxsplit=1)[0]
     # The label among the parameters keeps the cells of two labels apart.
     return replace(cell, loss=replace(cell.loss, name=name, params={"label": label}))
 
 
-def test_a_published_label_stands_beside_that_variant_alone() -> None:
+def test_a_published_variant_stands_beside_that_variant_alone() -> None:
     losses = {"noisy-or head=softmax": 0.01, "noisy-or head=sigmoid": 0.02}
     published = Published("set_error", 0.1, "A paper", "noisy-or head=sigmoid")
     results = make_results(
@@ -211,14 +214,14 @@ def test_a_parameter_that_no_cell_has_tells_nothing() -> None:
         pytest.param("recipe.clip", None, 1.0, "clip none (published: 1.0)", id="nothing"),
     ],
 )
-def test_a_deviation_is_said_in_words(
+def test_a_deviation_is_told_in_words(
     setting: str, ours: object, published: object, said: str
 ) -> None:
     assert deviations(published_with(setting, published), [{setting: ours}]) == [said]
 
 
 def published_mean(value: float, **fields: Any) -> Published:
-    """Return the published mean of some runs."""
+    """Return a published mean."""
     return Published("nll", value, "A", "a", **fields)
 
 
@@ -241,7 +244,7 @@ def test_the_interval_of_values_that_do_not_vary_is_a_point() -> None:
     assert difference([2.0, 2.0], published_mean(2.5)) == (-0.5, -0.5)
 
 
-def test_a_mean_of_countless_runs_is_a_known_one() -> None:
+def test_the_mean_of_countless_runs_counts_as_known() -> None:
     ours = [3.0, 4.0, 6.0, 7.0]
     low, high = stats.ttest_1samp(ours, 4.5).confidence_interval()
     found = difference(ours, published_mean(4.5, runs=10**12))
@@ -249,10 +252,10 @@ def test_a_mean_of_countless_runs_is_a_known_one() -> None:
 
 
 TRIALS = 600
-
+"""The number of simulated comparisons with a publication."""
 
 MARGIN = 2.0
-"""In standard deviations between runs."""
+"""The margin of agreement, in standard deviations between runs."""
 
 
 def share_that_agrees(gap: float, seeds: int, published_runs: int) -> float:
@@ -269,8 +272,8 @@ def share_that_agrees(gap: float, seeds: int, published_runs: int) -> float:
 
 
 def test_runs_as_far_away_as_the_margin_rarely_agree() -> None:
-    # The interval lies within the margin if it misses the truth on one side: in 2.5 % of the
-    # trials.
+    # The truth is at the edge of the margin. An interval of 95 % lies within the margin only where
+    # it misses the truth on one side: in 2.5 % of the trials.
     expected = 0.025
     standard_error = (expected * (1 - expected) / TRIALS) ** 0.5
     share = share_that_agrees(MARGIN, seeds=10, published_runs=6)
@@ -286,7 +289,10 @@ NOISY_OR = Published("set_error", 0.08, "A", "noisy-or", data="other data")
 
 
 def outcome(*published: Published) -> list[str]:
-    """Return what a command prints of two losses, exact at 1 % and noisy-or at 3 %, beside published values."""
+    """Return the lines that a command prints beside published values.
+
+    The loss exact has an error of 1 %, and noisy-or of 3 %.
+    """
     errors = {"exact": [0.01, 0.01, 0.01], "noisy-or": [0.03, 0.03, 0.03]}
     return outcome_lines(Study(results_by_seed(errors, info={"published": [*published]})))
 

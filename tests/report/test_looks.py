@@ -1,4 +1,4 @@
-"""Looks: a loss is drawn alike everywhere, can be seen, and is told from the others."""
+"""The colour and the marker of a loss: alike everywhere, easy to see, and unlike other losses."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -26,9 +26,9 @@ from tests._helpers.cells import make_cell
 from tests._helpers.report_data import ONE, make_results
 
 LEAST_OF_LETTERS = 4.5
-"""The least contrast of letters, by WCAG 2.2, 1.4.3."""
+"""The least contrast of letters: success criterion 1.4.3 of WCAG 2.2."""
 LEAST_OF_LINES = 3.0
-"""The least contrast of lines and marks, by WCAG 2.2, 1.4.11."""
+"""The least contrast of lines and symbols: success criterion 1.4.11 of WCAG 2.2."""
 
 
 def cell(loss: str, network: str = "small", **params: str) -> Cell:
@@ -50,6 +50,7 @@ MOST_SHOWN_CELLS = {
     "one-vs-rest with dsmil": cell("one-vs-rest", "dsmil"),
     "one-vs-rest with context": cell("one-vs-rest", "context"),
 }
+"""A cell of each loss in MOST_SHOWN, which has a look of its own."""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ MOST_SHOWN_CELLS = {
     ],
     ids=["black", "white", "grey", "red", "blue"],
 )
-def test_contrast_is_that_of_known_pairs(first: str, second: str, expected: float) -> None:
+def test_pairs_of_colours_have_their_contrast(first: str, second: str, expected: float) -> None:
     assert contrast(first, second) == pytest.approx(expected, abs=0.005)
 
 
@@ -103,13 +104,13 @@ def test_no_two_built_in_losses_look_alike() -> None:
     names = losses().names()
     cells = {name: cell(name) for name in names} | MOST_SHOWN_CELLS
     found = looks(cells)
-    # It is the same as with its default head, sigmoid.
+    # By default noisy-or has the head sigmoid: this cell is also in MOST_SHOWN_CELLS.
     del found["noisy-or"]
     for first, second in combinations(found.values(), 2):
         assert first != second
 
 
-def test_every_built_in_loss_has_a_look_of_its_own() -> None:
+def test_no_built_in_loss_is_black_as_losses_of_users_are() -> None:
     black = TONES["black"].light
     found = looks({name: cell(name) for name in losses().names()})
     assert all(look.colour != black for look in found.values())

@@ -1,4 +1,8 @@
-"""Verdicts by bounds and margins that are stated beforehand, and how often simulated ones are wrong."""
+"""Verdicts by pass marks and margins, which are stated in advance.
+
+A pass mark is a bound on a metric; losses that differ by less than a margin are equivalent.
+Verdicts on simulated losses, whose truth is known, are seldom wrong.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -72,7 +76,7 @@ SURE = Mark("sure", TASK, at_least={"auroc": LEAST_AUROC})
 
 
 def judged_by(*marks: Mark) -> pd.DataFrame:
-    """Return the verdicts of some marks on four losses; the index has the name of the mark and the loss."""
+    """Return the verdicts of pass marks on four losses, by the name of the mark and the loss."""
     study = Study(make_results(tasks=ONE, info={"marks": [*marks]}))
     return marks_frame(study).set_index(["test", "variant"])
 
@@ -130,11 +134,14 @@ CROSSED: dict[str, dict[str, Any]] = {
     "classes=9 noise=0.0": {"classes": 9, "noise": 0.0},
     "classes=9 noise=0.5": {"classes": 9, "noise": 0.5},
 }
-"""One task with two numbers of classes and two amounts of noise: its labels, and its parameters."""
+"""Label -> parameters of one task, with two numbers of classes and two amounts of noise."""
 
 
 def crossed(**losses: float) -> Results:
-    """Return results of losses (name -> error) on the tasks of CROSSED, with a margin of one point."""
+    """Return results on the tasks of CROSSED, with a margin of one point.
+
+    `losses` are names of losses and their errors.
+    """
     results = make_results(
         losses=losses,
         tasks=dict.fromkeys(CROSSED, "set_error"),
@@ -145,14 +152,14 @@ def crossed(**losses: float) -> Results:
 
 
 def on_one_task(cell: Cell) -> Cell:
-    """Return a cell on the task "bags" with the parameters that it has."""
+    """Return a cell whose task has the name "bags", and the parameters that it had."""
     return replace(cell, task=replace(cell.task, name="bags"))
 
 
 def test_tasks_that_cross_parameters_are_rows_and_columns() -> None:
     frame = equivalence_frame(Study(crossed(good=0.1, bad=0.3)))
-    places = list(zip(frame["row"], frame["column"], strict=True))
-    assert places == [
+    rows_and_columns = list(zip(frame["row"], frame["column"], strict=True))
+    assert rows_and_columns == [
         ("classes=3", "noise=0.0"),
         ("classes=3", "noise=0.5"),
         ("classes=9", "noise=0.0"),
@@ -214,7 +221,7 @@ MARGIN = 0.03
     ],
 )
 class TestAgreement:
-    """What the interval of ours less a published value says."""
+    """The verdict by the interval of a difference: our value minus the published one."""
 
     def test_of_errors(self, interval: tuple[float, float], seeds: int, verdict: str) -> None:
         assert agreement(interval, seeds, MARGIN) == verdict
@@ -231,18 +238,19 @@ class TestAgreement:
 
 
 COMPARISONS = 2000
-"""Simulated comparisons behind each share of verdicts."""
+"""The number of simulated comparisons from which a share of verdicts is counted."""
 SPREAD_OF_DIFFERENCE = 0.008
 """The standard deviation between seeds of the difference of two losses."""
 
 
 def shares_of_verdicts(truth: float, seeds: int) -> dict[str, float]:
-    """Return how often each verdict falls on a loss whose true difference is `truth`, by a margin of 0.01.
+    """Return how often two losses get each verdict, by a margin of 0.01.
 
-    Seeds move both losses alike, and each of them a little by itself.
+    `truth` is the true difference of their errors. A seed moves both losses alike, and each of them
+    a little by itself.
     """
     rng = np.random.default_rng(seeds)
-    # The variance of a difference is the sum of two.
+    # The variance of a difference is the sum of the variances of both losses.
     spread_of_one = SPREAD_OF_DIFFERENCE / 2**0.5
     counts: Counter[str] = Counter()
     for _ in range(COMPARISONS):
@@ -259,13 +267,13 @@ SEEDS = pytest.mark.parametrize("seeds", [3, 8, 16])
 @SEEDS
 @pytest.mark.parametrize("truth", [0.01, -0.01])
 def test_losses_that_differ_by_the_margin_are_seldom_equivalent(seeds: int, truth: float) -> None:
-    """Promised are 5 %; the standard error is half a point."""
+    """At most 5 % are promised; the standard error of the share is half a point."""
     assert shares_of_verdicts(truth, seeds)["equivalent"] < 0.065
 
 
 @SEEDS
 def test_equal_losses_are_seldom_told_apart(seeds: int) -> None:
-    """Promised are 5 %; the standard error is half a point."""
+    """At most 5 % are promised; the standard error of the share is half a point."""
     found = shares_of_verdicts(0.0, seeds)
     assert found["better"] + found["worse"] < 0.065
 
@@ -278,5 +286,5 @@ def test_equal_losses_are_seldom_told_apart(seeds: int) -> None:
         pytest.param(-0.02, "better", 0.99, id="two margins below"),
     ],
 )
-def test_enough_seeds_settle_it(truth: float, verdict: str, power: float) -> None:
+def test_enough_seeds_give_the_right_verdict(truth: float, verdict: str, power: float) -> None:
     assert shares_of_verdicts(truth, 12)[verdict] > power

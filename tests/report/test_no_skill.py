@@ -1,4 +1,7 @@
-"""What a report says beside the best constant answer: no loss beats it, one does, or nothing is known."""
+"""What a report says of no skill, the best answer that is the same for every bag.
+
+No loss may beat it, or some losses do, or the error of this answer is unknown.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +27,11 @@ from tests._helpers.report_data import (
 NO_LOSS_BEATS_IT = {"a": [0.60, 0.58, 0.61], "b": [0.59, 0.62, 0.60]}
 """The set errors of two losses with three seeds, beside the errors of NO_SKILL."""
 NO_SKILL = [0.6, 0.6, 0.59]
+"""The set errors of the best constant answer with three seeds."""
 
 
 def beside_no_skill(errors: dict[str, list[float]], no_skill: list[float]) -> Results:
-    """Return results of losses, and of the best constant answer, with these set errors, one for each seed."""
+    """Return results of losses and of no skill with these set errors, one for each seed."""
     return with_line(results_by_seed(errors), "no_skill_set_error", no_skill)
 
 
@@ -40,6 +44,7 @@ def test_a_report_says_that_no_loss_beats_no_skill() -> None:
 
 def test_the_table_ends_with_no_skill() -> None:
     results = beside_no_skill(NO_LOSS_BEATS_IT, NO_SKILL)
+    # The mean and the standard deviation of NO_SKILL.
     assert main_table(Study(results)).frame.iloc[-1].tolist()[0] == "59.7 ± 0.6"
 
 
@@ -59,7 +64,7 @@ def test_a_single_loss_that_does_not_beat_no_skill_is_named() -> None:
 
 
 def with_auroc(auroc: dict[str, list[float]]) -> Results:
-    """Return results of losses that do not beat no skill by set error, with an AUROC for each seed."""
+    """Return results with these AUROCs, of losses that do not beat no skill by set error."""
     errors = {loss: [0.6, 0.61, 0.6] for loss in auroc}
     return with_test_metric(beside_no_skill(errors, [0.6, 0.6, 0.6]), "auroc", auroc)
 
@@ -94,7 +99,7 @@ def test_one_loss_that_beats_no_skill_is_enough(seeds: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "learnt"),
     [
-        pytest.param(276, False, id="a gain of chance"),
+        pytest.param(276, False, id="a gain that chance explains"),
         pytest.param(240, True, id="a gain beyond chance"),
     ],
 )
@@ -131,7 +136,7 @@ def test_a_task_where_nothing_was_learnt_does_not_rank_losses() -> None:
 
 @pytest.mark.parametrize("losses", [1, 2, 6])
 def test_losses_without_skill_are_seldom_said_to_have_learnt(losses: int) -> None:
-    """With three seeds 7 % are promised; more than 14 of 100 would then have a probability of 0.4 %."""
+    """With three seeds 7 % are promised: more than 14 of 100 have a probability of 0.4 %."""
     rng = np.random.default_rng(losses)
     learnt = 0
     for _ in range(100):

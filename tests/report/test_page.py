@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: who can read it, on what, and that its tables sort."""
+"""The page of a report in a real browser: with and without scripts, on small and large screens."""
 
 import atexit
 import shutil
@@ -22,7 +22,10 @@ pytestmark = [
 
 @contextmanager
 def opened(page: Path, **context: Any) -> Iterator[Any]:
-    """Yield a page in a browser with options of `new_context`; fail where it logs an error or asks for another file."""
+    """Yield a page in a browser; fail if it logs an error or requests another file.
+
+    `context` are options of Playwright's `new_context`.
+    """
     complaints: list[str] = []
 
     def note_logged_error(message: Any) -> None:
@@ -52,7 +55,10 @@ def opened(page: Path, **context: Any) -> Iterator[Any]:
 
 @cache
 def _browser() -> Any:
-    """Return one browser for all tests of a process: it takes seconds to start. It ends with the process."""
+    """Return the one browser of all tests of a process, since it takes seconds to start.
+
+    It ends with the process.
+    """
     from playwright.sync_api import sync_playwright
 
     playwright = sync_playwright().start()
@@ -79,7 +85,7 @@ OVERLAPS = """() => {
   }
   return found;
 }"""
-"""Returns the texts of every two labels of a figure that lie on each other."""
+"""JavaScript that returns the texts of every two labels of a figure that overlap."""
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +144,9 @@ def test_axe_finds_nothing_to_complain_of(page: Path, scheme: Any) -> None:
     with opened(page, color_scheme=scheme) as tab:
         tab.evaluate(open_all_details)
         violations = Axe().run(tab).response["violations"]
-    # If there are some, a failed test shows their rule and the element.
-    assert [(one["id"], one["nodes"][0]["html"][:120]) for one in violations] == []
+    # A failed test shows the rule of each violation, and the element.
+    found = [(violation["id"], violation["nodes"][0]["html"][:120]) for violation in violations]
+    assert found == []
 
 
 SCREENS = pytest.mark.parametrize("width", [390, 1280], ids=["telephone", "laptop"])

@@ -1,4 +1,4 @@
-"""Published reports: what is kept is what was, and damaged files are one line."""
+"""Published reports: a saved report is read back as it was, and a damaged one is refused."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def test_the_final_rows_of_a_metric_are_the_values_of_the_report(tmp_path: Path)
     assert list(final["value"]) == pytest.approx(expected)
 
 
-def test_what_was_read_is_saved_as_the_same_bytes(tmp_path: Path) -> None:
+def test_a_report_that_is_read_and_saved_again_has_the_same_bytes(tmp_path: Path) -> None:
     save(make_results(statuses=STATUSES, notes=["A note."]), tmp_path)
     before = contents(tmp_path)
     save(read(tmp_path), tmp_path)
@@ -62,14 +62,17 @@ def test_what_was_read_is_saved_as_the_same_bytes(tmp_path: Path) -> None:
 
 
 def with_constant_answer(results: Results) -> Results:
-    """Return results with a line of no skill by set error, by which learning is then judged."""
+    """Return results with the set error of no skill, by which a report judges learning."""
     rows = results.frame[results.frame["metric"] == "test/instance_error"]
     line = rows.assign(metric="test/no_skill_set_error")
     return replace(results, frame=pd.concat([results.frame, line], ignore_index=True))
 
 
 def save_evidence(results: Results) -> None:
-    """Write outcomes of five test bags by three metrics, and counts of two classes, into the folder of each cell."""
+    """Write outcomes and counts into the folder of each cell.
+
+    The outcomes are of five test bags by three metrics, the counts of two classes.
+    """
     study = Study(results)
     for row in rows_of(study.cells):
         folder = results.folders[row.cell]
@@ -77,7 +80,8 @@ def save_evidence(results: Results) -> None:
         outcomes = Outcomes(np.full(5, error), np.ones(5), "x")
         stored = dict.fromkeys(("instance_error", "set_error", "unused"), outcomes)
         save_outcomes(folder / "outcomes.npz", stored)
-        # Present, predicted and both, then what was predicted instead: cat and dog.
+        # Bags that have the class, bags where it is predicted, and bags where it is predicted
+        # rightly; then bags where it is missed and a cat, or a dog, is predicted instead.
         counts = {row.cell: {"cat": [4, 2, 1, 0, 3], "dog": [4, 5, 3, 1, 0]}}
         (folder / "classes.json").write_text(json.dumps(counts))
 
@@ -99,7 +103,7 @@ def test_counts_of_all_cells_are_one_file(tmp_path: Path) -> None:
     save_evidence(results)
     save(results, tmp_path / "kept")
     scores, confusion = class_tables(Study(read(tmp_path / "kept")), "extended-digits")
-    # Precision 1 of 2 and recall 1 of 4; 3 of 5 and 3 of 4.
+    # Of cats 1 of 2 predictions is right, and 1 of 4 bags is found; of dogs 3 of 5, and 3 of 4.
     assert scores.frame["exact"].to_dict() == {"cat": "50.0 / 25.0", "dog": "60.0 / 75.0"}
     assert confusion.frame.to_numpy().tolist() == [["25.0", "75.0"], ["25.0", "75.0"]]
 
@@ -128,7 +132,7 @@ def test_a_folder_without_a_report_is_refused(tmp_path: Path) -> None:
         pytest.param(lambda content: b"text", id="not compressed"),
     ],
 )
-def test_a_damaged_file_is_one_line(
+def test_a_damaged_file_is_refused_in_one_line(
     name: str, damage: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     save(make_results(tasks=ONE), tmp_path)

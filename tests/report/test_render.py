@@ -1,4 +1,4 @@
-"""The files of a report: what they say, where numbers are found, and what they ask of a reader's machine."""
+"""The files of a report: the page, Markdown, LaTeX and pictures."""
 
 import html
 import re
@@ -53,15 +53,15 @@ def test_the_page_has_its_parts_in_the_order_of_their_weight(report: Path) -> No
         "Published numbers beside ours",
         f"Every cell on {TASK}",
     ]
-    places = [page.index(part) for part in parts]
-    assert places == sorted(places)
+    starts = [page.index(part) for part in parts]
+    assert starts == sorted(starts)
 
 
 BOTH_FILES = pytest.mark.parametrize("name", ["index.html", "report.md"])
 
 
 @BOTH_FILES
-def test_no_reason_becomes_markup(report: Path, name: str) -> None:
+def test_the_reason_of_a_failure_is_not_read_as_markup(report: Path, name: str) -> None:
     assert "<not finite>" not in (report / name).read_text("utf-8")
 
 
@@ -83,7 +83,7 @@ def test_every_number_is_traced_to_its_cell_and_run(report: Path) -> None:
         assert run in said
 
 
-def test_the_page_asks_nothing_of_a_network(report: Path) -> None:
+def test_the_page_loads_nothing_from_elsewhere(report: Path) -> None:
     page = (report / "index.html").read_text("utf-8")
     without_namespaces = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"|https?://|@import', without_namespaces)
@@ -101,7 +101,7 @@ def test_a_table_is_written_for_latex(report: Path) -> None:
     assert r"\begin{tabular}" in (report / "table.tex").read_text("utf-8")
 
 
-def test_a_report_without_galleries_removes_those_of_the_last_one(tmp_path: Path) -> None:
+def test_a_report_without_galleries_removes_the_pictures_of_an_earlier_one(tmp_path: Path) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     out = tmp_path / "out"
     assert "What each loss finds where" in render(results, out).read_text("utf-8")
@@ -119,7 +119,7 @@ def test_earlier_reliability_diagrams_are_kept(tmp_path: Path) -> None:
     assert "How often classes are present" in page.read_text("utf-8")
 
 
-def test_every_task_is_told_while_it_is_drawn(tmp_path: Path) -> None:
+def test_progress_names_every_task_that_is_drawn(tmp_path: Path) -> None:
     told: list[str] = []
     render(make_results(), tmp_path, tell=told.append)
     assert "drawing extended-digits, task 1 of 2" in told
@@ -149,7 +149,7 @@ def test_marks_have_a_heat_map(tmp_path: Path) -> None:
     assert "easy (at most 5 %)" in said
 
 
-def test_nothing_computed_is_a_page_too(tmp_path: Path) -> None:
+def test_a_comparison_without_results_has_a_page(tmp_path: Path) -> None:
     missing = {(loss, TASK, seed): ("missing", "") for loss in "ab" for seed in range(3)}
     results = make_results(losses={"a": 0.1, "b": 0.1}, tasks=ONE, statuses=missing)
     said = text_of(render(results, tmp_path))

@@ -25,7 +25,13 @@ FLAT = [0.20, 0.21, 0.20, 0.21]
 
 
 def searched(errors: dict[str, list[float]], fresh: float, network: str = "") -> Results:
-    """Return results with a draw for each error of a loss, with two seeds 2 points apart; the least was chosen."""
+    """Return results of a search, in which the draw with the least error was chosen.
+
+    Args:
+        errors: loss -> the error of each draw; the errors of its two seeds are 2 points apart.
+        fresh: the error of every loss in the comparison, which has seeds of its own.
+        network: the network that the search names.
+    """
     values = {}
     chosen = {}
     for loss, of_loss in errors.items():
@@ -40,8 +46,17 @@ def results_of(
     fresh: float,
     network: str = "",
 ) -> Results:
-    """Return results of losses whose draws have these values, one for each of their seeds."""
-    results = make_results(losses=dict.fromkeys(values, fresh / 1.6), tasks={"t": "set_error"})
+    """Return results of a search and of a comparison with the chosen settings.
+
+    Args:
+        values: loss -> for each draw its values on validation bags, one for each seed.
+        chosen: loss -> the number of the chosen draw.
+        fresh: the error of every loss in the comparison, which has seeds of its own.
+        network: the network that the search names.
+    """
+    # `make_results` takes instance errors, and makes set errors 1.6 times as large.
+    instance_errors = dict.fromkeys(values, fresh / 1.6)
+    results = make_results(losses=instance_errors, tasks={"t": "set_error"})
     first_row = results.frame.iloc[0].to_dict()
     draws: dict[str, Draw] = {}
     planned = []
@@ -54,8 +69,8 @@ def results_of(
                 settings["loss.k"] = number
             draw = Draw(Arm("t", loss, network), number, settings, point=number % 4)
             for seed, value in enumerate(of_draw):
-                # Draws with the same settings are cells of their own, since they are trained for
-                # longer.
+                # The number of epochs has no meaning: it gives draws with the same settings
+                # different cell ids.
                 cell = make_cell(loss, "t", seed=2000 + seed, epochs=100 + number)
                 planned.append(cell)
                 draws[cell.id] = draw
@@ -81,11 +96,11 @@ def test_a_search_says_which_draw_was_chosen_and_which_are_as_good() -> None:
     assert steep.chosen == 3
     assert steep.as_good == 0
     assert flat.as_good == 3
-    # Two seeds are 2 points apart.
+    # The errors of two seeds are 2 points apart.
     assert steep.deviation == pytest.approx(math.sqrt(2) * 0.01)
 
 
-def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
+def test_edges_luck_and_worse_errors_with_fresh_seeds_are_told() -> None:
     steep, flat = searches(Study(searched({"steep": STEEP, "flat": FLAT}, fresh=0.25)))
     edge_of_both, edge_of_one, luck, worse = search_lines([steep, flat])
     rates = (
@@ -98,8 +113,8 @@ def test_an_edge_luck_and_fresh_seeds_that_do_worse_are_told() -> None:
     assert worse.endswith(f"steep on t ({100 * steep.fresh.mean():.2g} % after 10 %).")
 
 
-def test_a_choice_between_others_that_holds_is_not_doubted() -> None:
-    # A comparison names no network where it has one; its search does where it was asked for.
+def test_a_choice_inside_the_range_that_holds_with_fresh_seeds_is_not_doubted() -> None:
+    # A comparison of one network leaves its name out; a search names it if the spec does.
     (arm,) = searches(Study(searched({"a": [0.5, 0.1, 0.3, 0.4]}, fresh=0.1, network="small")))
     assert search_lines([arm]) == []
     assert arm.variant == "a"
@@ -119,11 +134,12 @@ def test_the_page_has_a_section_on_the_search(tmp_path: Path) -> None:
         "recipe.lr = 0.03",
         "Where this comes from",
     )
-    places = [page.index(text) for text in parts]
-    assert places == sorted(places)
+    starts = [page.index(text) for text in parts]
+    assert starts == sorted(starts)
 
 
-# Eight draws are four points with each of two combinations. Two finalists have three seeds.
+# Eight draws: four points of the ranges, each with two combinations of listed settings. The two
+# finalists have three seeds, and the other draws one.
 STAGED = [(0.10, 0.14, 0.12), (0.5,), (0.11, 0.12, 0.19), (0.16,), (0.6,), (0.7,), (0.8,), (0.5,)]
 
 
@@ -134,15 +150,16 @@ def test_a_mean_is_over_the_seeds_that_a_draw_has() -> None:
     assert arm.seeds.tolist() == [3, 1, 3, 1, 1, 1, 1, 1]
 
 
-def test_the_noise_is_that_of_draws_with_several_seeds() -> None:
+def test_the_noise_is_estimated_from_draws_with_several_seeds() -> None:
     (arm,) = searches(Study(results_of({"a": STAGED}, {"a": 0}, fresh=0.1)))
     mean_variance = (variance(STAGED[0]) + variance(STAGED[2])) / 2
     assert arm.deviation == pytest.approx(math.sqrt(mean_variance))
 
 
 def test_a_draw_with_one_seed_has_more_noise() -> None:
-    # The variance of one training is about 0.00115. The second draw is a mean of three seeds and
-    # lies 0.07 above the first, the third is a single value 0.07 above it.
+    # The standard deviation of one training is 0.034. The second draw is a mean of three seeds, and
+    # the third draw a single value. Both are 0.07 above the first draw: more than twice the
+    # standard error for the second draw, and less for the third.
     spread = (-0.034, 0.0, 0.034)
     finalists = [tuple(mean + off for off in spread) for mean in (0.20, 0.27)]
     values = [*finalists, (0.27,)]

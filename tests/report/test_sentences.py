@@ -1,4 +1,4 @@
-"""The sentence of a report says what the data exclude, and no more than they show."""
+"""The sentence at the head of a report, which says what the data exclude and no more."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ MARKS = [
 ]
 
 
-def test_the_losses_that_are_left_are_named_the_best_mean_first() -> None:
+def test_the_losses_that_may_be_the_best_are_named() -> None:
     said = sentence(make_results(tasks=ONE))
     assert said in {
         f"Best on extended-digits: {names}. The other two are worse (95 % confidence)."
@@ -100,7 +100,7 @@ def test_many_tasks_are_counted() -> None:
 
 
 def test_losses_with_one_common_seed_have_no_verdict_on_many_tasks() -> None:
-    """The loss p has both seeds, but it learns from positions, and is compared with neither of the others."""
+    """The loss p has both seeds. It learns from positions, and so is not compared with a and b."""
     tasks = [f"t{number}" for number in range(4)]
     supervision: dict[str, Supervision] = {"p": "position"}
     results = make_results(
@@ -125,13 +125,13 @@ def test_equivalence_is_not_counted_over_different_tasks(primary: str) -> None:
     assert sentence(results).startswith("Best on a: ")
 
 
-def test_the_seeds_that_are_told_separate_two_losses_whose_difference_stays() -> None:
+def test_as_many_seeds_as_a_sentence_says_separate_two_losses() -> None:
     errors = {"a": [0.10, 0.11, 0.13], "b": [0.11, 0.14, 0.12]}
     (said,) = more_seeds(Study(results_by_seed(errors)))
     seeds = int(said.removeprefix("On t about ").partition(" ")[0])
     assert said == f"On t about {seeds} seeds would separate a from b, if the difference stays."
 
-    # The same three errors again and again, so that means and variances stay.
+    # The same three errors are repeated, so that means and variances stay.
     with_more_seeds = {}
     for loss, three in errors.items():
         with_more_seeds[loss] = [three[seed % 3] for seed in range(seeds)]

@@ -1,4 +1,4 @@
-"""The values by which losses are compared: the epoch that counts, what is missing, and who may be the best."""
+"""The values by which losses are compared: the epoch that counts, summaries and missing cells."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]
 
 
 def counted(wrong: int) -> Outcomes:
-    """Return the outcomes of ten test bags, of which so many are wrong."""
+    """Return the outcomes of ten test bags, of which the first `wrong` are wrong."""
     return Outcomes(np.arange(10) < wrong, np.ones(10), "x")
 
 
@@ -52,9 +52,9 @@ def test_larger_values_lead_where_the_metric_says_so() -> None:
     assert study.summary("t")["mean"].is_monotonic_decreasing
 
 
-def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
-    kinds: dict[str, Supervision] = {"one-vs-rest": "position", "max-pooling": "position"}
-    summary = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")
+def test_losses_are_compared_with_losses_of_the_same_supervision() -> None:
+    supervision: dict[str, Supervision] = {"one-vs-rest": "position", "max-pooling": "position"}
+    summary = Study(make_results(tasks=ONE, supervision=supervision)).summary("extended-digits")
     assert summary["contender"].to_dict() == {
         "exact": True,
         "noisy-or": True,
@@ -74,7 +74,7 @@ def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_
     assert math.isnan(found["low"]["b"])
 
 
-def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -> None:
+def test_outcomes_count_only_where_they_have_the_mean_of_the_chosen_epoch(tmp_path: Path) -> None:
     results = results_by_seed({"a": [0.1, 0.1, 0.1], "b": [0.1, 0.1, 0.1]})
     folders = {}
     for number, cell in enumerate(results.frame["cell"].unique()):
@@ -89,7 +89,7 @@ def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -
     assert Study(results).noise("t") is None
 
 
-def test_draws_of_a_search_take_no_part() -> None:
+def test_draws_of_a_search_are_not_in_the_table() -> None:
     results = make_results(tasks=ONE)
     draws = results.frame.assign(draw=0, cell="d" + results.frame["cell"].str[1:], recipe="draw 1")
     both = replace(results, frame=pd.concat([draws.astype({"draw": "Int64"}), results.frame]))
@@ -115,7 +115,10 @@ def test_what_is_not_done_is_told_with_its_reason() -> None:
 
 
 def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
-    """Return the values of a cell by epoch, from 1 on; `test_error` stands for the metric test/error."""
+    """Return the values of a cell after each epoch, from 1 on.
+
+    A keyword names a metric: `test_error` stands for test/error.
+    """
     rows = []
     for name, values in columns.items():
         metric = name.replace("_", "/", 1)
@@ -127,6 +130,7 @@ def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
 def select_epoch(
     past: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True
 ) -> int | None:
+    """Return the epoch that a rule chooses for the cell "one", None if it chooses none."""
     return select_epochs(past, rule, metric, lower_is_better).get("one")
 
 
@@ -152,7 +156,7 @@ def test_each_rule_chooses_its_epoch(rule: Rule, lower_is_better: bool, epoch: i
 @pytest.mark.parametrize(
     ("rule", "lower_is_better", "epoch"),
     [
-        pytest.param("last", True, 3, id="the last one all the same"),
+        pytest.param("last", True, 3, id="the last one, finite or not"),
         pytest.param("validation", True, None, id="none is finite on validation"),
         pytest.param("test", True, 2, id="the smallest finite one on test"),
         pytest.param("test", False, 1, id="the largest finite one on test"),
@@ -178,7 +182,7 @@ def test_the_epoch_of_a_cell_does_not_depend_on_other_cells() -> None:
     unknown = [math.nan, math.nan]
     unjudged = history("unjudged", test_error=[0.1, 0.2], validation_set_error=unknown)
     untested = history("untested", validation_set_error=[0.1, 0.2])
-    # Rows in any order.
+    # The rows are shuffled: their order may not matter.
     several = pd.concat([falls, flat, unjudged, untested]).sample(frac=1, random_state=0)
     assert dict(select_epochs(several, "last", "error")) == {"falls": 3, "flat": 3, "unjudged": 2}
     assert dict(select_epochs(several, "validation", "error")) == {"falls": 2, "flat": 3}

@@ -1,4 +1,8 @@
-"""What more supervision is worth in bags, read off made-up and simulated learning curves."""
+"""What more supervision is worth in bags, read off made-up and simulated learning curves.
+
+A loss that learns from more than label sets reaches an error with fewer bags. Its bags are worth as
+many as the other loss needs for the same error.
+"""
 
 import math
 from collections.abc import Mapping
@@ -19,11 +23,19 @@ from tests._helpers.report_data import make_results, with_cells
 AMOUNTS = np.array([100, 200, 400, 800, 1600, 3200])
 
 ERRORS_AT_ONE_BAG = {"weak": 40, "strong": 20}
-"""Errors fall as one over the number of bags: 100 bags of the strong loss are worth 200 of the weak one."""
+"""Loss -> its error with one bag.
+
+Errors fall as 1 / number of bags: 100 bags of the strong loss are worth 200 of the weak one.
+"""
 
 
 def on_one_task(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> Results:
-    """Return results of tasks (name -> parameters) that are one task, "sounds", whose amount is its `bags`."""
+    """Return results on the task "sounds" with different parameters; `bags` is the amount.
+
+    Args:
+        tasks: label -> parameters.
+        changes: other arguments of `make_results`.
+    """
 
     def on_sounds(cell: Cell) -> Cell:
         return replace(cell, task=replace(cell.task, name="sounds"))
@@ -35,7 +47,7 @@ def on_one_task(tasks: Mapping[str, Mapping[str, Any]], **changes: Any) -> Resul
 
 
 def halving_errors(**changes: Any) -> Results:
-    """Return errors that halve with twice the bags, and are a little larger with each seed."""
+    """Return results whose errors halve with twice the bags, and grow a little with each seed."""
     bags = {"sounds bags=400": 400, "sounds bags=100": 100, "sounds bags=200": 200}
     arguments: dict[str, Any] = {"supervision": {"strong": "position"}} | changes
     made = on_one_task(
@@ -52,13 +64,13 @@ def halving_errors(**changes: Any) -> Results:
 
 
 def only_series(study: Study) -> Series:
-    """Return the series of a study that has one."""
+    """Return the series of a study that has only one series."""
     (found,) = series_of(study)
     return found
 
 
 def worth_of_halving_errors(**changes: Any) -> Table:
-    """Return the table of errors that halve with twice the bags."""
+    """Return the table of what supervision is worth, where errors halve with twice the bags."""
     study = Study(halving_errors(**changes))
     table = worth_table(study, only_series(study))
     assert table is not None
@@ -108,7 +120,7 @@ def test_an_error_below_all_of_the_curve_is_worth_more_bags() -> None:
 
 def test_the_table_has_the_errors_that_are_to_be_reached() -> None:
     frame = worth_of_halving_errors().frame
-    # 20 % at 100 bags, times 1, 1.01 and 1.02.
+    # With 100 bags: 20 % times 1, 1.01 and 1.02 for the three seeds.
     assert frame.loc["strong, 100 bags", "set error (%) ↓"] == "20.2 ± 0.2"
 
 
@@ -123,18 +135,21 @@ def test_one_kind_of_supervision_has_no_table() -> None:
 
 
 STRAIGHT = np.array([[0.40, 0.20], [0.42, 0.22], [0.38, 0.18]])
-"""The errors of three seeds at 100 and 400 bags, which fall alike."""
+"""The errors of three seeds at 100 and 400 bags; all seeds fall by the same amount."""
 
 
 def worth(target: float, **options: Any) -> tuple[float, float, float]:
-    """Return the amounts at which the curves of STRAIGHT reach a mean target, of seeds that vary as the curves do."""
+    """Return the amount at which the curves of STRAIGHT reach a mean target, and its interval.
+
+    The targets of the three seeds differ as the curves of the seeds do.
+    """
     targets = target + np.array([0.0, 0.02, -0.02])
     return equivalent_amount([100, 400], STRAIGHT, targets, **options)
 
 
 def test_where_two_lines_meet_by_hand() -> None:
-    # 25 % lies three quarters of the way from 40 % to 20 %. The interval is a point: all seeds
-    # differ by the same.
+    # 25 % lies three quarters of the way from 40 % to 20 %. The interval is a point, since each
+    # seed's target lies as far above its curve.
     expected = 100 * 4**0.75
     assert worth(0.25) == pytest.approx((expected, expected, expected), rel=2e-3)
 
@@ -173,20 +188,22 @@ TRIALS = 1500
 NOISE = 0.03
 """The standard deviation of an error, between seeds and between amounts alike."""
 DOUBLINGS = 2.3
-"""So often is the smallest amount doubled until the mean curve reaches the mean target."""
+"""How often the smallest amount is doubled until the mean curve reaches the mean target."""
 
 
 def interval_of_simulated_seeds(
     rng: np.random.Generator, seeds: int, overlap: float
 ) -> tuple[float, float]:
-    """Return the interval of normal errors whose means fall by 10 points with every doubling of the bags.
+    """Return the interval of an amount from random curves and targets.
 
-    Seeds that share data have errors in common, which their spread does not show.
+    The means of the errors fall by 10 points with every doubling of the bags. Seeds that share data
+    have errors in common, which their spread does not show.
     """
     means = 0.5 - 0.1 * np.log2(AMOUNTS / AMOUNTS[0])
     luck = rng.normal(scale=NOISE, size=(seeds, 1))
     curve = means + luck + rng.normal(scale=NOISE, size=(seeds, len(AMOUNTS)))
-    # Between two amounts the curve is a mixture of their values, of 0.7 and 0.3 at 2.3 doublings.
+    # Between two amounts the curve is a weighted mean of their values. At 2.3 doublings the weights
+    # are 0.7 and 0.3. The 1 stands for the variance of the target.
     spread = NOISE * math.sqrt(1 + 0.3**2 + 0.7**2)
     shared = rng.normal(scale=spread * math.sqrt(overlap))
     target = 0.5 - 0.1 * DOUBLINGS + luck[:, 0] + rng.normal(scale=NOISE, size=seeds) + shared

@@ -1,4 +1,4 @@
-"""Tables: the numbers of the frame as the report writes them, in HTML, Markdown and LaTeX, with every text escaped."""
+"""The tables of a report: their numbers, and how they are written in HTML, Markdown and LaTeX."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_html_escapes_every_text() -> None:
     assert "<i>" not in page
 
 
-def test_html_has_heads_of_columns_and_rows_and_marks_rows() -> None:
+def test_html_has_heads_of_columns_and_rows_and_a_class_for_marked_rows() -> None:
     page = WITH_MARKUP.html()
     assert '<th scope="col">loss</th>' in page
     assert '<tr class="marked"><th scope="row">50%</th><td>|_1_|</td></tr>' in page
@@ -148,7 +148,7 @@ def test_times_on_several_tasks_are_multiples_of_the_quickest() -> None:
     assert frame.loc["exact", "step, × the quickest"] == "1.00"
 
 
-def test_differences_are_students_of_the_pairs() -> None:
+def test_intervals_of_differences_are_students_of_paired_seeds() -> None:
     errors = {"a": [0.10, 0.12, 0.11], "b": [0.20, 0.25, 0.21]}
     found = pairs_frame(Study(results_by_seed(errors)), "t").iloc[0]
     expected = stats.ttest_rel(errors["a"], errors["b"])
@@ -158,7 +158,7 @@ def test_differences_are_students_of_the_pairs() -> None:
 
 
 def contrasts(study: Study) -> pd.DataFrame:
-    """Return the table of the contrasts of a study that has some."""
+    """Return the table of the contrasts of a study."""
     table = contrasts_table(study)
     assert table is not None
     return table.frame
@@ -174,7 +174,7 @@ def test_contrasts_are_adjusted_by_holm() -> None:
     smaller = stats.ttest_rel(values.loc["exact"], values.loc["max-pooling"]).pvalue
     larger = stats.ttest_rel(values.loc["exact"], values.loc["noisy-or"]).pvalue
     assert smaller < larger
-    # The smaller one of two is doubled, and the larger one never falls below that.
+    # The smaller p-value of two is doubled, and the larger one never falls below the result.
     adjusted = [2 * smaller, max(2 * smaller, larger)]
     shown = [float(text) for text in contrasts(study)["p (Holm)"]]
     assert shown == pytest.approx(adjusted, rel=0.05)
@@ -209,7 +209,7 @@ def test_contrasts_have_both_intervals_where_seeds_share_bags() -> None:
     values = study.table(TASK)
     paired = stats.ttest_rel(values.loc["exact"], values.loc["max-pooling"])
     bounds = paired.confidence_interval(0.95)
-    # The table rounds.
+    # The table rounds: a tolerance of 10 % is enough.
     assert uncorrected == pytest.approx(100 * (bounds.high - bounds.low), rel=0.1)
     # Nadeau and Bengio (2003): 1 / seeds + overlap in place of 1 / seeds, with three seeds.
     widened = math.sqrt((1 / 3 + overlap) / (1 / 3))

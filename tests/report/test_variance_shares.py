@@ -1,4 +1,8 @@
-"""Shares of variance: against a classical analysis by hand, and designs whose shares are known."""
+"""The shares of the variance of results that losses, rates, starts and seeds explain.
+
+They are compared with a classical analysis of variance by hand, and with simulated designs whose
+shares are known. A start is how the last layer is initialised.
+"""
 
 import math
 from dataclasses import replace
@@ -19,15 +23,16 @@ RATE_EFFECTS = np.array([-0.5, 0.1, 0.4])
 
 
 def design(cells: int = 1) -> pd.DataFrame:
-    """Return five losses with three rates, each combination so many times."""
+    """Return a design of five losses with three rates; each combination has `cells` rows."""
     rows = [*product(range(5), range(3))] * cells
     frame = pd.DataFrame(rows, columns=["loss", "learning rate"])
-    # What is left out for intervals plays no part in shares; few groups are quicker.
+    # For intervals, each group of rows is left out in turn. Shares do not depend on the groups, and
+    # four groups are quick.
     return frame.assign(group=(np.arange(len(frame)) % 4).astype(str))
 
 
 def in_two_stages() -> pd.DataFrame:
-    """Return five losses with three seeds in each of two stages."""
+    """Return a design of five losses with three seeds in each of two stages."""
     frame = pd.DataFrame([*product(range(5), range(6))], columns=["loss", "seed"])
     frame["stage of the search"] = frame["seed"] < 3
     frame["group"] = frame["seed"].astype(str)
@@ -35,13 +40,13 @@ def in_two_stages() -> pd.DataFrame:
 
 
 def logits(frame: pd.DataFrame, noise: float, rng: np.random.Generator) -> pd.Series:
-    """Return the sum of what loss and rate do, with noise."""
+    """Return for each row the sum of the effects of its loss and its rate, with noise."""
     sum_of_effects = LOSS_EFFECTS[frame["loss"]] + RATE_EFFECTS[frame["learning rate"]]
     return pd.Series(sum_of_effects + noise * rng.normal(size=len(frame)), frame.index)
 
 
 def found_shares(frame: pd.DataFrame, values: pd.Series, *factors: str) -> dict[str, Share]:
-    """Return the shares of values in logits, by source."""
+    """Return source of variance -> its share; `values` are logits."""
     levels = frame[list(factors)].astype(str)
     shares = shares_of(expit(values), levels, frame["group"])
     return {source_name(share.source): share for share in shares}
@@ -51,11 +56,12 @@ def test_a_balanced_design_has_the_shares_of_a_classical_analysis() -> None:
     frame = design(cells=2)
     values = logits(frame, 0.5, np.random.default_rng(0))
     found = found_shares(frame, values, "loss", "learning rate")
-    # Sums of squares from means alone.
+    # Sums of squares from means alone. Each of 5 losses has 6 rows, and each of 3 rates 10.
     grand = values.mean()
     of_losses = 6 * ((values.groupby(frame["loss"]).mean() - grand) ** 2).sum()
     of_rates = 10 * ((values.groupby(frame["learning rate"]).mean() - grand) ** 2).sum()
     total = ((values - grand) ** 2).sum()
+    # Of 30 degrees of freedom the mean takes 1, the losses take 4, and the rates 2.
     noise = (total - of_losses - of_rates) / (30 - 1 - 4 - 2)
     assert found["loss"].value == pytest.approx((of_losses - 4 * noise) / (total + noise))
     assert found["learning rate"].value == pytest.approx((of_rates - 2 * noise) / (total + noise))
@@ -70,7 +76,7 @@ def test_shares_add_up_to_one() -> None:
 
 
 @pytest.mark.parametrize("kept", [1.0, 0.6], ids=["balanced", "unbalanced"])
-def test_shares_are_those_of_the_simulation_on_average(kept: float) -> None:
+def test_shares_are_the_true_ones_on_average(kept: float) -> None:
     rng = np.random.default_rng(0)
     noise = 0.4
     parts = np.array([LOSS_EFFECTS.var(), RATE_EFFECTS.var(), noise**2])
@@ -96,7 +102,7 @@ def test_a_factor_without_effect_has_no_share_on_average() -> None:
 
 def test_an_interaction_is_in_the_rest() -> None:
     frame = design(cells=4)
-    # A rate that is good for the first loss is as bad for the second one.
+    # A rate that is good for one loss is as bad for the next loss.
     values = pd.Series(RATE_EFFECTS[frame["learning rate"]] * (-1.0) ** frame["loss"])
     values[frame["loss"] == 4] = 0
     found = found_shares(frame, values, "loss", "learning rate")
@@ -129,15 +135,16 @@ def test_three_factors_that_go_together_share_one_row() -> None:
 
 def test_log_likelihoods_below_one_are_compared_as_logarithms() -> None:
     frame = design(cells=2)
-    # Logarithms far enough below zero that all values are below 1.
+    # All logarithms are far below zero, so that all values are below 1 as shares are.
     logarithms = logits(frame, 0.5, np.random.default_rng(0)) - 10
     levels = frame[["loss", "learning rate"]].astype(str)
     found = shares_of(np.exp(logarithms), levels, frame["group"], "log")
     as_they_are = shares_of(logarithms, levels, frame["group"], "")
-    assert [share.value for share in found] == pytest.approx([one.value for one in as_they_are])
+    expected = [share.value for share in as_they_are]
+    assert [share.value for share in found] == pytest.approx(expected)
 
 
-def test_a_length_of_the_search_alone_is_not_told_from_its_stage() -> None:
+def test_a_length_that_only_the_search_has_is_not_told_from_its_stage() -> None:
     frame = in_two_stages()
     frame["length"] = frame["stage of the search"]
     values = logits(frame.assign(**{"learning rate": 0}), 0.1, np.random.default_rng(0))
@@ -159,7 +166,8 @@ def test_one_seed_a_stage_is_not_told_from_the_stage() -> None:
 
 
 def test_factors_alike_in_one_level_are_not_told_apart() -> None:
-    # Loss 4 alone was trained on another network, so that nobody knows which of the two it was.
+    # Only loss 4 was trained on the other network: what it does better or worse may come from
+    # the loss or from the network.
     frame = design(cells=3)
     frame["network"] = frame["loss"] == 4
     found = found_shares(frame, logits(frame, 0.2, np.random.default_rng(0)), "loss", "network")
@@ -200,7 +208,8 @@ def test_two_groups_give_no_interval() -> None:
 
 
 NINE_LOSSES = np.linspace(-1, 1, 9)
-"""What each of nine losses adds to a logit. What rates, starts and others add has these standard deviations."""
+"""What each of nine losses adds to a logit."""
+# The standard deviations of what other sources add to a logit.
 OF_RATES = 0.6
 OF_STARTS = 0.2
 OF_LOSS_AND_RATE = 0.3
@@ -208,7 +217,10 @@ OF_CELLS = 0.3
 
 
 def crossed(rng: np.random.Generator, points: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Return a search as specs have them: nine losses with the same rates, and two starts of each rate."""
+    """Return the design of a search, and logits of random results.
+
+    Nine losses have the same rates, and each rate has two starts, as in specs.
+    """
     frame = pd.DataFrame(
         [*product(range(9), range(points), range(2))], columns=["loss", "learning rate", "start"]
     )
@@ -224,7 +236,7 @@ def crossed(rng: np.random.Generator, points: int) -> tuple[pd.DataFrame, pd.Ser
 
 
 def interval_coverage(points: int, searches: int) -> dict[str, float]:
-    """Return how often intervals hold the share in the population, by source."""
+    """Return source -> how often its interval holds its share in the population."""
     variances = {
         "loss": float(NINE_LOSSES.var()),
         "learning rate": OF_RATES**2,
@@ -257,7 +269,7 @@ def test_how_often_intervals_hold_the_share(points: int) -> None:
 
 
 def searched() -> list[Trained]:
-    """Return two losses with four rates each, two starts a rate."""
+    """Return the draws of a search: two losses with four rates, and two starts of each rate."""
     cells = []
     for loss, number in product(range(2), range(8)):
         rate = 0.001 * 2 ** (number // 2)
@@ -280,7 +292,7 @@ def test_the_draws_of_a_search_are_enough() -> None:
     found = variance_shares(Study(results_of(searched())), "t", ["set_error"])
     shares = found.set_index("source")["share"]
     assert list(shares.index) == ["loss", "start", "learning rate", TOGETHER, REST]
-    # In logits the losses lie 1 apart, and the rates 0.3.
+    # In logits the losses are 1 apart, and neighbouring rates 0.3.
     losses = np.var([0, 1])
     rates = np.var([0, 0.3, 0.6, 0.9])
     assert shares["loss"] == pytest.approx(losses / (losses + rates), abs=1e-6)
@@ -300,7 +312,7 @@ def test_cells_of_the_comparison_count_as_another_stage() -> None:
 
 
 def with_a_start_of_its_own() -> list[Trained]:
-    """Return a search in which the smallest rate has one start, and all other rates have the other one."""
+    """Return a search whose smallest rate has one start, and whose other rates have the other."""
     cells = []
     for cell in searched():
         start = "paper" if cell.point == 0 else "prior"
@@ -309,7 +321,7 @@ def with_a_start_of_its_own() -> list[Trained]:
     return cells
 
 
-def test_factors_that_cannot_be_told_apart_say_so() -> None:
+def test_the_frame_says_which_factors_are_not_told_apart() -> None:
     found = variance_shares(Study(results_of(with_a_start_of_its_own())), "t", ["set_error"])
     start = found[found["source"] == "start"].iloc[0]
     assert math.isnan(start["share"])
@@ -337,7 +349,7 @@ def test_a_table_says_which_factors_are_not_told_apart() -> None:
     assert "Of start and learning rate some levels were only tried together." in table.note
 
 
-def test_cells_that_differ_in_nothing_give_no_table() -> None:
+def test_a_single_cell_gives_no_table() -> None:
     assert variance_table(Study(results_of([Trained("a", {"test/set_error": 0.1})])), "t") is None
 
 
@@ -354,12 +366,13 @@ def test_many_rates_count_in_classes_of_a_factor_of_two() -> None:
     means = values.reshape(2, 5).mean(axis=1)
     between = 5 * ((means - values.mean()) ** 2).sum()
     total = ((values - values.mean()) ** 2).sum()
+    # Of 10 degrees of freedom the mean takes 1, and the two classes of rates take 1.
     noise = (total - between) / 8
     assert found["share"]["learning rate"] == pytest.approx((between - noise) / (total + noise))
 
 
 def test_further_seeds_of_finalists_are_a_stage_of_their_own() -> None:
-    # Two draws of each loss have two more seeds; between these nothing differs but a little noise.
+    # Two draws of each loss have two more seeds, whose errors differ by a little noise alone.
     rng = np.random.default_rng(0)
     finalists = []
     for cell in searched():

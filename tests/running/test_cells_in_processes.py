@@ -1,4 +1,7 @@
-"""Processes that compute cells: if one is killed, only its own cell fails, and a cluster loses no cell."""
+"""Processes that compute cells, on this machine or a cluster.
+
+If a process dies, only its own cell fails.
+"""
 
 import contextlib
 import json
@@ -20,7 +23,7 @@ from milbench.store.folders import Root, results
 from tests._helpers.command_line import HOSTILE, LOSS, TINY, Milbench, process, wait_for
 
 AWAY = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-"""The environment of a process whose MLflow is away."""
+"""The environment of a process whose MLflow server does not answer."""
 
 REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
@@ -33,7 +36,7 @@ REASONS = {
     "hold": "it took longer than 12 seconds, in hostile_loss.py:",
     "stop": "it took longer than 12 seconds",
 }
-"""What a plug-in does to its process -> how the reason of its cell begins."""
+"""What the hostile loss does to its process -> how the reason of its failed cell begins."""
 
 
 def states_by_loss(root: Path) -> dict[str, State]:
@@ -46,7 +49,7 @@ def states_by_loss(root: Path) -> dict[str, State]:
 
 @pytest.fixture(scope="module")
 def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root after a launch of `exact` and of a hostile loss, once for each thing that it can do to its process."""
+    """A root after a launch of `exact` and of the hostile loss with each key of REASONS."""
     root = tmp_path_factory.mktemp("hostile") / "root"
     words = ["run", "--task", TINY, "--loss", f"{HOSTILE},exact"]
     words += ["-p", f"loss.hostile.how={','.join(REASONS)}", "-p", "run.timeout=12"]
@@ -60,7 +63,7 @@ def hostile_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("how", REASONS)
-def test_what_a_plug_in_does_to_its_process_is_named(how: str, hostile_root: Path) -> None:
+def test_a_failed_cell_says_what_happened_to_its_process(how: str, hostile_root: Path) -> None:
     state = states_by_loss(hostile_root)[f"hostile how={how}"]
     assert state.status == "failed"
     assert state.reason.startswith(REASONS[how])
@@ -83,7 +86,7 @@ def test_a_process_of_a_plug_in_ends_with_its_cell(milbench: Milbench, root: Pat
 
 
 CHANGES = ("-p", "loss.hostile.how=change")
-"""The setting by which the hostile loss changes whatever it can reach in its process, and prints."""
+"""The setting with which the hostile loss prints, and changes all that it can in its process."""
 
 
 def test_changes_by_a_plug_in_reach_no_other_cell(
@@ -104,11 +107,11 @@ def test_what_a_plug_in_prints_is_kept_beside_its_cell(milbench: Milbench, root:
 
 
 def state_of_this_process() -> dict[str, object]:
-    """Return what a plug-in might change of a process."""
+    """Return settings of this process that a plug-in might change."""
     return {
         "folder": Path.cwd(),
         "environment": dict(os.environ),
-        "first place of modules": sys.path[0],
+        "first folder of modules": sys.path[0],
         "recursion limit": sys.getrecursionlimit(),
         "warning filters": [*warnings.filters],
     }
@@ -128,10 +131,10 @@ print('loud')
 os.environ['LEFT_BEHIND'] = '1'
 os.chdir('/')
 """
-"""Code whose import prints, and changes its process."""
+"""Code that prints and changes its process when it is imported."""
 
 
-def test_what_an_import_does_is_not_seen_by_the_launch(
+def test_what_a_plug_in_does_when_imported_does_not_reach_the_launch(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "loud_loss.py"
@@ -146,7 +149,7 @@ def test_what_an_import_does_is_not_seen_by_the_launch(
     assert output.read_text() == "loud\n"
 
 
-def test_an_import_that_exits_is_one_line(milbench: Milbench, tmp_path: Path) -> None:
+def test_a_plug_in_that_exits_when_imported_is_refused(milbench: Milbench, tmp_path: Path) -> None:
     file = tmp_path / "leaves.py"
     file.write_text("import os\nos._exit(0)\n")
     complaint = milbench("run", "--loss", str(file), "--task", TINY).complaint()
@@ -188,13 +191,15 @@ def test_only_cells_that_ask_for_tf32_get_it(
 
 @pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_while_processes_start_is_one_line(sent: signal.Signals, root: Path) -> None:
+def test_a_signal_while_processes_start_ends_the_command_with_one_line(
+    sent: signal.Signals, root: Path
+) -> None:
     words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root)]
     running = process(*words, env=AWAY)
     while not psutil.Process(running.pid).children():
         assert running.poll() is None, running.communicate()
         time.sleep(0.01)
-    # A terminal sends it to all processes of the command.
+    # A terminal sends a signal to all processes of the command.
     os.killpg(running.pid, sent)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130
@@ -202,7 +207,7 @@ def test_a_signal_while_processes_start_is_one_line(sent: signal.Signals, root: 
 
 
 def gated_words(gate: Path) -> list[str]:
-    """Return the command of a cell of three epochs, which waits for a file before the last one."""
+    """Return the command of a cell of three epochs, which waits for `gate` before the last one."""
     epochs = ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]
     return ["run", "--loss", "exact", "--task", TINY, *epochs, "--jobs", "1"]
 
@@ -211,7 +216,7 @@ def gated_words(gate: Path) -> list[str]:
 def test_an_interrupted_launch_says_how_far_it_came(root: Path, tmp_path: Path) -> None:
     running = process(*gated_words(tmp_path / "gate"), "--root", str(root), env=AWAY)
     wait_for(running, tmp_path, "gate.reached")
-    # A terminal sends it to all processes of the command.
+    # A terminal sends a signal to all processes of the command.
     os.killpg(running.pid, signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
@@ -248,7 +253,7 @@ def test_a_cluster_survives_the_loss_of_a_worker(root: Path, tmp_path: Path) -> 
     words = ["run", "--loss", "exact,noisy-or,one-vs-rest,max-pooling", "--task", TINY]
     words += ["-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.threads=1"]
     running = process(*words, "--cluster", "local:2", "--root", str(root), env=AWAY)
-    # Two cells have begun, and wait at the gate before their last epoch.
+    # Wait until two cells have begun. They then wait at the gate before their last epoch.
     while len([*Root(root).cells.glob("*/history.csv")]) < 2:
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
@@ -287,7 +292,7 @@ def test_shards_of_one_plan_end_with_what_one_process_computes(
 
 
 def measured(root: Path) -> list[list[str]]:
-    """Return the rows of the frame of a root in one order, without costs and the name of the launch."""
+    """Return the sorted rows of the frame of a root, without costs and the names of runs."""
     frame = results(root).frame.query("~metric.str.startswith('cost')").drop(columns="run")
     rows: list[list[str]] = (
         frame.astype(str).sort_values(["cell", "metric", "epoch"]).to_numpy().tolist()
@@ -296,7 +301,7 @@ def measured(root: Path) -> list[list[str]]:
 
 
 def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Four cells hold the two slots of both devices. A fifth one waits until one of them ends."""
+    """Four cells hold the two slots of both devices. A fifth cell waits until a cell ends."""
     import torch
 
     devices = ["cuda:0", "cuda:1"]
@@ -313,7 +318,7 @@ def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_p
         taken = [stack.enter_context(free_device(devices, cells_per_gpu=2)) for _ in range(4)]
         assert sorted(taken) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
         fifth.start()
-        # Long enough to take a slot, if there were one.
+        # If there were a free slot, the fifth cell would take it within this time.
         time.sleep(0.3)
         assert not taken_by_fifth
     fifth.join(10)

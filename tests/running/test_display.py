@@ -30,9 +30,12 @@ def display(root: Path, monkeypatch: pytest.MonkeyPatch) -> Display:
 
 
 def progress(epochs: int, seconds: float, at: float = 0.0) -> dict[str, Any]:
-    """Return the progress of a cell that has finished so many epochs, after so many seconds of training.
+    """Return the progress of a cell that is being trained.
 
-    The share `at` was done before these seconds.
+    Args:
+        epochs: how many epochs it has finished.
+        seconds: for how long it has been trained in this launch.
+        at: the share of the cell that was done before this launch.
     """
     return {
         "doing": "training",
@@ -47,7 +50,7 @@ def progress(epochs: int, seconds: float, at: float = 0.0) -> dict[str, Any]:
 
 
 def estimate(display: Display, *running: dict[str, Any]) -> str:
-    """Return the time left while the first cells have these states of progress."""
+    """Return the time that is left, while the first cells have this progress."""
     by_cell = dict(zip(display.to_run, running, strict=False))
     display.observe(by_cell)
     return display.time_left(by_cell)
@@ -62,22 +65,22 @@ def test_there_is_no_estimate_while_data_are_read(display: Display) -> None:
 
 
 def test_a_quarter_of_a_cell_tells_how_long_all_take(display: Display) -> None:
-    # A cell takes 400 seconds, and 3.75 of four are left.
+    # A cell takes 400 seconds, and 3.75 of four cells are left: 1,500 seconds.
     assert estimate(display, progress(25, 100.0)) == "about 25 minutes left"
 
 
 def test_two_cells_at_a_time_take_half_as_long(display: Display) -> None:
-    # A cell takes 400 seconds, and 3.5 of four are left, two at a time.
+    # A cell takes 400 seconds, and 3.5 of four cells are left, two at a time: 700 seconds.
     assert estimate(display, progress(25, 100.0), progress(25, 100.0)) == "about 12 minutes left"
 
 
 def test_a_slow_cell_is_estimated_after_minutes(display: Display) -> None:
-    # A cell takes 10,000 seconds, and 3.95 of four are left.
+    # A cell takes 10,000 seconds, and 3.95 of four cells are left: 39,500 seconds.
     assert estimate(display, progress(5, 500.0)) == "about 11 hours left"
 
 
-def test_a_resumed_cell_counts_what_it_did_now(display: Display) -> None:
-    # A quarter of a cell in 100 seconds, from 50 % on: 3.25 of four are left.
+def test_a_resumed_cell_counts_only_what_this_launch_did(display: Display) -> None:
+    # The part from 50 % to 75 % took 100 seconds. 3.25 of four cells are left: 1,300 seconds.
     assert estimate(display, progress(75, 100.0, at=0.5)) == "about 22 minutes left"
 
 

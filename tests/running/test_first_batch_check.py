@@ -1,4 +1,7 @@
-"""The check before a launch refuses a loss that training cannot use, and only warns of one that looks suspicious."""
+"""The check before a launch, which tries each loss on a first batch.
+
+It refuses a loss that training cannot use, and warns of a loss that looks suspicious.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +28,10 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 
 def check(loss: str, tmp_path: Path, /, **values: object) -> list[str]:
-    """Check a loss on the tiny task in this process, and return the warnings. `values` are further keys of the spec."""
+    """Check a loss on the tiny task in this process, and return the warnings.
+
+    `values` are further keys of the spec.
+    """
     return check_many(tmp_path, {"losses": [loss], **values})
 
 
@@ -71,7 +77,7 @@ def test_a_wrong_result_of_a_loss_is_one_line(fault: str, says: str, tmp_path: P
     message = str(error.value)
     assert "faulty with network mlp on the first batch of tiny" in message
     assert says in message
-    assert "faulty_loss.py:" in message, "the place of the method"
+    assert "faulty_loss.py:" in message, "the file and the line of the method"
 
 
 LATE = """
@@ -80,7 +86,10 @@ LATE = """
         weight = are_few.to(logits.dtype)
         return weight * logits.square().mean(dim=(1, 2))
 """
-"""Its gradient is 0 unless few classes are expected at each position, as with the initial weights of "prior"."""
+"""A method whose gradient is 0, unless few classes are expected at each position.
+
+With the initial weights "prior" of the recipe, few classes are expected.
+"""
 
 
 @pytest.fixture
@@ -113,9 +122,8 @@ def test_a_batch_that_no_loss_can_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_all_classes_may_teach_nothing(tmp_path: Path) -> None:
-    # With the fault "crowded" every label set has all classes. A loss may rightly have a gradient
-    # of 0 for such bags, if all classes are predicted already, and so the check gives no warning of
-    # it.
+    # With the fault "crowded" every label set has all classes. If all classes are predicted
+    # already, a loss rightly has a gradient of 0, and so the check gives no warning.
     assert check("exact", tmp_path, task={"tiny": {"fault": "crowded"}}) == []
 
 
@@ -139,12 +147,13 @@ def test_small_steps_take_one_thread(
 
 @pytest.fixture
 def at_most_two(monkeypatch: pytest.MonkeyPatch) -> Setup:
-    """The setup of a cell whose task promises at most two classes in a bag, and breaks that."""
+    """The setup of a cell whose task promises at most two classes in a bag, but gives more."""
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "max_labels", 2)
     return setup_for_cell(small_cell(), torch.device("cpu"), None)
 
 
 def first_batch(setup: Setup) -> Bags:
+    """Return the first training batch of a cell."""
     return next(iter(setup.problem.train_batches(0, generator("bags", "tiny", 0, 0))))
 
 
@@ -153,15 +162,15 @@ def test_a_bound_broken_by_the_first_batch_is_named(
     loss: str, tmp_path: Path, at_most_two: Setup
 ) -> None:
     sizes = first_batch(at_most_two).labels.sum(dim=1).tolist()
-    place = f"bag {sizes.index(3)} of a training batch"
+    first_too_large = f"bag {sizes.index(3)} of a training batch"
     with pytest.raises(
-        UsageError, match=f"max_labels of task tiny is 2, but {place} has 3 classes"
+        UsageError, match=f"max_labels of task tiny is 2, but {first_too_large} has 3 classes"
     ):
         check(loss, tmp_path)
 
 
 def test_a_bound_broken_by_a_later_batch_is_named(at_most_two: Setup) -> None:
-    """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
+    """On a CPU training checks every batch; on a GPU, where it costs time, only the first."""
     bags = first_batch(at_most_two)
     sizes = bags.labels.sum(dim=1)
     small_bags = bags.selected((sizes <= 2).nonzero().flatten())
@@ -176,8 +185,8 @@ def test_a_bound_broken_by_a_later_batch_is_named(at_most_two: Setup) -> None:
 def spec_with_attention(batches: int) -> dict[str, object]:
     """Return a spec of two losses, each on a network with self-attention and on one without.
 
-    The number of batches makes it a task of its own, since a check keeps the last problem that it
-    has loaded.
+    Each test needs a number of batches of its own, and with it another task: a check keeps the last
+    problem that it has loaded, and would not load an equal task again.
     """
     return {
         "losses": ["exact", "one-vs-rest"],
@@ -191,13 +200,13 @@ def test_many_positions_are_announced_once_with_what_they_cost(
 ) -> None:
     monkeypatch.setattr(tasks().get(resolve(tasks(), TINY)), "typical_size", 2000)
     (line,) = check_many(tmp_path, spec_with_attention(batches=7))
-    # The cost is that of a usual batch, `batch_bags` of the tiny task. Its training batches have
+    # The cost is computed for the `batch_bags` of the tiny task, although its training batches have
     # only 8 bags.
     bags = 32
     heads = 4
     width = 64
     pairs = 2000 * 2000 * bags
-    # Queries by keys, then weights by values.
+    # Two products for each pair of positions: queries by keys, then weights by values.
     products = 2 * pairs * width
     assert f"context on tiny attends among 2,000 positions: {products / 1e9:.3g}" in line
     # The encoder has 2 inputs, 8 hidden units and 64 outputs.

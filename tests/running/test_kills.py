@@ -1,5 +1,6 @@
-"""Launches that are killed at any moment: the same command ends where the unbroken run does, bit for bit.
+"""Launches that are killed at any moment.
 
+The same command, given again, ends with the results of a launch that nobody killed, bit for bit.
 `make test` kills four launches, `make test-kills` a hundred.
 """
 
@@ -30,15 +31,16 @@ SETTINGS = assignments(
 COMPARISON = ("--loss", "exact,noisy-or", "--task", "synthetic-bags", "--seeds", "0-1")
 WORDS = ("run", *COMPARISON, *SETTINGS, "--jobs", "2", "--quiet")
 DAMAGES_OF_CONTENT = DAMAGES[:5]
-"""What can be done to a file without another one to swap it with: "truncated" to "a line missing"."""
+"""The damages that need no other file to swap with: "truncated" to "a line missing"."""
 KILLS = 4
+"""How often one launch is killed."""
 CELLS_START = 0.3
 """The share of a launch after which its cells start."""
 
 
 @dataclass(frozen=True)
 class Unbroken:
-    """A launch that nobody kills: how many seconds it takes, and the numbers that it computes."""
+    """A launch that nobody killed: how many seconds it took, and the numbers that it computed."""
 
     seconds: float
     numbers: object
@@ -55,21 +57,22 @@ def run(root: Path) -> float:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
-    """A launch that nobody kills, which those that are killed have to equal."""
+    """A launch that nobody kills: launches that are killed have to end with its numbers."""
     root = tmp_path_factory.mktemp("unbroken") / "root"
     seconds = run(root)
     return Unbroken(seconds, numbers(root))
 
 
 def run_and_kill(root: Path, seconds: float) -> None:
-    """Start the command, and kill it after so many seconds unless it has ended by then."""
+    """Start the command, and kill it after `seconds` seconds unless it has ended by then."""
     running = process(*WORDS, "--root", str(root))
     with contextlib.suppress(subprocess.TimeoutExpired):
         running.wait(timeout=seconds)
     milliseconds = int(1000 * seconds)
-    # The moment is random, so this is a coin: half of the launches lose their first process alone.
+    # The moment is random, so that its parity is a coin: in half of the cases only the first
+    # process of the launch is killed, in the other half all its processes.
     is_killed_alone = milliseconds % 2 == 1
-    # A launch that has ended cannot be killed.
+    # A launch that has ended by then cannot be killed.
     with contextlib.suppress(ProcessLookupError):
         if is_killed_alone:
             os.kill(running.pid, signal.SIGKILL)
@@ -87,20 +90,20 @@ def damage_some(root: Path, chance: random.Random) -> None:
 
 
 def damage_one(file: Path, files: list[Path], chance: random.Random) -> None:
-    """Damage a file in a random way, for which it may be swapped with the same file of another cell."""
+    """Damage a file in a random way; it may be swapped with the same file of another cell."""
     others = [other for other in files if other.name == file.name and other != file]
     if others:
         how = chance.choice(DAMAGES)
         other = chance.choice(others)
     else:
         how = chance.choice(DAMAGES_OF_CONTENT)
-        # Damage of the content reads no other file.
+        # The damage does not use this file, but `damage` needs one.
         other = chance.choice(files)
     damage(file, how, other)
 
 
 def check_whole(root: Path, expected: object) -> None:
-    """Check that a root has the numbers of the unbroken launch, and no file of a cell that is still computed."""
+    """Check that a root has the numbers of the unbroken launch, and no temporary files."""
     assert numbers(root) == expected
     left = {path.name for path in (root / "runs" / "cells").glob("*/*")}
     assert not left & {"checkpoint.pt", "progress.json", "error.txt", "hang.txt"}
@@ -110,7 +113,7 @@ def check_whole(root: Path, expected: object) -> None:
 def check_mirrored_once(root: Path) -> None:
     """Check that MLflow has one finished run for each cell.
 
-    Not for damaged cells: one that is computed again has a second run.
+    This does not hold after damage: a damaged cell that is computed again gets a second run.
     """
     with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
         of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
@@ -121,7 +124,10 @@ def check_mirrored_once(root: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_killed_launches_end_as_an_unbroken_one(tmp_path: Path, unbroken: Unbroken) -> None:
-    """Each is killed at a random moment of its own quarter of a launch, and goes on from what the others left."""
+    """The command is killed four times: the k-th time in the k-th quarter of a launch.
+
+    Each launch goes on from what the launches before it left.
+    """
     chance = random.Random(0)
     for kill in range(KILLS):
         share_of_cells = (kill + chance.random()) / KILLS
@@ -139,7 +145,7 @@ def test_killed_launches_end_as_an_unbroken_one(tmp_path: Path, unbroken: Unbrok
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("trial", range(100))
 def test_a_launch_killed_at_a_random_moment(tmp_path: Path, unbroken: Unbroken, trial: int) -> None:
-    """After every second kill files are damaged too."""
+    """In every second trial files are damaged as well."""
     chance = random.Random(trial)
     run_and_kill(tmp_path, chance.uniform(0, unbroken.seconds))
     is_damaged = trial % 2 == 1

@@ -1,4 +1,4 @@
-"""Files that are not as they were written: each is named in one line, used by no command, and computed again."""
+"""Damaged files of a store: they are named in one line, used by no command, and computed again."""
 
 import contextlib
 import errno
@@ -26,27 +26,34 @@ FILES = [*LISTED, "result.json"]
 
 @pytest.fixture
 def store(milbench: Milbench, root: Path) -> tuple[CellFolder, CellFolder]:
-    """Two finished cells."""
+    """The folders of two finished cells of a store."""
     milbench(*WORDS).done()
     first, second = Root(root).plan().cells
     return Root(root).cell(first.id), Root(root).cell(second.id)
 
 
 def makes_damage(how: str, name: str, folder: CellFolder, other: CellFolder) -> bool:
-    """Return whether a cell counts as damaged after one of its files was changed in this way."""
+    """Return whether a cell counts as damaged after one of its files was changed.
+
+    Args:
+        how: the way in which the file is changed, one of DAMAGES.
+        name: the name of the file.
+        folder: the cell.
+        other: another cell, with whose file it may be swapped.
+    """
     own_file = folder.path / name
     if not own_file.exists():
         return False
     if how == "swapped":
-        # Two seeds may have files of the same content.
+        # Two cells may have files of the same content.
         return own_file.read_bytes() != (other.path / name).read_bytes()
-    # Without its result, a cell is not damaged, but was never finished.
+    # A cell without its result counts as unfinished, not as damaged.
     return not (how == "deleted" and name == "result.json")
 
 
 @contextlib.contextmanager
 def whole_afterwards(folder: CellFolder, scratch: Path) -> Iterator[None]:
-    """Lay a copy of a cell aside, and put it back in the end."""
+    """Copy a cell before the block, and put the copy in place of the cell after it."""
     shutil.copytree(folder.path, scratch / "whole")
     yield
     shutil.rmtree(folder.path)
@@ -57,7 +64,7 @@ def whole_afterwards(folder: CellFolder, scratch: Path) -> Iterator[None]:
 def test_nothing_of_a_damaged_cell_is_used(
     how: str, root: Path, store: tuple[CellFolder, CellFolder], tmp_path: Path
 ) -> None:
-    """The files of one cell are tried in turn, since to compute a cell for each of them takes long."""
+    """All files of one cell are tried in turn, since a cell for each file would take long."""
     folder, other = store
     tried = [name for name in FILES if makes_damage(how, name, folder, other)]
     assert tried
@@ -85,8 +92,8 @@ def test_a_damaged_cell_is_named_and_computed_again(
     assert numbers(root) == whole
 
 
-# Exit code 1: the damaged cell is not done (status), or its values are not copied (sync, export). A
-# report shows the cells that there are, and a dry run shows that the cell would be computed again.
+# The exit code is 1 where the damaged cell is not done (status) or its values are not copied (sync,
+# export). A report shows the other cells, and a dry run says that the cell would be computed again.
 @pytest.mark.mirrored
 @pytest.mark.parametrize(
     ("words", "code"),
@@ -125,7 +132,10 @@ def test_predict_refuses_a_damaged_cell(
 def with_large_weights(
     store: tuple[CellFolder, CellFolder], monkeypatch: pytest.MonkeyPatch
 ) -> CellFolder:
-    """A cell with the weights of another one, of the same size, which count as too large to be always read."""
+    """A cell whose weights were swapped with another cell's, of the same size.
+
+    They count as large weights, which commands read only if they use them.
+    """
     monkeypatch.setattr("milbench.store.cell_folder.SMALL_WEIGHTS", 0)
     folder, other = store
     damage(folder.weights, "swapped", other.weights)
@@ -135,7 +145,7 @@ def with_large_weights(
 def test_status_does_not_read_large_weights(
     milbench: Milbench, with_large_weights: CellFolder
 ) -> None:
-    # To read those of all cells takes long.
+    # Reading the large weights of all cells would take long.
     milbench("status").done()
 
 
@@ -153,17 +163,20 @@ def test_damaged_large_weights_are_seen_before_a_launch(
 
 
 class Faults:
-    """Lets the n-th write, fsync, rename, unlink or opening for writing below a folder fail, as a full disk does."""
+    """Lets the n-th access to the disk below a folder fail, as on a full disk.
+
+    Accesses are writes, fsync, renames, unlinks, and opening a file to write.
+    """
 
     def __init__(self, folder: Path, n: int, error: int, patch: pytest.MonkeyPatch) -> None:
         self.folder = str(folder)
         self.error = error
         self.left = n
-        """How many accesses are left until one fails. At 0 it has failed, and others do not."""
+        """How many accesses are left until one fails; at 0 or below it has failed."""
         # `Path.open`, by which milbench opens all files that it writes in a store, calls io.open.
         patch.setattr(io, "open", partial(self._open_stream, io.open))
         patch.setattr(os, "open", partial(self._open_descriptor, os.open))
-        # It takes a number and no path: wherever the file is, the access counts.
+        # fsync takes the number of a file, not its path: it counts wherever the file is.
         patch.setattr(os, "fsync", partial(self._call, os.fsync))
         for name in ("replace", "rename", "unlink"):
             patch.setattr(os, name, partial(self._call_with_path, getattr(os, name)))
@@ -197,7 +210,7 @@ class Faults:
         file = call(path, mode, *args, **named)
         write = file.write
 
-        # A disk that becomes full takes the beginning of what is written.
+        # A disk that becomes full still takes the first part of what is written.
         def write_perhaps_half(content: Any) -> Any:
             try:
                 self._strike(path)
@@ -217,9 +230,10 @@ class Faults:
 
 
 def check_faults(milbench: Milbench, folder: Path, step: int, error: int) -> None:
-    """Let one access to the disk fail with an error, give the same command again, and check that it ends as it should.
+    """Let one access to the disk fail, give the command again, and check that it then ends well.
 
-    This is done for the first access of a command, and for every `step`-th one after it.
+    This is done for the first access of a command, and for every `step`-th access after it. `error`
+    is the error that an access fails with.
     """
     words = ["run", "--task", TINY, "--loss", "exact", "-p", "recipe.epochs=2", "--root"]
     milbench(*words, str(folder / "whole")).done()
@@ -239,15 +253,15 @@ def check_faults(milbench: Milbench, folder: Path, step: int, error: int) -> Non
         assert numbers(root) == whole, n
         shutil.rmtree(root)
         if faults.left > 0:
-            # The command has ended before the n-th access, so there are no more to let fail.
-            assert n > 50, "a command has so many accesses"
+            # The command ended before its n-th access: all accesses were tried.
+            assert n > 50, "a command has more than 50 accesses"
             return
 
 
 def check_fault_is_named(ran: Ran, error: int, n: int) -> None:
     """Check that a command has named the error of the disk in one line.
 
-    A command that succeeds all the same need not name it.
+    A command that succeeds in spite of the error need not name it.
     """
     said = ran.out + ran.err
     assert "Traceback" not in said, n
@@ -256,8 +270,8 @@ def check_fault_is_named(ran: Ran, error: int, n: int) -> None:
     if ran.code == 0:
         return
     assert len(naming) == 1, (n, ran)
-    # With exit code 1 the launch has ended, but a cell is not done: the disk stopped it, and it
-    # counts as missing. With any other code the command was refused.
+    # With exit code 1 the launch has ended without a cell that the disk stopped, which counts as
+    # missing. With any other code the command was refused.
     is_cell_missing = ran.code == 1
     if not is_cell_missing:
         assert ran.complaint(), n

@@ -1,4 +1,4 @@
-"""The store is folders: they can be copied, packed, moved, merged and deleted."""
+"""A store is a folder of plain files: it can be copied, packed, moved, merged and deleted."""
 
 import json
 import os
@@ -17,8 +17,9 @@ from tests._helpers.damage import numbers
 
 WORDS = ["run", "--task", TINY, "--seeds", "0-1", "--loss"]
 NOTHING_TO_RUN = ", 0 to run"
+"""What a launch says that has no cell to compute."""
 NOWHERE = "http://127.0.0.1:9"
-"""The address of no server."""
+"""An address at which no server listens."""
 
 PlanAsJson = dict[str, Any]
 """What the file of a plan holds."""
@@ -26,7 +27,7 @@ PlanAsJson = dict[str, Any]
 
 @pytest.fixture
 def store(milbench: Milbench, root: Path) -> Path:
-    """A root with two finished cells, of the loss exact."""
+    """A root with two finished cells of the loss exact."""
     milbench(*WORDS, "exact").done()
     return root
 
@@ -41,7 +42,7 @@ def losses_of(root: Path) -> set[str]:
     return {cell.loss.name for cell in Root(root).plan().cells}
 
 
-def test_a_copied_store_needs_nothing_computed(
+def test_no_cell_of_a_copied_store_is_computed_again(
     milbench: Milbench, store: Path, tmp_path: Path
 ) -> None:
     whole = numbers(store)
@@ -51,7 +52,7 @@ def test_a_copied_store_needs_nothing_computed(
     assert NOTHING_TO_RUN in milbench(*WORDS, "exact", "--root", str(copied)).done()
 
 
-def test_a_moved_store_needs_nothing_computed(
+def test_no_cell_of_a_moved_store_is_computed_again(
     milbench: Milbench, store: Path, tmp_path: Path
 ) -> None:
     whole = numbers(store)
@@ -112,7 +113,7 @@ def test_a_comparison_with_a_name_stays_apart(milbench: Milbench, store: Path) -
 
 @pytest.fixture
 def unpacked(store: Path, tmp_path: Path) -> Path:
-    """Another root, with a finished comparison that was packed by tar in the first, which is gone."""
+    """A root that was unpacked from a tar file of another root, which was then deleted."""
     packed = tmp_path / "store.tar.gz"
     with tarfile.open(packed, "w:gz") as tar:
         tar.add(store / "runs", "runs")
@@ -135,7 +136,7 @@ def test_an_unpacked_store_has_a_report(milbench: Milbench, unpacked: Path) -> N
     assert (unpacked / "reports/tiny/index.html").exists()
 
 
-def test_nothing_of_an_unpacked_store_is_trained_again(milbench: Milbench, unpacked: Path) -> None:
+def test_no_cell_of_an_unpacked_store_is_computed_again(milbench: Milbench, unpacked: Path) -> None:
     before = numbers(unpacked)
     said = milbench("run", "tiny", "--root", str(unpacked)).done()
     assert NOTHING_TO_RUN in said
@@ -162,7 +163,7 @@ def with_epochs_in_letters(plan: PlanAsJson) -> str:
 
 @pytest.fixture
 def one_cell(milbench: Milbench, root: Path) -> Path:
-    """The plan of a comparison with one finished cell, as a file."""
+    """The file of the plan of a comparison with one finished cell."""
     milbench("run", "--task", TINY, "--loss", "exact").done()
     return root / "runs/tiny.json"
 
@@ -211,7 +212,7 @@ def test_without_a_plan_status_says_how_it_is_written_again(
     assert "has 1 cell and no plan of a comparison; the same milbench run" in complaint
 
 
-def test_a_lost_plan_is_written_again_and_nothing_computed(
+def test_a_lost_plan_is_written_again_without_computing_cells(
     milbench: Milbench, one_cell: Path
 ) -> None:
     one_cell.unlink()

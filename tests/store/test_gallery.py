@@ -1,4 +1,7 @@
-"""Galleries: their files, what fits together in them, and what they say of a bag."""
+"""Galleries: their files, the checks of their arrays, and what they say of a bag.
+
+A gallery is a file of a cell, with a few test bags and the outputs of its network for them.
+"""
 
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +16,10 @@ from milbench.store.gallery import Gallery
 
 
 def image_fields() -> dict[str, Any]:
-    """Return two images of 8 x 10 pixels, three classes, and positions in four rows and five columns."""
+    """Return the fields of a gallery of two images.
+
+    The images have 8 x 10 pixels, three classes, and positions in four rows and five columns.
+    """
     rng = np.random.default_rng(0)
     return {
         "kind": "image",
@@ -31,7 +37,10 @@ def image_fields() -> dict[str, Any]:
 
 
 def set_fields() -> dict[str, Any]:
-    """Return one set of four instances, of which the second is padding; they show a, b, background and a."""
+    """Return the fields of a gallery of one set, of four instances.
+
+    By their probabilities they show a, b, background and a. By the mask the second is padding.
+    """
     classes_of_positions = [0, 1, 2, 0]
     probs = np.zeros((1, 3, 4))
     probs[0, classes_of_positions, np.arange(4)] = 1
@@ -47,7 +56,10 @@ def set_fields() -> dict[str, Any]:
 
 
 def sequence_fields() -> dict[str, Any]:
-    """Return one sequence of three channels whose last two of six frames are padding."""
+    """Return the fields of a gallery of one sequence.
+
+    It has three channels and six frames, of which the last two are padding.
+    """
     instances = np.ones((1, 3, 6))
     instances[:, :, 4:] = np.nan
     return {
@@ -85,7 +97,7 @@ def test_the_path_of_a_gallery_is_kept_as_it_is(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["draft"]
 
 
-def test_a_field_that_is_none_counts_as_not_given() -> None:
+def test_a_field_that_is_none_counts_as_absent() -> None:
     made = gallery.make(**image_fields(), coords=None)
     assert_equal(made, gallery.make(**image_fields()))
 
@@ -129,6 +141,7 @@ def whole(tmp_path: Path) -> bytes:
 
 
 def assert_refused(path: Path) -> None:
+    """Assert that a gallery is refused in one line that names its file."""
     with pytest.raises(UsageError, match=path.name) as caught:
         gallery.load(path)
     assert "\n" not in str(caught.value)
@@ -164,7 +177,7 @@ def test_a_gallery_that_is_absent_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_masked_position_shows_background() -> None:
-    # Without the mask, they would show 0, 1, 2 and 0.
+    # Without the mask, the instances would show 0, 1, 2 and 0.
     background = 2
     assert gallery.make(**set_fields()).class_map(0).tolist() == [0, background, background, 0]
 
@@ -184,7 +197,7 @@ def test_with_a_high_threshold_no_class_is_detected() -> None:
     assert made.detected(0) == set()
 
 
-def test_the_true_label_set_is_that_of_the_bag() -> None:
+def test_each_bag_has_its_true_label_set() -> None:
     made = gallery.make(**image_fields())
     assert made.true(0) == {0}
     assert made.true(1) == {1}
@@ -202,7 +215,7 @@ def test_a_label_set_may_have_several_classes() -> None:
         pytest.param(sequence_fields(), (-1, 3, -1), id="sequence"),
     ],
 )
-def test_the_batch_shape_leaves_open_what_may_differ(
+def test_the_batch_shape_has_minus_one_for_sizes_that_may_differ(
     values: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
     assert gallery.make(**values).batch_shape == shape

@@ -1,4 +1,7 @@
-"""MLflow shows what folders hold: on SQLite, and on a server that is away, dies half way, comes back or refuses."""
+"""The mirror in MLflow: it shows the cells of a store.
+
+MLflow may keep its data in SQLite or be a server, which may be away, die half way or refuse.
+"""
 
 import http.server
 import json
@@ -29,7 +32,7 @@ WORDS = ["run", "--loss", f"exact,{HOSTILE}", "--task", TINY, "--seeds", "0-1"]
 
 
 def runs(root: Path, name: str = "tiny") -> list[Any]:
-    """Return the runs that MLflow has of a comparison; none if it does not know the comparison."""
+    """Return the runs of a comparison in MLflow, none if MLflow does not know the comparison."""
     import mlflow
 
     client = mlflow.MlflowClient(address(Root(root)))
@@ -40,9 +43,9 @@ def runs(root: Path, name: str = "tiny") -> list[Any]:
 
 
 def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
-    """Check that MLflow has one run for each cell, with all that its folder holds.
+    """Check that MLflow has one run for each cell, with everything in the folder of the cell.
 
-    `statuses` has the status that runs of each loss should have.
+    `statuses` has for each loss the status that its runs should have.
     """
     import mlflow
 
@@ -68,7 +71,7 @@ def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
 
 
 def assert_same_values(client: Any, run: Any, folder: CellFolder) -> None:
-    """Assert that a run has every value of every epoch, once."""
+    """Assert that a run has every value of every epoch of a cell, once."""
     by_metric: dict[str, list[tuple[int, float]]] = {}
     for epoch, name, value in folder.history():
         by_metric.setdefault(name, []).append((epoch, value))
@@ -86,12 +89,12 @@ def files_of(client: Any, store: Root, run: Any) -> set[str]:
 
 
 def clear_connections() -> None:
-    """Let MLflow open databases anew: it keeps their connections."""
+    """Let MLflow open databases anew: it keeps open connections to them, in private objects."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from mlflow.tracking._tracking_service import utils
 
     utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
-    # Older versions have no such map.
+    # Older versions of MLflow have no such map.
     getattr(SqlAlchemyStore, "_engine_map", {}).clear()
 
 
@@ -101,7 +104,7 @@ STATUSES = {"exact": "FINISHED", "hostile": "FAILED"}
 
 @pytest.fixture
 def mirrored(milbench: Milbench, root: Path) -> Path:
-    """A root with two finished cells and two that failed, all of them in MLflow."""
+    """A root with two finished and two failed cells, all of them in MLflow."""
     assert milbench(*WORDS).code == 1
     return root
 
@@ -110,8 +113,11 @@ def test_every_cell_is_in_mlflow(mirrored: Path) -> None:
     check_mirrored(mirrored, STATUSES)
 
 
-def test_a_folder_that_lost_its_record_is_not_doubled(milbench: Milbench, mirrored: Path) -> None:
-    # As where a launch was killed before it wrote the record, or a folder was copied without it.
+def test_a_folder_that_lost_its_record_gets_no_second_run(
+    milbench: Milbench, mirrored: Path
+) -> None:
+    # The record names the run of a cell. It is missing after a launch was killed before it wrote
+    # the record, or after a folder was copied without it.
     record = next(Root(mirrored).cells.glob("*/mlflow.json"))
     record.unlink()
     milbench("sync").done()
@@ -121,7 +127,7 @@ def test_a_folder_that_lost_its_record_is_not_doubled(milbench: Milbench, mirror
 def test_a_deleted_database_comes_back_with_all_cells(mirrored: Path) -> None:
     (mirrored / "runs/mlflow.db").unlink()
     shutil.rmtree(mirrored / "runs/artifacts")
-    # In another process, since this one still holds the deleted file.
+    # Another process does this, since this one still holds the deleted database open.
     again = process("sync", "--root", str(mirrored))
     out, err = again.communicate(timeout=100)
     assert again.returncode == 0, (out, err)
@@ -155,10 +161,10 @@ def test_a_server_that_died_gets_the_rest_later(
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):
-    """Answers every request in one way."""
+    """Answers every request in the same way."""
 
     answer: int | str = 403
-    """A code that refuses; "html", a page in place of data; or "silence"."""
+    """A status code; or "html", a page in place of data; or "silence", a late answer."""
 
     def do_GET(self) -> None:
         if self.answer == "silence":
@@ -176,7 +182,7 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 
 class QuietServer(http.server.ThreadingHTTPServer):
-    """A server that prints nothing when clients hang up, as they do in these tests."""
+    """A server that prints nothing if a client hangs up, as clients do in these tests."""
 
     daemon_threads = True
 
@@ -185,7 +191,7 @@ class QuietServer(http.server.ThreadingHTTPServer):
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """The address, with a password, of a server that refuses."""
+    """The address of a server that refuses every request; the address has a password."""
     server = QuietServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://user:secret@127.0.0.1:{server.server_port}"
@@ -239,7 +245,7 @@ def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Pa
 
 def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:
     name = "ä b#c?d%20e"
-    # To SQLAlchemy 2.0, the oldest version that is supported, a question mark ends the path.
+    # In SQLAlchemy 2.0, the oldest supported version, a question mark ends the path.
     if version("sqlalchemy").startswith("2.0."):
         name = name.replace("?d", "")
     root = tmp_path / name
@@ -251,7 +257,7 @@ def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: P
 
 @pytest.fixture
 def pages(milbench: Milbench, root: Path) -> Iterator[str]:
-    """The address of MLflow's own pages, started by the command that `milbench sync` names."""
+    """The address of MLflow's own pages, after starting the command that `milbench sync` names."""
     milbench("run", "--loss", "exact", "--task", TINY).done()
     last = milbench("sync").done().splitlines()[-1]
     command = shlex.split(last.removeprefix("next: "))
@@ -278,6 +284,7 @@ def test_the_pages_of_mlflow_show_a_run_and_its_files(pages: str, root: Path) ->
 
 
 def wait_until_it_answers(page: str) -> None:
+    """Wait until a server answers at an address."""
     while True:
         try:
             urlopen(page, timeout=60).close()

@@ -1,4 +1,7 @@
-"""An address of MLflow may hold a password or a token. Neither is in what a run or a sync prints, or in its files."""
+"""Secrets in addresses: no command prints or stores them.
+
+The address of an MLflow server or of a database may hold a user, a password or a token.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,7 +15,10 @@ from tests._helpers.command_line import TINY, Milbench, Ran
 
 WORDS = ("run", "--task", TINY, "--loss", "exact")
 SECRETS = ("s3cr", "t/x", "tok3n", "0wner")
-"""Parts of the users, passwords and tokens of these addresses. One password is s3cr@t/x, which may be cut at its @."""
+"""Parts of the users, passwords and tokens of these addresses.
+
+One password is s3cr@t/x, which a wrong parser may cut at its @.
+"""
 ADDRESSES = {
     "slash and at": "http://0wner:s3cr@t/x@127.0.0.1:9/path?key=tok3n",
     "plain": "http://0wner:s3cret@127.0.0.1:9",
@@ -28,7 +34,7 @@ ADDRESSES = {
 
 
 def check_no_secret(root: Path, *commands: Ran) -> None:
-    """Check that no secret is in what commands have printed, or in a file of the root or its name."""
+    """Check that commands have printed no secret, and that no file of the root has one."""
     for ran in commands:
         for secret in SECRETS:
             assert secret not in ran.out + ran.err
@@ -112,7 +118,7 @@ def test_a_damaged_database_tells_no_secret_of_its_path(
 
 
 @pytest.mark.mirrored
-def test_a_refused_connection_is_said_in_words(
+def test_a_refused_connection_is_told_in_words(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", ADDRESSES["plain"])
@@ -161,7 +167,7 @@ def test_a_record_of_another_server_loses_its_password(
         pytest.param("http://me%40home:pw@host", "http://***@host", id="encoded at in the user"),
         pytest.param("http://host:80/path", "http://host:80/path", id="nothing to hide"),
         pytest.param("http://host/path?a=b@c", "http://***@c", id="at in the query"),
-        pytest.param("http://user:p?w#d@host/", "http://***@host/", id="marks in the password"),
+        pytest.param("http://user:p?w#d@host/", "http://***@host/", id="? and # in the password"),
         pytest.param(
             "postgresql+psycopg2://u:p@h/db", "postgresql+psycopg2://***@h/db", id="postgres"
         ),
@@ -195,7 +201,7 @@ def test_addresses_within_a_text_are_hidden() -> None:
     assert hide_in("no http://u:p@host/x?y here") == "no http://***@host/x?*** here"
 
 
-def test_a_cluster_takes_no_password(milbench: Milbench) -> None:
+def test_a_refused_address_of_a_cluster_hides_its_password(milbench: Milbench) -> None:
     complaint = milbench(*WORDS, "--cluster", "tcp://0wner:s3cr@t@host:1").complaint()
     assert "tcp://***@host:1" in complaint
     for secret in SECRETS:

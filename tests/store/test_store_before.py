@@ -1,7 +1,9 @@
-"""A store that an earlier version wrote: its plan, its cells and the page of its comparison.
+"""A store that an older version of milbench wrote can still be read and reported.
 
-`store_before` was written by `milbench run --loss exact,noisy-or --task synthetic-bags --seeds 0-1
---name before` with two epochs of three steps, before cells kept their predictions.
+The store in the folder `store_before` has two epochs of three steps. It was written before cells
+kept their predictions, by this command:
+
+    milbench run --loss exact,noisy-or --task synthetic-bags --seeds 0-1 --name before
 """
 
 import shutil

@@ -1,4 +1,8 @@
-"""Files that cannot be read are named and left alone. A pipe or a folder in place of a file stops no command."""
+"""Files of a store that the system does not let milbench read.
+
+They are named and left alone, since their content may be whole. A pipe, a folder or another strange
+thing in place of a file stops no command.
+"""
 
 import errno
 import json
@@ -19,6 +23,7 @@ from tests._helpers.damage import numbers
 
 ONE_CELL = ("run", "--task", TINY, "--loss", "exact", "-p", "recipe.epochs=3")
 WORDS = (*ONE_CELL, "--seeds", "0-1")
+# Files of a finished cell.
 NAMES = ("result.json", "cell.json", "history.csv", "predictions.npz", "weights.safetensors")
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,13 +31,13 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test leaves a root of two finished cells, for the others to copy."""
+    """The path of a root with two finished cells, which the first test makes and all tests copy."""
     return tmp_path_factory.mktemp("shared") / "root"
 
 
 @pytest.fixture
 def cell(milbench: Milbench, root: Path, shared: Path) -> CellFolder:
-    """The first of two finished cells."""
+    """The folder of the first of two finished cells, in a root of the test's own."""
     if not shared.exists():
         milbench(*WORDS, "--root", str(shared)).done()
     shutil.copytree(shared, root)
@@ -40,7 +45,7 @@ def cell(milbench: Milbench, root: Path, shared: Path) -> CellFolder:
 
 
 def refuse(refused: Path, error: int, patch: pytest.MonkeyPatch) -> None:
-    """Let the system refuse to open a file, with an error."""
+    """Let the system refuse to open a file, with this error number."""
     open_file = os.open
 
     def refusing_open(path: object, *args: int, **named: int) -> int:
@@ -80,7 +85,7 @@ def test_run_leaves_an_unreadable_cell_alone(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("command", ["status", "report"])
-def test_status_and_report_say_which_file(
+def test_status_and_report_name_the_unreadable_file(
     milbench: Milbench,
     cell: CellFolder,
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +110,7 @@ def test_rerun_of_all_leaves_an_unreadable_cell_alone(
     assert content_of(cell) == before
 
 
-def test_an_unreadable_cell_is_done_when_it_can_be_read(
+def test_an_unreadable_cell_is_done_once_it_can_be_read_again(
     milbench: Milbench, root: Path, cell: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = numbers(root)
@@ -117,7 +122,7 @@ def test_an_unreadable_cell_is_done_when_it_can_be_read(
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv", "cell.json", "error.txt"])
-def test_an_unfinished_cell_keeps_what_cannot_be_read(
+def test_an_unfinished_cell_keeps_a_file_that_cannot_be_read(
     milbench: Milbench, cell: CellFolder, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (cell.path / "result.json").unlink()
@@ -137,9 +142,9 @@ def test_a_link_to_nothing_in_a_cell_is_left_alone(milbench: Milbench, cell: Cel
 
 
 def put_socket(path: Path) -> None:
-    """Put a socket that nobody listens on any more."""
-    # The system allows a socket some 100 characters, so its name alone is given, from within its
-    # folder.
+    """Put a socket at a path, on which no process listens any more."""
+    # The address of a socket has at most some 100 characters: the path may be longer, and so the
+    # socket is made from within its folder, by its name alone.
     here = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -150,7 +155,7 @@ def put_socket(path: Path) -> None:
 
 
 def put_sparse(path: Path) -> None:
-    """Put a file of 8 GiB that takes no place on the disk."""
+    """Put a sparse file at a path: it has 8 GiB, but takes up no space on the disk."""
     path.touch()
     os.truncate(path, 8 << 30)
 
@@ -162,7 +167,7 @@ STRANGE: dict[str, Callable[[Path], object]] = {
     "folder": Path.mkdir,
     "8,589,934,592 bytes": put_sparse,
 }
-"""What may stand in place of a file, by the words that messages have for it -> a function that puts it there."""
+"""What may stand in place of a file, as messages name it -> a function that puts it there."""
 
 
 @pytest.mark.parametrize("name", ["result.json", "weights.safetensors"])
@@ -196,7 +201,7 @@ STRANGE_PLANS = STRANGE | {"link to nothing": lambda path: path.symlink_to("noth
 
 
 @pytest.mark.parametrize(("what", "put"), STRANGE_PLANS.items(), ids=[*STRANGE_PLANS])
-def test_what_is_no_plan_stops_no_other_comparison(
+def test_a_strange_thing_in_place_of_a_plan_stops_no_other_comparison(
     milbench: Milbench, root: Path, cell: CellFolder, what: str, put: Callable[[Path], object]
 ) -> None:
     plan = root / "runs/q.json"
@@ -210,7 +215,7 @@ def test_what_is_no_plan_stops_no_other_comparison(
     assert "tiny" in milbench("list", "runs").done()
 
 
-def test_a_damaged_plan_hides_no_other_one_in_the_list(
+def test_a_damaged_plan_does_not_hide_other_plans_in_the_list(
     milbench: Milbench, root: Path, cell: CellFolder
 ) -> None:
     (root / "runs/q.json").write_text("{")
@@ -242,7 +247,7 @@ def test_a_plan_that_may_not_be_read_is_left_alone(
     assert plan.read_bytes() == before
 
 
-def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
+def test_a_cell_that_loses_its_folder_while_it_is_computed_is_missing(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -257,7 +262,7 @@ def test_a_cell_that_lost_its_folder_meanwhile_is_missing(
 def change_at_epoch(
     changed_epoch: int, root: Path, change: Callable[[Path], object], patch: pytest.MonkeyPatch
 ) -> None:
-    """Let somebody change the folder of the cell before an epoch is evaluated."""
+    """Let the folder of the cell be changed from outside before an epoch is evaluated."""
 
     def evaluate_changed(setup: Any, epoch: int, *args: Any) -> object:
         if epoch == changed_epoch:
@@ -294,7 +299,7 @@ def change_epochs(folder: Path) -> None:
         pytest.param(change_epochs, "cell.json is not that of this cell", id="another cell"),
     ],
 )
-def test_a_cell_that_was_changed_meanwhile_is_missing(
+def test_a_cell_that_is_changed_while_it_is_computed_is_missing(
     milbench: Milbench,
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -340,7 +345,7 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
 ) -> None:
     whole = numbers(root)
     remove_first_epoch(cell)
-    # As an earlier version marked it as done.
+    # An older version of milbench finished such a cell; `finish` would refuse it now.
     cell.write_result(cell.result())
     assert "is damaged: history.csv lacks epoch 1" in milbench("status").out
     milbench(*WORDS).done()
@@ -355,7 +360,7 @@ def test_a_done_cell_that_lacks_an_epoch_is_damaged(
         pytest.param("[]", id="a list"),
     ],
 )
-def test_progress_that_is_damaged_stops_no_status(
+def test_a_damaged_file_of_progress_does_not_stop_status(
     milbench: Milbench, cell: CellFolder, progress: str
 ) -> None:
     (cell.path / "result.json").unlink()
@@ -384,7 +389,7 @@ def test_cells_behind_a_link_to_nothing_are_not_missing(
     assert f"{folder} cannot be read: it is a link to nothing" in milbench("status").complaint()
 
 
-def test_a_file_of_somebody_else_in_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
+def test_a_file_that_a_user_puts_into_a_cell_stays(milbench: Milbench, cell: CellFolder) -> None:
     (cell.path / "notes").mkdir()
     (cell.path / "notes/mine.txt").write_text("mine")
     milbench(*WORDS).done()

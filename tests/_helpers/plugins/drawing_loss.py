@@ -1,4 +1,4 @@
-"""A loss that takes random numbers from torch's global generator, in training and in evaluation."""
+"""A plug-in with a loss that uses torch's global random generator, in training and evaluation."""
 
 import torch
 from torch import Tensor

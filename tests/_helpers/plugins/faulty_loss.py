@@ -1,4 +1,4 @@
-"""A loss that returns what a loss must not."""
+"""A plug-in with a loss that breaks the contract of losses in a way that a parameter chooses."""
 
 from typing import Any
 
@@ -27,7 +27,10 @@ class FaultyLoss(Loss):
         return self._spoiled_value(value, by_class, logits)
 
     def _spoiled_value(self, value: Tensor, by_class: Tensor, logits: Tensor) -> Any:
-        """Return the losses of bags (B,), or what a fault makes of them."""
+        """Return the losses of bags (B,), spoiled if the fault is about them.
+
+        `value` has the losses, and `by_class` their terms for each class, (B, C).
+        """
         match self.fault:
             case "scalar":
                 return by_class.sum()

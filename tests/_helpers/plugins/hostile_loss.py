@@ -1,4 +1,4 @@
-"""A loss that diverges, or does to its process whatever a plug-in may do."""
+"""A plug-in with a loss that diverges, or that harms its own process in one of many ways."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from milbench import Loss
 
 
 class OddError(Exception):
-    """An error whose message cannot be read."""
+    """An error whose message cannot be had: `str` of it fails."""
 
     def __str__(self) -> str:
         raise RuntimeError
 
 
 def change_the_process() -> None:
-    """Change what belongs to the process, and not to a loss."""
+    """Change settings of the whole process, which a loss should leave alone."""
     print("printed in a step")
     os.chdir("/")
     os.environ["LEFT_BEHIND"] = "1"
@@ -33,18 +33,18 @@ def change_the_process() -> None:
     torch.set_default_dtype(torch.float64)
     torch.set_float32_matmul_precision("medium")
     if "pytest" not in sys.modules:
-        # Only another process is safe from this.
+        # This would break all later tests in the process of pytest.
         torch.optim.Optimizer.zero_grad = None  # type: ignore[assignment, method-assign]
 
 
 def hang() -> None:
-    """Never return, but leave the cores to others."""
+    """Never return, but leave the cores to other processes."""
     while True:
         time.sleep(0.01)
 
 
 def hold_the_interpreter() -> None:
-    """Run a regular expression that takes years and never releases Python's lock."""
+    """Match a regular expression that takes years, and hold Python's global lock all the time."""
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
@@ -57,7 +57,7 @@ def start_child() -> None:
 
 
 def fail_on_the_gpu() -> None:
-    """Fail as torch does where an assertion has failed inside a kernel."""
+    """Fail as torch does after a failed assertion inside a GPU kernel."""
     raise RuntimeError("CUDA error: device-side assert triggered")
 
 
@@ -70,15 +70,16 @@ def interrupt() -> None:
 
 
 def kill_dask_worker() -> None:
-    """Kill the process that has started the host of this one, which on a cluster is a worker.
+    """Kill the grandparent of this process, which on a cluster is a worker of Dask.
 
-    Then wait for the end that comes with it: a small cell would otherwise be done before it is
-    ended.
+    Then wait: this process ends when the worker has ended. Without waiting, a small cell would be
+    done before that.
     """
     os.kill(psutil.Process().parent().ppid(), signal.SIGKILL)
     hang()
 
 
+# Value of the parameter `how` -> what the loss does.
 STRIKES: dict[str, Callable[[], object]] = {
     "assert": fail_on_the_gpu,
     "change": change_the_process,
@@ -97,9 +98,10 @@ STRIKES: dict[str, Callable[[], object]] = {
 
 
 class HostileLoss(Loss):
-    """Strikes at the second step of a cell: the check of the first batch, which is one step, passes.
+    """A loss that does something hostile at the second step of a cell.
 
-    `leave` and `change` strike in the check already.
+    So the check of the first batch before a launch, which is one step, passes. `leave` and `change`
+    strike in this check already.
 
     Args:
         how: one of STRIKES, or "diverge".
@@ -110,7 +112,7 @@ class HostileLoss(Loss):
     def __init__(self, how: str = "diverge") -> None:
         super().__init__()
         self.how = how
-        # How often it was called in training.
+        # How often the loss was called in training.
         self.calls = 0
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,4 +1,8 @@
-"""A task that trains in a blink: two-dimensional instances around three corners, labelled by which corners occur."""
+"""A plug-in with a task that trains in a blink.
+
+Instances are points in the plane, around three corners or in the middle. The classes of a bag are
+the corners that occur.
+"""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +35,7 @@ from milbench.contracts.predictions import Predictions, Ratio, SplitPredictions
 
 CPU = torch.device("cpu")
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
-"""The means of three classes, and of the background."""
+"""The means of three classes, and last of the background."""
 BACKGROUND = 3
 
 
@@ -48,14 +52,14 @@ def linear(inputs: int, num_classes: int, seed: int) -> Network:
 
 
 class TinyFormat(BagFormat):
-    """A format of which something is stored with a trained network."""
+    """A format with a memory: data that are stored with a trained network."""
 
     def memory(self) -> dict[str, int]:
         return {"corners": 3}
 
 
 class TinyTask(Task):
-    """Five instances a bag, each at a corner or, being background, in the middle.
+    """Five points a bag, each at a corner or, as background, in the middle.
 
     Args:
         batches: the steps of an epoch.
@@ -71,7 +75,7 @@ class TinyTask(Task):
     format = TinyFormat(2, ("0", "1", "2"))
     networks: ClassVar[Mapping[str, NetworkMaker]] = {"mlp": mlp, "linear": linear}
     primary = "instance_error"
-    # What a problem says of itself, whatever is true.
+    # What a problem says of its bags. Tests set it to values that may be wrong.
     typical_size: ClassVar[int] = 5
     max_labels: ClassVar[int | None] = None
 
@@ -104,7 +108,7 @@ class TinyTask(Task):
         device: torch.device = CPU,
         limit: int | None = None,
     ) -> Problem:
-        # Whatever the seed, bags to evaluate on are the same.
+        # Validation and test bags are the same for all seeds.
         validation = _bags_of_seed(1, 64, self.size)
         test = _bags_of_seed(2, 64, self.size)
         splits: dict[Split, EvalSplit] = {
@@ -125,7 +129,7 @@ class TinyTask(Task):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TinyProblem(Problem):
-    """Bags of points that are drawn anew in every epoch."""
+    """Bags of random points, which differ from epoch to epoch."""
 
     task: TinyTask
 
@@ -144,7 +148,7 @@ class TinyProblem(Problem):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         metrics = {}
-        # It differs between networks, and so tells their decoders apart.
+        # The lowest score differs between networks: it makes their decoders differ.
         lowest = 0.0
         splits: dict[str, SplitPredictions] = {}
         for split, evaluated in self.splits.items():
@@ -169,7 +173,7 @@ class TinyProblem(Problem):
         return _bags_of_seed(3, 2, self.task.size)
 
     def _spoiled(self, bags: Bags) -> Bags:
-        """Return a batch with the fault of the task, or as it is."""
+        """Return a batch with the fault of the task, if it has one."""
         match self.task.fault:
             case "labels":
                 return Bags(bags.instances, bags.labels[:, :2])
@@ -181,12 +185,12 @@ class TinyProblem(Problem):
 
 
 def _bags_of_seed(seed: int, count: int, size: int) -> Bags:
-    """Return bags of some points each, always the same for a seed."""
+    """Return `count` bags of `size` points, always the same for a seed."""
     return _random_bags(torch.Generator().manual_seed(seed), count, size)
 
 
 def _random_bags(rng: torch.Generator, bags: int, size: int) -> Bags:
-    """Return bags of some points each, by a generator."""
+    """Return bags of `size` points that a generator gives."""
     classes = torch.randint(4, (bags, size), generator=rng)
     points = CORNERS[classes] + torch.randn(bags, size, 2, generator=rng)
     things = classes.masked_fill(classes == BACKGROUND, -1)

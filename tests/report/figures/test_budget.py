@@ -1,4 +1,4 @@
-"""The picture of budgets: what is drawn along its axes, and how its lines are named."""
+"""The figure of the error to expect after so many draws of a search: axes, lines and names."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ LOOKS = {"exact": Look("#3240da", "o"), "top-k": Look("#631ea8", "v")}
 
 
 def curves() -> pd.DataFrame:
-    """Return two losses after five numbers of draws; bands reach 0.02 to each side."""
+    """Return the curves of two losses at five numbers of draws; bands reach 0.02 to each side."""
     rows = []
     for loss, errors in EXPECTED.items():
         for draws, error in zip(NUMBERS, errors, strict=True):
@@ -25,6 +25,7 @@ def curves() -> pd.DataFrame:
 
 
 def axes_of(frame: pd.DataFrame) -> Any:
+    """Return the axes of the figure of these curves."""
     with styled():
         figure = budget_figure(frame, describe("set_error"), LOOKS)
     assert figure is not None
@@ -52,6 +53,7 @@ def test_a_band_reaches_from_low_to_high() -> None:
         (path,) = band.get_paths()
         at_the_end = path.vertices[path.vertices[:, 0] == 16]
         heights.append((at_the_end[:, 1].min(), at_the_end[:, 1].max()))
+    # After 16 draws 0.1 and 0.4 are expected; the bands reach 0.02 to each side.
     np.testing.assert_allclose(heights, [(0.08, 0.12), (0.38, 0.42)])
 
 
@@ -73,12 +75,12 @@ def test_the_axis_says_that_the_error_is_expected() -> None:
     assert axes_of(curves()).get_ylabel().startswith("expected set error (%)")
 
 
-def test_one_number_of_draws_is_no_curve() -> None:
+def test_one_number_of_draws_gives_no_figure() -> None:
     frame = curves()
     alone = frame[frame["draws"] == 1]
     assert budget_figure(alone, describe("set_error"), LOOKS) is None
 
 
-def test_unknown_errors_are_no_curve() -> None:
+def test_unknown_errors_give_no_figure() -> None:
     unknown = curves().assign(expected=np.nan)
     assert budget_figure(unknown, describe("set_error"), LOOKS) is None

@@ -1,4 +1,7 @@
-"""Pictures of what is found where: their file, and what is drawn of it."""
+"""Figures of galleries: test bags, with the classes that each loss finds where.
+
+A gallery is a file of a cell, with a few test bags and the outputs of its network for them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +43,7 @@ def test_bags_with_most_new_classes_are_shown_and_of_these_where_most_err() -> N
         probs=np.full((5, 4, 2), 0.25),
         class_names="abc",
     )
-    # Bag 2 has two classes; of the bags with the third class one was missed.
+    # Bag 2 is the only one with two classes. Bags 3 and 4 add the third class, and 4 is missed.
     assert differing([made, made], 2) == [2, missed]
 
 
@@ -93,7 +96,11 @@ def test_without_galleries_there_is_no_column(two_losses: Results) -> None:
 
 
 def sequence_arrays(**changes: Any) -> dict[str, Any]:
-    """Return two sequences of 8 and 6 frames in blocks of two; class 1 is heard in the second block of the first."""
+    """Return the arrays of a gallery with two sequences, of 8 and 6 frames.
+
+    A position stands for two frames. In the first sequence class 1 is found at the second position;
+    in the second sequence no class is found.
+    """
     instances = np.random.default_rng(0).normal(size=(2, 3, 8))
     instances[1, :, 6:] = np.nan
     class_0, class_1, background = 0, 1, 2
@@ -101,7 +108,7 @@ def sequence_arrays(**changes: Any) -> dict[str, Any]:
     probs[:, background] = 1
     probs[0, class_1, 1] = 0.75
     probs[0, background, 1] = 0.25
-    # Where the second sequence has no frame.
+    # At the fourth position the second sequence has no frame: what is found there may not be shown.
     probs[1, class_0, 3] = 1
     probs[1, background, 3] = 0
     no_box = [0, 0, 0, 0]
@@ -123,13 +130,13 @@ def sequence_arrays(**changes: Any) -> dict[str, Any]:
 
 
 def rectangles(axes: Axes) -> list[tuple[float, float]]:
-    """Return left and right of each frame that is drawn."""
+    """Return the left and right ends of each rectangle that is drawn: of each event."""
     found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    return [(one.get_x(), one.get_x() + one.get_width()) for one in found]
+    return [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in found]
 
 
 def drawn_sequences(losses: Sequence[str], **changes: Any) -> Figure:
-    """Return the figure of both sequences, for losses that find the same."""
+    """Return the figure of both sequences, for losses whose galleries are equal."""
     made = gallery.make(**sequence_arrays(**changes))
     figure = sequence_figure(dict.fromkeys(losses, made))
     figure.draw_without_rendering()
@@ -143,13 +150,16 @@ def of_two_losses() -> Figure:
 
 
 def shown_strengths(axes: Axes) -> NDArray[Any]:
-    """Return how strong each class (C, K) is drawn at each position."""
+    """Return the opacity of each class at each position, (classes, positions)."""
     colours = np.asarray(axes.images[0].get_array())
-    return colours[..., 3]
+    alpha = 3
+    return colours[..., alpha]
 
 
 def test_sequences_have_a_row_for_the_truth_and_each_loss(of_two_losses: Figure) -> None:
-    assert len(of_two_losses.axes) == 3 * 2
+    rows = 3
+    sequences = 2
+    assert len(of_two_losses.axes) == rows * sequences
 
 
 def test_label_sets_stand_above_each_sequence(of_two_losses: Figure) -> None:
@@ -159,8 +169,9 @@ def test_label_sets_stand_above_each_sequence(of_two_losses: Figure) -> None:
     assert second.get_title() == "✗ ∅"
 
 
-def test_frames_show_when_events_are(of_two_losses: Figure) -> None:
+def test_rectangles_show_when_events_are(of_two_losses: Figure) -> None:
     truth, _, first, _ = of_two_losses.axes[:4]
+    # The box of the first sequence: frames 2 to 5.
     assert rectangles(truth) == [(2, 5)]
     assert rectangles(first) == [(2, 5)]
 
@@ -197,14 +208,14 @@ def test_a_sequence_ends_with_its_last_frame(of_two_losses: Figure) -> None:
     ids=["known centres", "centres by their number"],
 )
 def in_seconds(request: pytest.FixtureRequest) -> Figure:
-    """One loss, with four frames a second."""
+    """The figure of one loss, with four frames a second."""
     return drawn_sequences(["exact"], frames_per_second=4, **request.param)
 
 
 def test_time_is_in_seconds_where_their_frames_are_known(in_seconds: Figure) -> None:
     assert in_seconds.get_supxlabel() == "seconds"
     truth, _, strips, shorter = in_seconds.axes
-    # Eight frames, and six.
+    # Eight frames are 2 seconds, and six are 1.5.
     assert list(truth.images[0].get_extent())[:2] == [0, 2]
     assert list(strips.images[0].get_extent())[:2] == [0, 2]
     assert shorter.get_xlim() == (0, 1.5)
@@ -212,7 +223,7 @@ def test_time_is_in_seconds_where_their_frames_are_known(in_seconds: Figure) -> 
 
 def test_events_are_in_seconds_where_their_frames_are_known(in_seconds: Figure) -> None:
     truth, _, strips, _ = in_seconds.axes
-    # Frames 2 to 5.
+    # The event is from frame 2 to frame 5.
     assert rectangles(truth) == [(0.5, 1.25)]
     assert rectangles(strips) == [(0.5, 1.25)]
 
@@ -236,4 +247,5 @@ def test_a_report_draws_sequences_by_this_figure(tmp_path: Path) -> None:
 def test_padding_of_a_stored_sequence_is_background(tmp_path: Path) -> None:
     path = tmp_path / "gallery.npz"
     gallery.write(path, gallery.make(**sequence_arrays()))
-    assert gallery.load(path).class_map(1).tolist() == [2, 2, 2, 2]
+    background = 2
+    assert gallery.load(path).class_map(1).tolist() == [background] * 4

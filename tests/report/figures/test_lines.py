@@ -1,4 +1,4 @@
-"""Lines: what is drawn where, under which name, against the frame."""
+"""Figures with lines and points: each is compared with the data frame of the results."""
 
 import numpy as np
 import pandas as pd
@@ -86,8 +86,8 @@ def test_ticks_of_an_error_are_in_percent(study: Study) -> None:
 def test_a_loss_is_a_point_at_its_time_and_last_error(results: Results, study: Study) -> None:
     with styled():
         axes = axes_of(pareto_figure(study, TASK))
-    marks = [line for line in axes.lines if line.get_marker() != "None"]
-    points = [np.asarray(line.get_xydata())[0].tolist() for line in marks]
+    symbols = [line for line in axes.lines if line.get_marker() != "None"]
+    points = [np.asarray(line.get_xydata())[0].tolist() for line in symbols]
     errors = errors_in(results)
     is_last = errors["epoch"] == errors["epoch"].max()
     last = errors[is_last].groupby("loss")["value"].mean()
@@ -105,13 +105,14 @@ def test_a_curve_passes_through_the_means_over_seeds(results: Results, study: St
 
 
 def two_lengths(seeds: int = 3) -> Lengths:
-    """Return lengths of which a is worse than b after 2 epochs, and better after 8."""
+    """Return results after 2 and 8 epochs: loss a is worse than b after 2, and better after 8."""
     errors = {2: {"a": 0.3, "b": 0.1}, 8: {"a": 0.01, "b": 0.05}}
     (found,) = lengths_of(Study(at_lengths(errors, seeds=seeds)))
     return found
 
 
 def drawn_lengths(lengths: list[Lengths]) -> Figure:
+    """Return the figure of errors after shorter and longer training, a panel for each task."""
     with styled():
         figure = lengths_figure(lengths)
     assert figure is not None
@@ -119,6 +120,7 @@ def drawn_lengths(lengths: list[Lengths]) -> Figure:
 
 
 def texts_in(axes: Axes) -> list[str]:
+    """Return the texts beside the lines of a panel."""
     return sorted(text.get_text() for text in axes.texts)
 
 
@@ -137,7 +139,7 @@ def test_one_seed_excludes_nothing_and_gives_no_tick() -> None:
     assert not any(axes.texts for axes in figure.axes)
 
 
-def test_a_legend_of_lengths_begins_with_the_best_after_the_longest() -> None:
+def test_a_legend_begins_with_the_loss_that_is_best_after_the_longest_training() -> None:
     (legend,) = drawn_lengths([two_lengths()] * 3).legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
 

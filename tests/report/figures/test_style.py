@@ -1,4 +1,4 @@
-"""What a layout leaves: labels that do not cover one another, and nothing outside of its figure."""
+"""The layout of figures: labels do not cover one another, and nothing stands outside a figure."""
 
 import gc
 from itertools import pairwise
@@ -18,7 +18,7 @@ NAMES = ["first", "second", "third", "fourth"]
 
 
 def labelled(heights: list[float]) -> Any:
-    """Return axes from 0 to 1 with a label at each height, laid out as for a page."""
+    """Return axes from 0 to 1, laid out for a page, with a label for a line end at each height."""
     with styled():
         figure = new_figure(4, 3)
         axes = figure.subplots()
@@ -26,6 +26,7 @@ def labelled(heights: list[float]) -> Any:
         ends = {name: (1.0, height) for name, height in zip(NAMES, heights, strict=True)}
         style = LossStyle(Look("black", "o"))
         label_ends(axes, ends, dict.fromkeys(NAMES, style))
+        # This lays the figure out and moves labels apart.
         pictures_of("labels", "", "", figure)
     return axes
 
@@ -74,7 +75,7 @@ def test_heads_of_a_gallery_stand_inside_its_figure_above_all_titles(tmp_path: P
         assert head.y0 >= axes.title.get_window_extent().y1
 
 
-def test_python_looks_for_garbage_as_before_when_figures_are_drawn() -> None:
+def test_the_threshold_of_garbage_collection_is_restored_after_drawing() -> None:
     before = gc.get_threshold()
     with styled():
         assert gc.get_threshold() != before

@@ -1,4 +1,7 @@
-"""The picture of uses: what each cell says, and which columns give no verdict."""
+"""The figure of uses: a row for each loss, a column for each use, and a mean in each cell.
+
+A use is what somebody does with a trained network. A column with a remark gives no verdict.
+"""
 
 import math
 from typing import Any
@@ -17,7 +20,10 @@ LOSSES = ["exact", "noisy-or head=softmax", "top-k"]
 
 
 def column(title: str, metric: str, remark: str = "", *, means: tuple[float, ...]) -> UseColumn:
-    """Return a use by which the first loss alone may be the best; intervals reach 0.02 to each side."""
+    """Return the column of a use, in which the first loss alone may be the best.
+
+    Intervals reach 0.02 to each side of the means.
+    """
     losses = LOSSES[: len(means)]
     rows = pd.DataFrame({"mean": means}, index=losses)
     rows["low"] = rows["mean"] - 0.02
@@ -33,6 +39,7 @@ PLACES = column(
 
 
 def axes_of(*uses: UseColumn, losses: list[str] = LOSSES) -> Any:
+    """Return the axes of the figure of these uses."""
     with styled():
         figure = uses_figure(uses, losses)
     assert figure is not None
@@ -55,7 +62,7 @@ def colour_of(axes: Any, row: int, column: int, columns: int) -> str:
     return to_hex(mesh.get_facecolor()[row * columns + column])
 
 
-def test_a_cell_has_the_mean_and_half_of_its_interval() -> None:
+def test_a_cell_has_the_mean_and_half_the_width_of_its_interval() -> None:
     texts = texts_of(axes_of(SETS))
     assert texts == {(0, 0): "10 ✓\n± 2", (1, 0): "20\n± 2", (2, 0): "30\n± 2"}
 
@@ -126,5 +133,6 @@ def test_five_uses_fit_the_page() -> None:
     assert figure is not None
     assert box is not None
     assert box.x0 >= 0
+    # A page is 9.6 inches wide.
     assert box.x1 <= figure.get_figwidth() <= 9.6
     assert picture.html().startswith("<svg")

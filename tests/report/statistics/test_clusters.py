@@ -1,4 +1,9 @@
-"""The covariance of means over bags that share items: against a double loop, closed forms and a simulation."""
+"""The covariance of means over test bags that share items.
+
+It is compared with a double loop, closed forms and simulations. An item is what test bags are made
+of: a recording, an image, a word. Bags that share an item, or are of one group, are neighbours:
+what happens to one of them happens to the other one more often than to other bags.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +23,23 @@ Floats = NDArray[np.float64]
 
 
 def residuals_of(values: Floats) -> Floats:
-    """Return by how much each bag moves a mean, for values (means, bags)."""
+    """Return how far each bag moves the mean of its row, for values (means, bags)."""
     bags = values.shape[1]
     return np.asarray((values - values.mean(axis=1, keepdims=True)) / bags)
 
 
 def sample_items(rng: np.random.Generator, bags: int, size: int, pool: int) -> NDArray[np.int64]:
-    """Return the items of bags of one size, each without repetition, (bags, size)."""
+    """Return the items of random bags, (bags, size); no bag has an item twice."""
     return np.stack([rng.choice(pool, size, replace=False) for _ in range(bags)])
 
 
 def summed_by_a_double_loop(
     residuals: Floats, group: NDArray[np.int64], items: NDArray[np.int64]
 ) -> Floats:
-    """Return the sum over all pairs of neighbours, corrected by the share that they are of all pairs."""
+    """Return the covariance of means: a sum over all pairs of neighbours.
+
+    The sum is divided by the share of all pairs of bags that are no neighbours.
+    """
     bags = len(group)
     total = np.zeros((len(residuals), len(residuals)))
     neighbours = 0
@@ -45,13 +53,16 @@ def summed_by_a_double_loop(
 
 
 def share_an_item(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-    """Return whether two bags have an item in common; -1 is none."""
+    """Return whether two bags have an item in common; -1 stands for no item."""
     common = set(one.tolist()) & set(other.tolist())
     return bool(common - {-1})
 
 
 def values_by_item(rng: np.random.Generator, items: NDArray[np.int64]) -> Floats:
-    """Return values of three means that depend so much on items that the sum is positive definite."""
+    """Return values (3, bags) that are the sum of the effects of a bag's items.
+
+    Bags that share items are then so much alike that the covariance is positive definite.
+    """
     effects = rng.normal(size=(3, items.max() + 1))
     return np.asarray(np.where(items >= 0, effects[:, items], 0).sum(axis=2))
 
@@ -97,7 +108,7 @@ def test_the_covariance_has_no_negative_eigenvalue() -> None:
     items = sample_items(rng, bags=40, size=3, pool=20)
     hardness = rng.normal(size=(12, 20))
     residuals = residuals_of(hardness[:, items].sum(axis=2) + rng.normal(size=(12, 40)))
-    # The plain sum over neighbours has a negative one, although all variances are positive.
+    # The plain sum over neighbours has a negative eigenvalue, although all variances are positive.
     plain_sum = residuals @ (clusters(None, items).neighbours @ residuals.T)
     assert np.diagonal(plain_sum).min() > 0
     assert np.linalg.eigvalsh(plain_sum).min() < -1e-4
@@ -111,8 +122,8 @@ def test_bags_that_all_share_an_item_are_named() -> None:
         everything_shared.covariance(np.zeros((2, 30)))
 
 
-def test_bags_of_few_items_are_named_even_if_some_share_none() -> None:
-    """Of 100 bags with 10 of 25 items all pairs but one in a thousand share one."""
+def test_bags_that_nearly_all_share_an_item_are_named() -> None:
+    """100 bags have 10 of 25 items each: one pair of bags in a thousand has no item in common."""
     items = sample_items(np.random.default_rng(0), bags=100, size=10, pool=25)
     residuals = residuals_of(np.random.default_rng(1).normal(size=(1, 100)))
     with pytest.raises(ValueError, match="share an item"):
@@ -122,10 +133,9 @@ def test_bags_of_few_items_are_named_even_if_some_share_none() -> None:
 def test_a_variance_that_comes_out_negative_is_not_known() -> None:
     items = np.array([[0, 1], [0, 2], [1, 2], [0, 1], [2, 3]])
     residuals = residuals_of(np.array([[1.0, 0, 0, 1, 1]]))
-    # All pairs but two are neighbours: the fifth bag has nothing in common with the first and the
-    # fourth.
+    # All pairs but two are neighbours: the fifth bag shares no item with the first and the fourth.
     apart = residuals[0, 4] * (residuals[0, 0] + residuals[0, 3])
-    # The sum over all pairs is 0, and each of these two is in it twice.
+    # The sum over all pairs is 0. Each of the two pairs that are no neighbours is in it twice.
     sum_over_neighbours = 0 - 2 * apart
     assert sum_over_neighbours < 0
     with pytest.raises(ValueError, match="no variance of their mean is left"):
@@ -157,12 +167,12 @@ def test_other_items_keep_their_covariance() -> None:
 
 @dataclass(frozen=True)
 class TwoSeeds:
-    """Two seeds with test bags of their own, 40 and 50, whose items are from one pool."""
+    """Two seeds, whose 40 and 50 test bags differ but are made of the same 30 items."""
 
     items: tuple[NDArray[np.int64], NDArray[np.int64]]
-    """Of each seed (bags, 2)."""
+    """For each seed the items of its bags, (bags, 2)."""
     values: tuple[Floats, Floats]
-    """Of each seed (2 losses, bags), the sum of what the items of a bag add to it."""
+    """For each seed the outcomes of two losses, (2, bags): sums of the effects of items."""
 
 
 @pytest.fixture(scope="module")
@@ -219,14 +229,18 @@ def test_seeds_without_common_items_are_independent() -> None:
     outcomes = []
     for first, second in wrong:
         outcomes.append([Outcomes(first, np.ones(30), "a"), Outcomes(second, np.ones(30), "b")])
-    # Groups of two bags, which have other numbers with the second seed.
+    # Groups of two bags. The second seed has other groups than the first.
     groups = np.arange(30) // 2
     of_bags = {"a": clusters(groups, None), "b": clusters(groups + 100, None)}
     assert not sampling_noise(outcomes, of_bags).covariance[:, 0, :, 1].any()
 
 
 def test_seeds_with_the_same_words_seldom_leave_out_the_best() -> None:
-    """Every seed tests all words, by other writers: counted as independent, it is left out five times as often."""
+    """Every seed tests all words, written by others than those of other seeds.
+
+    If all bags counted as independent, the best loss would be left out in more than 12 % of the
+    comparisons; 5 % are promised.
+    """
     words = Words(same=True, deviation=8.0)
     found = left_out_by_words(words, losses=4, seeds=5, repetitions=100)
     assert found.independent > 0.12
@@ -235,18 +249,23 @@ def test_seeds_with_the_same_words_seldom_leave_out_the_best() -> None:
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences of the means of two losses in simulated comparisons, and their variances as two rules find them."""
+    """Simulated comparisons of two losses: differences of means, and estimated variances."""
 
     values: Floats
+    """The difference of the means in each comparison."""
     with_clusters: Floats
+    """The estimated variance of the difference, where bags that share items are neighbours."""
     independent: Floats
-    """By the rule that all bags are independent."""
+    """The estimated variance of the difference, as if all bags were independent."""
 
 
 def sample_differences(
     rng: np.random.Generator, repetitions: int, bags: int, size: int, pool: int, noise: float
 ) -> Differences:
-    """Return differences of two losses with one seed on bags of `size` items out of a pool, some of which are hard."""
+    """Return the differences of two equal losses, which have one seed and bags of `size` items.
+
+    In each comparison every item of the pool is hard for a loss by a random amount.
+    """
     differences = np.empty(repetitions)
     with_clusters = np.empty(repetitions)
     independent = np.empty(repetitions)
@@ -271,11 +290,12 @@ def variance_of_difference(
     return float(weights @ covariance @ weights)
 
 
-def test_the_true_variance_of_a_difference_is_met() -> None:
-    """Where items return, the formula for independent bags is 4 to 8 times too small."""
+def test_the_mean_estimate_is_the_true_variance_of_a_difference() -> None:
+    """Items are in several bags: the formula for independent bags is 4 to 8 times too small."""
     rng = np.random.default_rng(5)
     found = sample_differences(rng, 400, bags=300, size=4, pool=80, noise=3)
     truth = found.values.var(ddof=1)
+    # Standard errors of a variance, and of a mean, of 400 normal values.
     error_of_truth = truth * np.sqrt(2 / 400)
     error_of_mean = found.with_clusters.std() / np.sqrt(400)
     mean = found.with_clusters.mean()
@@ -289,20 +309,25 @@ TRAINED_TOGETHER = 0.1
 OVERLAP = 1 / 8
 """Test bags for each training bag."""
 WORDS = 55
+"""All words of the data."""
 BAGS = 220
+"""The test bags of a seed."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Seeds that test folds of words which several writers wrote."""
+    """How words, written by several writers, are spread over folds. Each seed tests one fold."""
 
     same: bool
-    """Whether every fold has all words; else each has 5 others."""
+    """Whether every fold has all words; else each fold has 5 words of its own."""
     deviation: float
-    """The standard deviation of how hard a word is for a loss; it is 1 between seeds, and 8 between bags."""
+    """The standard deviation of how hard a word is for a loss.
+
+    In the same unit, the standard deviation between seeds is 1, and between bags 8.
+    """
 
     def of_fold(self, fold: int) -> NDArray[np.int64]:
-        """Return the words of the bags of a fold."""
+        """Return the number of the word of each bag of a fold."""
         if self.same:
             return np.arange(BAGS) % WORDS
         in_fold = WORDS // FOLDS
@@ -311,24 +336,24 @@ class Words:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How often the first of equal losses is no contender, by what counts as shared."""
+    """How often the first of equal losses is no contender, by three rules for neighbours."""
 
     independent: float
-    """Nothing: all bags count as independent."""
+    """No bags are neighbours: all count as independent."""
     within_seeds: float
-    """The words of the bags of one seed."""
+    """Bags of one seed with the same word are neighbours."""
     between_seeds: float
-    """Also words that two seeds have."""
+    """Bags of two seeds with the same word are neighbours, too."""
 
 
 def left_out_by_words(words: Words, losses: int, seeds: int, repetitions: int) -> LeftOut:
-    """Return how often the first of equal losses is no contender, which are tested on these words."""
+    """Return how often the first of equal losses is no contender, where bags have these words."""
     rng = np.random.default_rng([losses, seeds, words.same])
     words_of_bags = [words.of_fold(seed) for seed in range(seeds)]
     within = {}
     between = {}
     for seed, of_bags in enumerate(words_of_bags):
-        # With other numbers for each seed no word of one is a word of another.
+        # Each seed gets numbers of its own, so that it shares no word with another seed.
         within[f"{seed}"] = clusters(of_bags + 1000 * seed, None)
         between[f"{seed}"] = clusters(of_bags, None)
     independent = 0
@@ -350,7 +375,14 @@ def outcomes_on_words(
     words_of_bags: list[NDArray[np.int64]],
     losses: int,
 ) -> list[list[Outcomes]]:
-    """Return the outcomes of equal losses with each seed, from the words of the bags of the seeds."""
+    """Return the outcomes of equal losses with each seed, where words are hard for a loss or easy.
+
+    Args:
+        rng: gives what words, losses, seeds and bags add to an outcome.
+        deviation: the standard deviation of what a word adds.
+        words_of_bags: for each seed the number of the word of each bag.
+        losses: how many losses there are.
+    """
     seeds = len(words_of_bags)
     hardness = deviation * rng.normal(size=(losses, WORDS))
     of_loss = np.sqrt(TRAINED_TOGETHER) * rng.normal(size=losses)
@@ -359,7 +391,8 @@ def outcomes_on_words(
     for loss in range(losses):
         row = []
         for seed, of_bags in enumerate(words_of_bags):
-            # Far enough below zero that values are compared as they are.
+            # Errors between 0 and 1 would be compared as logits. All means are far below zero, so
+            # that they are compared as they are.
             mean = of_loss[loss] + of_seed[loss, seed] - 30
             bags = mean + hardness[loss, of_bags] + 8 * rng.normal(size=BAGS)
             row.append(Outcomes(bags, np.ones(BAGS), f"{seed}"))
@@ -368,9 +401,13 @@ def outcomes_on_words(
 
 
 def first_is_excluded(outcomes: list[list[Outcomes]], of_bags: Mapping[str, Clusters]) -> bool:
-    """Return whether the first loss is no contender, without the bounds, which take most of the time."""
+    """Return whether the first loss is no contender.
+
+    `contenders` would say so as well; its bounds on differences take most of its time.
+    """
     values = np.array([[of_cell.value for of_cell in row] for row in outcomes])
-    on_scale = put_on_scale(values, True, sampling_noise(outcomes, of_bags))
+    lower_is_better = True
+    on_scale = put_on_scale(values, lower_is_better, sampling_noise(outcomes, of_bags))
     nothing_searched = search_variances([None] * len(values))
     pairs = compare_all(on_scale, OVERLAP, nothing_searched)
     is_worse = pairs.difference > pairs.widths()
@@ -383,7 +420,7 @@ def first_is_excluded(outcomes: list[list[Outcomes]], of_bags: Mapping[str, Clus
     "words", [Words(True, 3.0), Words(True, 8.0), Words(False, 3.0), Words(False, 8.0)], ids=str
 )
 def test_words_that_return_in_full(words: Words) -> None:
-    """Prints a line of a table: how often the best loss is left out, with and without words as groups."""
+    """Prints a line of a table: how often the best loss is left out, by the rules of `LeftOut`."""
     columns = []
     for seeds in (3, 5, 10):
         two = left_out_by_words(words, 2, seeds, 300)
@@ -406,7 +443,7 @@ def test_words_that_return_in_full(words: Words) -> None:
 def test_intervals_hold_where_items_return_in_full(
     bags: int, size: int, pool: int, noise: float
 ) -> None:
-    """Prints a line of a table: how far variances are from the truth, and how often intervals hold it."""
+    """Prints a line of a table: estimates of a variance, and how often intervals hold the truth."""
     rng = np.random.default_rng([bags, size, pool])
     found = sample_differences(rng, 2000, bags, size, pool, noise)
     truth = found.values.var(ddof=1)
@@ -427,5 +464,5 @@ def test_intervals_hold_where_items_return_in_full(
 
 
 def share_that_holds_zero(differences: Floats, variances: Floats) -> float:
-    """Return how often the interval of a difference holds 0, the true difference of equal losses."""
+    """Return how often the 95 % interval of a difference holds 0, the truth for equal losses."""
     return float((np.abs(differences) < 1.96 * np.sqrt(variances)).mean())

@@ -1,4 +1,9 @@
-"""The set of contenders holds the best loss as often as it promises; bounds and numbers of seeds are right as well."""
+"""The set of contenders, the losses that may be the best, is right as often as it promises.
+
+In simulated comparisons, whose truth is known, the best loss is seldom left out, and no loss is
+worse by more than its bound. The number of seeds that would separate two losses is tested as well.
+Tests with "in full" in their names print the tables of docs/statistics.md.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +43,7 @@ BOUNDED = (
 
 
 def promised(scene: str) -> float:
-    """Return how often the best loss may be left out."""
+    """Return how often the best loss may be left out of the contenders in a scene."""
     if scene == "a third of the losses vary 8 times as much":
         # More is known to go wrong here: nobody can tell a good erratic loss from a lucky one.
         return 0.08
@@ -46,7 +51,7 @@ def promised(scene: str) -> float:
 
 
 def number_of_erratic(how_many: str, losses: int) -> int:
-    """Return how many of some losses are hopeless and erratic; two at least are not."""
+    """Return how many losses are hopeless and erratic; at least two losses are neither."""
     wanted = {"none": 0, "1": 1, "2": 2, "a third": losses // 3}
     return min(wanted[how_many], losses - 2)
 
@@ -72,17 +77,18 @@ def test_the_best_loss_is_seldom_left_out(
     scene: str, erratic: str, losses: int, seeds: int
 ) -> None:
     share = left_out(scene, losses, seeds, 500, number_of_erratic(erratic, losses))
-    # Of 500 comparisons chance explains more than that; these are the same in every run.
+    # The bound of 1,000 comparisons is stricter than that of 500. It is safe, since the simulated
+    # comparisons are the same in every run.
     assert share <= most_by_chance(1000, promised(scene))
 
 
-def test_test_items_that_all_seeds_share_count() -> None:
+def test_the_best_loss_is_seldom_left_out_where_seeds_share_test_items() -> None:
     share = left_out_by_items(0.009, losses=2, seeds=10, own_items=False, repetitions=150)
     assert share <= most_by_chance(150)
 
 
 def test_hopeless_and_erratic_losses_hide_nothing() -> None:
-    """By the rule of earlier reports this was 0.04: two wild losses inflated the variances of all others."""
+    """If two erratic losses inflated the variances of all others, the power would be 0.04."""
     assert power_of_one(2, losses=6, seeds=10, comparisons=1000, erratic=2) > 0.8
 
 
@@ -112,7 +118,10 @@ IN_UNITS_OF_A_METRIC = pytest.mark.parametrize(
         pytest.param(0.2 * LOGITS, -0.2 * LOGITS, 0.1, id="values"),
     ],
 )
-"""Errors of which the second loss has the larger ones, scores of which it has the smaller ones, and the difference."""
+"""Errors, of which the second loss has the larger ones; scores, of which it has the smaller ones.
+
+`truth` is the difference of the errors.
+"""
 
 
 @IN_UNITS_OF_A_METRIC
@@ -124,7 +133,7 @@ def test_a_bound_is_in_the_unit_of_the_metric(errors: Floats, scores: Floats, tr
 
 
 @IN_UNITS_OF_A_METRIC
-def test_a_bound_of_scores_is_that_of_errors(errors: Floats, scores: Floats, truth: float) -> None:
+def test_errors_and_scores_have_equal_bounds(errors: Floats, scores: Floats, truth: float) -> None:
     of_errors = contenders(errors).worse_by[1]
     of_scores = contenders(scores, lower_is_better=False).worse_by[1]
     assert of_scores == pytest.approx(of_errors, rel=0.01)
@@ -160,6 +169,7 @@ def test_collapsed_seeds_give_a_large_bound_to_their_loss_alone(errors: list[lis
 
 def test_as_many_seeds_as_it_says_separate_two_losses() -> None:
     _, share = separated(1.5, losses=4, seeds=5, comparisons=20)
+    # The number of seeds is for a power of 80 %.
     assert 0.65 < share < 0.95
 
 
@@ -169,7 +179,10 @@ def test_no_number_of_seeds_separates_equal_losses() -> None:
 
 
 def wrong_items(*counts: int) -> Floats:
-    """Return which of 40 test items each loss has wrong, (losses, items): the first so many."""
+    """Return which of 40 test items each loss has wrong, (losses, items).
+
+    A loss has the first items wrong, as many as its count.
+    """
     return (np.arange(40) < np.array(counts)[:, None]).astype(float)
 
 
@@ -184,11 +197,11 @@ def test_no_number_of_seeds_makes_up_for_few_items() -> None:
     assert contenders(errors, noise=noise).seeds_to_separate(0, 1) is None
 
 
-def test_the_quantile_for_one_rival_is_that_of_student() -> None:
+def test_the_quantile_for_one_rival_is_students() -> None:
     assert dunnett(1, 4) == pytest.approx(stats.t.ppf(0.95, 4), rel=0.005)
 
 
-def test_the_quantile_for_several_rivals_is_that_of_a_simulation() -> None:
+def test_the_quantile_for_several_rivals_agrees_with_a_simulation() -> None:
     rng = np.random.default_rng(0)
     means = rng.normal(size=(200_000, 6))
     estimated_variances = rng.chisquare(8, 200_000) / 8
@@ -198,7 +211,7 @@ def test_the_quantile_for_several_rivals_is_that_of_a_simulation() -> None:
 
 
 @pytest.mark.parametrize("level", [0.9, 0.99, 0.995])
-def test_the_quantile_of_any_level_is_that_of_student(level: float) -> None:
+def test_the_quantile_of_any_level_is_students(level: float) -> None:
     assert dunnett(1, 4, level) == pytest.approx(stats.t.ppf(level, 4), rel=0.005)
 
 
@@ -213,7 +226,7 @@ def test_a_higher_level_leaves_more_losses_in() -> None:
 
 
 def test_a_higher_level_leaves_out_the_best_more_seldom() -> None:
-    """Five questions at once: each may be wrong in 1 % of comparisons."""
+    """At the level of 99 % the best loss may be left out in 1 % of comparisons."""
     logits = sample_logits("normal", np.zeros(4), 5, 400)
     count = 0
     for errors in special.expit(logits):
@@ -222,6 +235,7 @@ def test_a_higher_level_leaves_out_the_best_more_seldom() -> None:
     assert count / 400 <= most_by_chance(400, promised=0.01)
 
 
+# A short name for tables of errors in which a seed is missing.
 nan = np.nan
 
 
@@ -242,13 +256,13 @@ def test_one_seed_excludes_no_loss_that_has_a_value() -> None:
     assert found.seeds_to_separate(0, 1) is None
 
 
-def test_losses_that_share_at_most_one_seed_exclude_none() -> None:
+def test_losses_that_share_at_most_one_seed_exclude_no_loss() -> None:
     errors = [[0.1, 0.2, nan], [0.1, nan, nan], [nan, 0.3, nan], [nan, nan, 0.9]]
     assert contenders(errors).contender.all()
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_an_infinite_value_is_refused_by_its_place(value: float) -> None:
+def test_an_infinite_value_is_refused_with_its_row_and_column(value: float) -> None:
     with pytest.raises(ValueError, match=rf"got {value} in row 1 \(loss\), column 2 \(seed\)"):
         contenders([[0.1, 0.2, 0.3], [0.4, nan, value]])
 
@@ -268,7 +282,7 @@ def test_losses_that_exclude_each_other_in_a_circle_all_stay() -> None:
     assert (found.worse_by > 0.3).all()
 
 
-def test_splits_of_the_same_bags_widen_the_set() -> None:
+def test_seeds_that_share_training_bags_leave_more_losses_in() -> None:
     errors = [
         [0.10, 0.11, 0.12, 0.10, 0.09],
         [0.13, 0.12, 0.14, 0.15, 0.13],
@@ -279,7 +293,10 @@ def test_splits_of_the_same_bags_widen_the_set() -> None:
 
 
 def test_equal_seeds_do_not_hide_that_few_items_were_tested() -> None:
-    """2 and 6 errors in 40 items, with every seed: by the sign test of 4 discordant items p is 0.06."""
+    """With every seed, one loss is wrong on 2 of 40 items, and the other on 4 more.
+
+    By the one-sided sign test of these 4 items p is 1 / 2^4 = 0.06: no difference is shown.
+    """
     wrong = wrong_items(2, 6)
     errors = wrong.mean(axis=1, keepdims=True).repeat(3, axis=1)
     noise = sampling_noise(same_with_three_seeds(wrong))
@@ -308,7 +325,10 @@ TWO_LIKELIHOODS = [[0.5, 0.6, 0.55], [0.9, 0.95, 0.97]]
     ],
 )
 def test_likelihoods_are_compared_as_logarithms(errors: list[list[float]]) -> None:
-    """Whether or not all values are below 1, so that a third loss does not change the scale of two."""
+    """It does not matter whether all values are below 1.
+
+    Otherwise a third loss with larger values would change the scale on which two are compared.
+    """
     found = contenders(errors, scale="log")
     np.testing.assert_allclose(found.scaled.values, np.log(errors))
 
@@ -333,7 +353,7 @@ def test_shares_of_zero_and_one_are_far_apart() -> None:
 
 
 def test_seeds_that_no_other_loss_has_say_nothing_of_a_variance() -> None:
-    """The others have two seeds: of the first loss, too, the comparison knows no more than these."""
+    """The first loss has ten seeds and the others have two: only these two seeds count."""
     errors = np.full((3, 10), nan)
     errors[0] = np.linspace(0.10, 0.14, 10)
     errors[1, :2] = [0.13, 0.10]
@@ -345,7 +365,14 @@ def test_seeds_that_no_other_loss_has_say_nothing_of_a_variance() -> None:
 def print_row(
     title: str, texts: dict[tuple[int, int], str], losses: tuple[int, ...], seeds: tuple[int, ...]
 ) -> None:
-    """Print a line of a table in docs/statistics.md, from a text for each number of losses and seeds."""
+    """Print a line of a table in docs/statistics.md.
+
+    Args:
+        title: the text of its first column.
+        texts: (number of losses, number of seeds) -> the text to print.
+        losses: the numbers of losses, whose texts stand in one column.
+        seeds: the numbers of seeds, a column each.
+    """
     columns = []
     for number_of_seeds in seeds:
         by_losses = [texts[number_of_losses, number_of_seeds] for number_of_losses in losses]
@@ -364,12 +391,12 @@ def print_row(
     ],
 )
 def test_every_scene_in_full(scene: str, erratic: str) -> None:
-    """Prints a line of the first table: in how many of 4,000 comparisons the best loss is left out."""
+    """Prints a line of the first table: how often the best loss is left out."""
     title = scene
     sizes: tuple[int, ...] = LOSSES
     if erratic != "none":
         title = f"{scene}, {erratic} erratic"
-        # Two losses are left that are not erratic.
+        # Two losses have to be left that are not erratic.
         sizes = tuple(losses for losses in LOSSES if losses > 2)
     texts = {}
     highest = 0.0
@@ -405,7 +432,7 @@ def test_test_items_in_full(error: float, own_items: bool) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("worse", [2, 3, 4])
 def test_power_in_full(worse: int) -> None:
-    """Prints a line of the second table: how often a loss that is worse than all others is excluded."""
+    """Prints a line of the second table: how often a loss is excluded that is worse than others."""
     numbers_of_seeds = (3, 5, 10)
     texts = {}
     for seeds in numbers_of_seeds:
@@ -428,7 +455,10 @@ def least_power_with_a_third(seeds: int, without_erratic: float) -> float:
 @pytest.mark.parametrize("seeds", [3, 5, 10, 20])
 @pytest.mark.parametrize("losses", [9, 20])
 def test_power_with_erratic_losses_in_full(losses: int, seeds: int) -> None:
-    """Prints a line of the third table: how often the best loss alone excludes one that is 3 deviations worse."""
+    """Prints a line of the third table, for 0, 1, 2 and a third erratic losses.
+
+    It says how often the best loss alone excludes a loss that is 3 standard deviations worse.
+    """
     shares = [power_of_one(3, losses, seeds, 4000, count) for count in (0, 1, 2, losses // 3)]
     columns = [f"{share:.2f}" for share in shares]
     print(f"| {losses} | {seeds} | {' | '.join(columns)} |", flush=True)
@@ -451,7 +481,10 @@ def test_power_with_erratic_losses_in_full(losses: int, seeds: int) -> None:
     ],
 )
 def test_bounds_in_full(scene: str, error: float, erratic: str, far: int) -> None:
-    """Prints a line of the fourth table: how often a bound is missed, for errors at mean logits and mean errors."""
+    """Prints a line of the fourth table: how often a loss is worse by more than its bound.
+
+    The first number is for the errors at mean logits, the second for mean errors.
+    """
     sizes = (2, 6, 20)
     numbers_of_seeds = (3, 5, 20)
     texts = {}
@@ -472,7 +505,7 @@ def test_bounds_in_full(scene: str, error: float, erratic: str, far: int) -> Non
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize("losses", [2, 6, 20])
 def test_the_number_of_seeds_in_full(losses: int, seeds: int) -> None:
-    """Prints a line of the fifth table: how many seeds would separate two losses, and how often so many do."""
+    """Prints a line of the fifth table: how many seeds separate two losses, and how often."""
     columns = []
     shares = []
     for worse in (1.0, 1.5, 2.0):

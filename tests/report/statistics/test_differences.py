@@ -1,4 +1,4 @@
-"""Intervals of differences: closed forms, brute force, and what may not widen or narrow them."""
+"""Intervals of the difference of two losses: closed forms, resampling and limits."""
 
 import math
 
@@ -20,9 +20,12 @@ ITEMS = 300
 def outcomes_of(
     values: Floats, nested: bool = False, weights: Floats | None = None
 ) -> list[list[Outcomes | None]]:
-    """Return the outcomes of values (losses, seeds, items); of `nested` ones each seed has items of its own.
+    """Return the outcomes of losses with each seed.
 
-    An item is whatever has one outcome, here a test bag: `Outcomes.items` calls it so.
+    Args:
+        values: (losses, seeds, items). An item is what has one outcome: here a test bag.
+        nested: whether each seed has items of its own; else all seeds share theirs.
+        weights: (items,), the weight of each item in a mean; if absent, all weights are 1.
     """
     if weights is None:
         weights = np.ones(values.shape[2])
@@ -37,7 +40,10 @@ def outcomes_of(
 
 
 def random_errors(losses: int = 2, seeds: int = 4) -> Floats:
-    """Return zeros and ones (losses, seeds, items): items are of different difficulty, which all networks share."""
+    """Return zeros and ones, (losses, seeds, items): 1 where a network is wrong.
+
+    Some items are harder than others, for all losses and seeds.
+    """
     rng = np.random.default_rng(0)
     values = rng.random((losses, seeds, ITEMS))
     difficulty = rng.random((1, 1, ITEMS))
@@ -55,17 +61,17 @@ def test_the_covariance_of_ratios_is_that_of_resampled_items() -> None:
     values = rng.binomial(weights, 0.4, size=(2, 4, 300)).astype(float)
     noise = sampling_noise(outcomes_of(values, weights=weights.astype(float)))
     picks = rng.integers(300, size=(4000, 300))
-    # Two losses with four seeds are eight cells; the ratio of each is computed for 4,000 samples of
-    # 300 items.
+    # Two losses with four seeds are eight cells. For each of them the ratio is computed in 4,000
+    # samples of 300 items.
     sums = values[..., picks].sum(axis=3)  # (2, 4, 4000)
     sums_of_weights = weights[picks].sum(axis=1)  # (4000,)
     ratios = (sums / sums_of_weights).reshape(8, -1)
-    # Five standard errors of a variance that is estimated from so many samples.
+    # Five standard errors of a variance that is estimated from 4,000 samples.
     error = 5 * np.var(ratios, axis=1).max() * math.sqrt(2 / 4000)
     np.testing.assert_allclose(noise.covariance.reshape(8, 8), np.cov(ratios), atol=error)
 
 
-def test_without_outcomes_it_is_students_interval_of_the_paired_differences() -> None:
+def test_without_outcomes_the_interval_is_students_of_paired_differences() -> None:
     values = np.array([[0.3, 0.5, 0.4, 0.7], [0.1, 0.4, 0.2, 0.3]])
     found = compare_pair(values, 0, 1)
     expected = stats.ttest_rel(*values).confidence_interval(0.95)
@@ -75,7 +81,7 @@ def test_without_outcomes_it_is_students_interval_of_the_paired_differences() ->
 
 
 def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
-    """All networks of a loss make the same errors, so that only the sample of items is left to vary."""
+    """All networks of a loss make the same errors: the interval comes from the items alone."""
     one = random_errors(seeds=1)
     values = np.repeat(one, 5, axis=1)
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values)))
@@ -88,11 +94,10 @@ def test_equal_training_leaves_the_interval_of_mcnemar() -> None:
     assert found.items == ITEMS
 
 
-def test_items_of_each_seed_are_part_of_what_the_seeds_show() -> None:
-    """Items that seeds do not share make the seeds differ: the spread of the seeds contains the spread of the items.
+def test_items_of_each_seed_do_not_widen_the_interval() -> None:
+    """If each seed has items of its own, the spread of the seeds contains the spread of the items.
 
-    Items could widen the interval only where they alone would vary more than the seeds do, which is
-    not so here.
+    Items widen the interval only if they alone vary more than the seeds do; here they vary less.
     """
     values = random_errors(seeds=6)
     means = values.mean(axis=2)
@@ -113,18 +118,18 @@ def test_items_that_seeds_share_widen_the_interval() -> None:
     ("nested", "tolerance"),
     [
         pytest.param(False, 0.1, id="items shared by seeds"),
-        # Each of the three seeds adds its own 2 / 400^2, and their mean has a third of it: the
-        # upper end is that of shared items over sqrt(3), 1.60 / 400. Fewer than 3 / 400 is right,
-        # as there are 1,200 items; the tolerance only excludes an end near zero.
+        # The variance of each seed is 2 / 400^2, and the variance of the mean of three seeds is a
+        # third of it. So the upper end is 2.77 / 400 / sqrt(3) = 1.60 / 400. It may be below
+        # 3 / 400, since three seeds test 1,200 items; the tolerance only excludes an end near zero.
         pytest.param(True, 0.5, id="items of each seed"),
     ],
 )
 def test_no_difference_on_few_items_is_not_certainty(nested: bool, tolerance: float) -> None:
-    """The rule of three: up to 3 / 400 of the items may be of a kind that none of 400 is.
+    """By the rule of three, what no item of 400 shows may be true of up to 3 / 400 of all items.
 
     By hand: each loss gets one more item on which it alone is wrong, as in the test of McNemar's
-    interval above. This gives the variance 2 / 400^2, and the upper end 1.96 * sqrt(2) / 400 = 2.77
-    / 400.
+    interval above. This gives the variance 2 / 400^2, and the upper end
+    1.96 * sqrt(2) / 400 = 2.77 / 400.
     """
     values = np.zeros((2, 3, 400))
     found = compare_pair(values.mean(axis=2), 0, 1, sampling_noise(outcomes_of(values, nested)))
@@ -177,8 +182,8 @@ def test_holm_adjusts_p_values_step_by_step() -> None:
     assert adjusted == pytest.approx([2 * 0.04, 4 * 0.01, 3 * 0.02, 0.9])
 
 
-def test_no_adjusted_p_value_is_below_that_of_a_smaller_one() -> None:
-    """By hand: the second one times 1 is 0.021, below 2 * 0.02."""
+def test_adjusted_p_values_keep_their_order() -> None:
+    """By hand: the smaller one is 2 * 0.02. The larger one times 1 is less, and is raised to it."""
     assert holm([0.02, 0.021]) == pytest.approx([0.04, 0.04])
 
 
@@ -192,14 +197,14 @@ T_3 = 3.18245
 """Student's quantile of 97.5 % with three degrees of freedom, from a table."""
 
 T_2 = 4.30265
-"""The same with two degrees of freedom."""
+"""Student's quantile of 97.5 % with two degrees of freedom, from a table."""
 
 
 def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
     """By the corrected resampled t-test of Nadeau and Bengio (2003)."""
     values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])
-    # Of four folds a network is tested on one and trained on three: one test bag for three training
-    # bags.
+    # There are four folds. A network is tested on one and trained on three: there is one test bag
+    # for three training bags.
     found = compare_pair(values, 0, 1, overlap=1 / 3)
     # The differences 0.2, 0.15, 0.15 and 0.1 have the variance 0.005 / 3. Without overlap, the
     # variance of their mean would be a fourth of it; the overlap adds a third.
@@ -214,7 +219,7 @@ def test_the_interval_of_a_mean_by_hand() -> None:
 
 
 def test_the_interval_of_a_mean_of_folds_by_hand() -> None:
-    # The variance is 0.02 / 3. The overlap is that of four folds, as above.
+    # The variance of the values is 0.02 / 3. With four folds the overlap is 1 / 3.
     half = T_3 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5
     found = student_interval([0.1, 0.2, 0.3, 0.2], overlap=1 / 3)
     assert found == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)

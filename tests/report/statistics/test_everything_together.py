@@ -1,4 +1,7 @@
-"""Seeds, test items that return and searches act at once: how often the best loss is left out, or a worse one found."""
+"""Simulated comparisons where seeds, test items in several bags and searches all add noise.
+
+Counted is how often the best loss is left out of the contenders, and a worse loss is excluded.
+"""
 
 from dataclasses import dataclass
 
@@ -20,11 +23,11 @@ Floats = NDArray[np.float64]
 BAGS = 200
 BAG_SIZE = 4
 ITEM_VARIANCE = 0.3
-"""The variance of the mean of a loss over all bags that comes from which items are in them; between seeds it is 1."""
+"""The variance that items add to the mean of a loss over all bags; seeds add 1."""
 BAG_NOISE = 5.0
-"""The standard deviation of what one network makes of one bag."""
+"""The standard deviation of what chance adds to the outcome of one network for one bag."""
 WIDE = 4
-"""The draws of a wide search spread so many times as much."""
+"""How many times as much as those of a usual search the draws of a wide search spread."""
 SIZES = (2, 6, 20)
 """The numbers of losses in the tables."""
 SEEDS = (3, 5, 10)
@@ -35,43 +38,52 @@ class Design:
     """What varies in a comparison, in standard deviations between the seeds of a usual loss."""
 
     spread: float
-    """How much the draws of a search spread; what searches choose varies by about half of it."""
+    """How much the draws of a search spread; the chosen draws vary by about half of it."""
     uses: int
-    """In how many test bags an item is."""
+    """The number of test bags that an item is in."""
     wide_search: bool = False
-    """The draws of the best loss spread WIDE times as much."""
+    """Whether the draws of the best loss spread WIDE times as much as those of others."""
     erratic_seeds: bool = False
-    """The seeds of the best loss vary 4 times as much."""
+    """Whether the seeds of the best loss vary 4 times as much as those of others."""
     hopeless: bool = False
-    """The last loss is 20 worse, its seeds vary 8 times as much, and its draws spread WIDE times as much."""
+    """Whether the last loss is hopeless.
+
+    It is then worse by 20, its seeds vary 8 times as much as those of others, and its draws spread
+    WIDE times as much.
+    """
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one comparison found."""
+    """The results of one simulated comparison."""
 
     outcomes: list[list[Outcomes]]
+    """For each loss and seed the outcomes of all bags."""
     items: NDArray[np.int64]
-    """(bags, items)."""
+    """The items of each bag, (BAGS, BAG_SIZE)."""
     searches: list[Search]
+    """For each loss the search that chose its settings."""
 
     @property
     def values(self) -> Floats:
-        """(losses, seeds)."""
+        """The mean of each loss and seed over the bags, (losses, seeds)."""
         return np.array([[of_cell.value for of_cell in row] for row in self.outcomes])
 
 
 def sample_items(rng: np.random.Generator, uses: int) -> NDArray[np.int64]:
-    """Return the items of all bags, every item once before any again, (BAGS, BAG_SIZE)."""
-    places = BAGS * BAG_SIZE
-    pool = places // uses
-    # One round more than needed, where the places are no multiple of the pool.
+    """Return the items of all bags, (BAGS, BAG_SIZE), where each item is used `uses` times.
+
+    Every item is used once before any item is used again.
+    """
+    needed = BAGS * BAG_SIZE
+    pool = needed // uses
+    # `uses` rounds are too few where `needed` is no multiple of the pool: one more is made.
     rounds = [rng.permutation(pool) for _ in range(uses + 1)]
-    return np.concatenate(rounds)[:places].reshape(BAGS, BAG_SIZE)
+    return np.concatenate(rounds)[:needed].reshape(BAGS, BAG_SIZE)
 
 
 def has_wide_search(design: Design, losses: int) -> list[bool]:
-    """Return which losses have a wide search."""
+    """Return for each loss whether it has a wide search."""
     is_wide = [False] * losses
     if design.wide_search:
         is_wide[0] = True
@@ -93,18 +105,18 @@ def sample_comparison(
         rng: gives the searches, the errors of seeds, the items and the errors of bags.
         design: what varies.
         truths: (losses,), the true means of losses over searches, seeds and items.
-        seeds: their number.
-        mean_choices: the mean of what a search chooses, for usual searches (False) and wide ones
-            (True).
+        seeds: the number of seeds.
+        mean_choices: whether a search is wide -> the mean of what such a search chooses.
     """
     losses = len(truths)
     searched: list[Searched] = []
     means = truths.copy()
     for loss, is_wide in enumerate(has_wide_search(design, losses)):
         spread = design.spread * (WIDE if is_wide else 1)
-        one = searches_of(rng, "normal", spread, 1)[0]
-        searched.append(one)
-        means[loss] += one.chosen - mean_choices[is_wide]
+        of_loss = searches_of(rng, "normal", spread, 1)[0]
+        searched.append(of_loss)
+        # With the mean of all choices taken away, a search moves a loss by 0 on average.
+        means[loss] += of_loss.chosen - mean_choices[is_wide]
     deviations = np.ones(losses)
     if design.erratic_seeds:
         deviations[0] = 4
@@ -114,29 +126,37 @@ def sample_comparison(
     of_seeds = means[:, None] + deviations[:, None] * rng.normal(size=(losses, seeds))
 
     items = sample_items(rng, design.uses)
+    # An item with variance v adds (BAG_SIZE * uses / BAGS) * v to the variance of the mean.
     deviation_of_items = np.sqrt(ITEM_VARIANCE * BAGS / (BAG_SIZE * design.uses))
     hardness = deviation_of_items * rng.normal(size=(losses, items.max() + 1))
     of_items = hardness[:, items].sum(axis=2)
     noise = BAG_NOISE * rng.normal(size=(losses, seeds, BAGS))
-    # Far enough below zero that values are compared as they are.
+    # Errors between 0 and 1 would be compared as logits. All means are far below zero, so that they
+    # are compared as they are.
     bags = of_seeds[:, :, None] + of_items[:, None, :] + noise - 30
     outcomes = [[Outcomes(of_cell, np.ones(BAGS), "bags") for of_cell in row] for row in bags]
-    return Comparison(outcomes, items, [one.search for one in searched])
+    return Comparison(outcomes, items, [of_loss.search for of_loss in searched])
 
 
 def excluded(comparison: Comparison) -> NDArray[np.bool_]:
-    """Return which losses are no contenders, without the bounds, which take most of the time."""
+    """Return which losses are no contenders, (losses,).
+
+    `contenders` would say so as well; its bounds on differences take most of its time.
+    """
     values = comparison.values
     of_bags = clusters(None, comparison.items)
     noise = sampling_noise(comparison.outcomes, {"bags": of_bags})
-    on_scale = put_on_scale(values, True, noise)
-    pairs = compare_all(on_scale, 0.0, searches_on_scale(comparison.searches, values, on_scale))
+    lower_is_better = True
+    on_scale = put_on_scale(values, lower_is_better, noise)
+    searches = searches_on_scale(comparison.searches, values, on_scale)
+    no_overlap = 0.0
+    pairs = compare_all(on_scale, no_overlap, searches)
     is_worse = pairs.difference > pairs.widths()
     return np.asarray(is_worse.any(axis=1))
 
 
 def shares_excluded(design: Design, truths: Floats, seeds: int, repetitions: int) -> Floats:
-    """Return how often each of some losses is no contender."""
+    """Return how often each loss is no contender, (losses,)."""
     rng = np.random.default_rng([len(truths), seeds, design.uses, round(10 * design.spread)])
     mean_choices = {
         False: mean_choice(rng, design.spread),
@@ -155,7 +175,7 @@ def left_out(design: Design, losses: int, seeds: int, repetitions: int) -> float
 
 
 def power(design: Design, worse: float, losses: int, seeds: int, repetitions: int) -> float:
-    """Return how often the second loss is no contender where the first one leads all by so much."""
+    """Return how often the second loss is no contender, where the first leads all by `worse`."""
     truths = np.full(losses, worse)
     truths[0] = 0
     return float(shares_excluded(design, truths, seeds, repetitions)[1])
@@ -207,6 +227,7 @@ def test_everything_together_in_full(design: Design) -> None:
     """Prints a line of a table: how often the best loss is left out."""
     columns = []
     for seeds in SEEDS:
+        # With three seeds a little more than the usual 5 % is allowed.
         promised = 0.07 if seeds == 3 else 0.05
         percentages = []
         for losses in SIZES:
@@ -224,7 +245,7 @@ def test_everything_together_in_full(design: Design) -> None:
 @pytest.mark.parametrize("worse", [2, 4, 8])
 @pytest.mark.parametrize("spread", [0.0, 1.4])
 def test_the_power_of_everything_together_in_full(spread: float, worse: float) -> None:
-    """Prints a line of a table: how often a loss is excluded that is worse by so much than the best one."""
+    """Prints a line of a table: how often a loss is excluded that is worse than the best one."""
     design = Design(spread, uses=3)
     columns = []
     shares = {}

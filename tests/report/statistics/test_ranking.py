@@ -1,4 +1,7 @@
-"""Losses over tasks: by hand, by loops over everything, and in simulated populations of tasks."""
+"""Ranks, scores and win rates of losses over several tasks.
+
+They are compared with values by hand, with loops, and with simulated populations of tasks.
+"""
 
 from itertools import permutations
 
@@ -11,19 +14,19 @@ from milbench.report.statistics.ranking import mean_ranks, scores, win_rates
 
 Floats = NDArray[np.float64]
 
-# Two tasks on the same data, which count as one, and a task on others. Each has three losses with
-# two seeds.
+# Errors of three losses with two seeds. The first and second task are on the same data and count as
+# one task; the third task is on other data.
 FIRST = np.array([[0.1, 0.3], [0.4, 0.6], [0.9, 0.7]])
-"""The means are 0.2, 0.5 and 0.8."""
+"""The means of the losses are 0.2, 0.5 and 0.8."""
 SECOND = FIRST[[1, 0, 2]]
 THIRD = np.array([[0.2, np.nan], [0.2, 0.2 + 1e-9], [0.1, 0.1]])
-"""The first two losses are a tie, but for rounding; a seed is missing."""
+"""The first two losses are a tie, apart from rounding. A seed is missing."""
 BLOCKS = [[FIRST, SECOND], [THIRD]]
 
 
 def test_ranks_by_hand() -> None:
     ranks, _, _ = mean_ranks(BLOCKS)
-    # The ranks are 1, 2, 3 and 2, 1, 3 on the same data, and 2.5, 2.5, 1 on the others.
+    # The ranks are 1, 2, 3 and 2, 1, 3 on the first two tasks, and 2.5, 2.5, 1 on the third.
     on_same_data = np.array([1.5, 1.5, 3.0])
     on_other_data = np.array([2.5, 2.5, 1.0])
     np.testing.assert_allclose(ranks, (on_same_data + on_other_data) / 2)
@@ -36,8 +39,8 @@ def test_the_interval_of_a_mean_rank_holds_it() -> None:
 
 
 def test_scores_by_hand() -> None:
-    # The share of the way from the line to the best loss: on the first two tasks these lie 0.6
-    # apart.
+    # A score is the share of the way from the line (no skill) to the best loss. On the first two
+    # tasks the line is at 0.8 and the best loss at 0.2, so that they are 0.6 apart.
     on_first = np.array([0.6, 0.3, 0.0]) / 0.6
     on_second = np.array([0.3, 0.6, 0.0]) / 0.6
     on_third = np.array([0.0, 0.0, 1.0])
@@ -47,7 +50,10 @@ def test_scores_by_hand() -> None:
 
 
 def counted_win_rates(values: Floats) -> Floats:
-    """Return how often each loss beats another with a seed, for values (losses, seeds); a tie is half a win."""
+    """Return how often each loss beats another one with the same seed; a tie is half a win.
+
+    `values` has the shape (losses, seeds).
+    """
     losses, seeds = values.shape
     wins = np.zeros(losses)
     for one, other in permutations(range(losses), 2):
@@ -62,23 +68,27 @@ def counted_win_rates(values: Floats) -> Floats:
 @pytest.mark.parametrize("seed", range(3))
 def test_win_rates_are_counted(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Four whole numbers, so that there are ties.
+    # The values are whole numbers from 0 to 3, so that there are ties.
     tasks = [rng.integers(0, 4, size=(4, 3)).astype(float) for _ in range(3)]
     expected = np.mean([counted_win_rates(task) for task in tasks], axis=0)
     np.testing.assert_allclose(win_rates([[task] for task in tasks]), expected)
 
 
 def sample_tasks(rng: np.random.Generator, count: int) -> Floats:
-    """Return tasks of a population, (tasks, losses, seeds): what a loss is worth differs from task to task."""
+    """Return the errors of four losses on random tasks, (tasks, losses, seeds).
+
+    How good a loss is differs from task to task.
+    """
     worth = np.array([0.0, 0.5, 1.0, 1.5]) + rng.normal(size=(count, 4))
     return np.asarray(worth[..., None] + 0.3 * rng.normal(size=(count, 4, 3)))
 
 
 @pytest.mark.parametrize("tasks", [5, 8])
 def test_intervals_hold_the_mean_rank_over_all_tasks_of_a_population(tasks: int) -> None:
-    """In 50 comparisons four losses have an interval of 95 % each; by chance fewer than 178 of 200 hold once in 1,000.
+    """There are 200 intervals of 95 %: one for each of four losses in each of 50 comparisons.
 
-    That allows for the losses of a comparison, which are not independent.
+    By chance, fewer than 178 of them hold the truth once in 1,000 runs. This allows for the losses
+    of a comparison, which are not independent.
     """
     rng = np.random.default_rng(tasks)
     population = sample_tasks(rng, 20_000).mean(axis=2)

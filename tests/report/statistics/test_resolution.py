@@ -1,4 +1,4 @@
-"""The resolution: a difference of this size is shown in 80 % of comparisons."""
+"""The resolution of a comparison: a difference of this size is shown in 80 % of comparisons."""
 
 import math
 
@@ -76,7 +76,10 @@ def test_a_difference_of_this_size_is_shown_by_items() -> None:
 
 
 def compared_with_searches(rng: np.random.Generator, worse: float) -> Contenders:
-    """Return a comparison of six searched losses of five seeds; all but the first are worse by `worse`."""
+    """Return a comparison of six losses with five seeds, whose settings a search chose.
+
+    All losses but the first are worse by `worse`.
+    """
     # In a simulated search each draw has a true value. The unit of `spread`, the standard deviation
     # of these values, is the standard deviation between seeds.
     searched = searches_of(rng, shape="normal", spread=2.0, losses=6)
@@ -102,7 +105,7 @@ def test_a_difference_of_this_size_is_shown_in_spite_of_searches() -> None:
     assert 0.7 < shown / 200 < 0.97
 
 
-def test_the_larger_value_as_the_better_one_has_the_same_resolution() -> None:
+def test_scores_and_errors_have_the_same_resolution() -> None:
     errors = np.array([[0.10, 0.11, 0.12, 0.10], [0.13, 0.12, 0.14, 0.15], [0.3, 0.29, 0.31, 0.3]])
     mirrored = contenders(1 - errors, lower_is_better=False).resolution()
     assert mirrored == pytest.approx(contenders(errors).resolution())
@@ -117,7 +120,7 @@ def test_one_erratic_loss_does_not_make_the_resolution_large() -> None:
     assert with_erratic < 1.5 * alone
 
 
-def test_the_resolution_is_the_middle_one_of_what_losses_would_show() -> None:
+def test_the_resolution_is_the_median_of_what_losses_would_show() -> None:
     """Of the nine losses other than the best, four would show a smaller difference."""
     logits = sample_logits("another varies 8 times as much", np.zeros(10), 5, 1)[0]
     # The values are logits already, and are compared as they are.

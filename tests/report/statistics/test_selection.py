@@ -1,4 +1,8 @@
-"""What the choice of settings adds to a variance: against simulated searches whose truth is known."""
+"""The variance that the choice of settings by a search adds to the mean of a loss.
+
+Estimates are compared with simulated searches, whose truth is known. They are in the unit of the
+variance between seeds, which is 1.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,13 +25,21 @@ Floats = NDArray[np.float64]
 def left_out(
     shape: str, spread: float, losses: int, seeds: int, repetitions: int, with_search: bool = True
 ) -> float:
-    """Return how often the first of losses that differ by their searches alone is no contender."""
+    """Return how often the first loss is no contender, where losses differ by their searches alone.
+
+    Args:
+        shape, spread: how the true values of draws are distributed, see `searches_of`.
+        losses, seeds: how many of them a comparison has.
+        repetitions: how many comparisons are simulated.
+        with_search: whether the statistics are told of the searches.
+    """
     rng = np.random.default_rng([SHAPES.index(shape), round(10 * spread), losses, seeds])
     count = 0
     for _ in range(repetitions):
         searched = searches_of(rng, shape, spread, losses)
         chosen = np.array([one.chosen for one in searched])
-        # Fresh seeds, far enough below zero that all values are compared as they are.
+        # The comparison has seeds of its own. Errors between 0 and 1 would be compared as logits,
+        # and other positive values as logarithms: far below zero they are compared as they are.
         values = chosen[:, None] + rng.normal(size=(losses, seeds)) - 1000
         searches = [one.search if with_search else None for one in searched]
         count += first_is_excluded(values, searches)
@@ -35,16 +47,25 @@ def left_out(
 
 
 def first_is_excluded(values: Floats, searches: Sequence[Search | None]) -> bool:
-    """Return whether the first loss is no contender, without the bounds, which take most of the time."""
-    on_scale = put_on_scale(values, True, None)
-    pairs = compare_all(on_scale, 0.0, searches_on_scale(searches, values, on_scale))
+    """Return whether the first loss is no contender.
+
+    `contenders` would say so as well; its bounds on differences take most of its time.
+    """
+    lower_is_better = True
+    on_scale = put_on_scale(values, lower_is_better, noise=None)
+    no_overlap = 0.0
+    pairs = compare_all(on_scale, no_overlap, searches_on_scale(searches, values, on_scale))
     is_worse = pairs.difference > pairs.widths()
     return bool(is_worse[0].any())
 
 
 @pytest.mark.parametrize("scale", ["logit", "log"])
 def test_a_search_keeps_values_below_those_of_the_comparison(scale: Scale) -> None:
-    """Half of the draws are twenty times as good: half the square of log 20 is 4.5."""
+    """Draws with a twentieth of the error keep their distance on the scale of the comparison.
+
+    Half the square of log 20 is 4.5. If the values were cut off at the errors of the comparison,
+    the variance would be far smaller.
+    """
     errors = np.linspace(0.010, 0.013, 8).reshape(2, 4)
     draws: Floats = np.tile(np.array([[0.0005], [0.010]]), (4, 1))
     worse = np.linspace(0.1, 0.2, 8)[:, None]
@@ -59,7 +80,7 @@ def test_a_search_keeps_values_below_those_of_the_comparison(scale: Scale) -> No
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("spread", [2.0, 5.5])
-def test_the_variance_of_a_choice_is_met_or_exceeded(shape: str, spread: float) -> None:
+def test_the_variance_of_a_choice_is_not_underestimated(shape: str, spread: float) -> None:
     rng = np.random.default_rng(0)
     searched = [searches_of(rng, shape, spread, 1)[0] for _ in range(600)]
     truth = np.var([one.chosen for one in searched], ddof=1)
@@ -69,7 +90,7 @@ def test_the_variance_of_a_choice_is_met_or_exceeded(shape: str, spread: float) 
 
 
 def test_equal_settings_add_little() -> None:
-    """The variance between seeds is 1: a comparison with five has 0.2 of it."""
+    """For scale: the mean of five seeds has the variance 1 / 5 = 0.2."""
     rng = np.random.default_rng(1)
     found = []
     for _ in range(100):
@@ -78,7 +99,7 @@ def test_equal_settings_add_little() -> None:
     assert np.median(found) < 0.25
 
 
-def test_a_loss_without_a_search_gets_nothing() -> None:
+def test_a_loss_without_a_search_gets_no_variance() -> None:
     rng = np.random.default_rng(2)
     searched = searches_of(rng, "normal", 3.0, 2)
     found = search_variances([searched[0].search, None, searched[1].search])
@@ -89,7 +110,10 @@ def test_a_loss_without_a_search_gets_nothing() -> None:
 
 @pytest.mark.parametrize("second", [0.0, 0.1, 1.0, 5.0])
 def test_a_sum_of_variances_is_known_no_better_than_independent_ones(second: float) -> None:
-    """By Satterthwaite's formula for independent estimates; alone, a variance has its own degrees of freedom."""
+    """Independent estimates would have the degrees of freedom of Satterthwaite's formula.
+
+    The least are those of the first variance alone.
+    """
     freedom = np.array([4.0, 9.0])
     values = np.array([1.0, second])
     satterthwaite = values.sum() ** 2 / (values**2 / freedom).sum()
@@ -114,14 +138,18 @@ def test_failed_draws_are_left_out() -> None:
     )
 
 
-def test_two_draws_differ_by_half_their_squared_distance() -> None:
-    """Each half of two draws is one of them; with one seed nothing is known of noise."""
+def test_two_draws_have_half_their_squared_distance_as_variance() -> None:
+    """Each half of the search is one draw. With one seed no noise between seeds is subtracted."""
     search = Search(np.array([[0.1], [0.3]]), np.array([[2.0], [5.0]]))
     assert search_variances([search]).values.tolist() == [(5.0 - 2.0) ** 2 / 2]
 
 
-def test_the_variance_is_that_of_all_pairs_of_halves() -> None:
-    """With one seed nothing is known of noise, so that squares of differences alone count."""
+def test_the_variance_is_the_mean_over_all_pairs_of_halves() -> None:
+    """Both halves of the draws choose one draw each, by validation.
+
+    The two choices differ on test bags: half the square of the difference is a variance. With one
+    seed no noise between seeds is subtracted.
+    """
     rng = np.random.default_rng(5)
     validation = rng.normal(size=(8, 1))
     test = rng.normal(size=(8, 1))
@@ -152,7 +180,7 @@ def test_several_searches_show_a_variance_better_than_one() -> None:
 
 def test_a_search_widens_the_set() -> None:
     rng = np.random.default_rng(4)
-    # Logits around -2, of which two losses lie 0.2 above the first one.
+    # Logits around -2; the second and third loss lie 0.2 above the first.
     levels = np.array([[0.0], [0.2], [0.2]])
     errors = special.expit(-2 + 0.02 * rng.normal(size=(3, 5)) + levels)
     searches = []
@@ -188,7 +216,10 @@ def test_without_the_variance_of_searches_the_best_loss_is_often_left_out() -> N
     ],
 )
 def test_searches_in_full(shape: str, spread: float) -> None:
-    """Prints a line of a table: how often the best loss is left out, with the search and without."""
+    """Prints a line of a table: how often the best loss is left out.
+
+    The numbers in brackets are for statistics that are not told of the searches.
+    """
     repetitions = 400
     rng = np.random.default_rng(0)
     noise = np.std([searches_of(rng, shape, spread, 1)[0].chosen for _ in range(2000)])
@@ -214,7 +245,10 @@ def percentages(shares: Sequence[float], digits: int) -> str:
 def left_out_with_a_wide_search(
     factor: float, spread: float, losses: int, seeds: int, repetitions: int
 ) -> float:
-    """Return how often the first loss is no contender, whose draws spread so many times as much as those of others."""
+    """Return how often the first loss, whose search is wide, is no contender.
+
+    Its draws spread `factor` times as much as the draws of other losses.
+    """
     rng = np.random.default_rng([losses, seeds, round(10 * factor), round(10 * spread)])
     mean_of_wide = mean_choice(rng, factor * spread)
     mean_of_others = mean_choice(rng, spread)
@@ -222,7 +256,7 @@ def left_out_with_a_wide_search(
     for _ in range(repetitions):
         wide = searches_of(rng, "normal", factor * spread, 1)
         others = searches_of(rng, "normal", spread, losses - 1)
-        # All losses are alike on average over searches.
+        # With the mean of all choices taken away, losses are alike on average over searches.
         chosen = np.array([one.chosen for one in wide + others]) - mean_of_others
         chosen[0] += mean_of_others - mean_of_wide
         values = chosen[:, None] + rng.normal(size=(losses, seeds)) - 1000
@@ -241,7 +275,7 @@ def test_a_loss_with_a_wide_search_is_seldom_left_out() -> None:
     ("spread", "factor"), [(0.7, 4), (1.4, 2), (1.4, 4), (1.4, 8), (5.5, 4), (5.5, 8)]
 )
 def test_a_loss_with_a_wide_search_in_full(spread: float, factor: float) -> None:
-    """Prints a line of a table: how often the best loss is left out whose draws spread so many times as much."""
+    """Prints a line of a table: how often the best loss, whose search is wide, is left out."""
     repetitions = 400
     columns = []
     for seeds in (3, 5, 10):
@@ -250,6 +284,7 @@ def test_a_loss_with_a_wide_search_in_full(spread: float, factor: float) -> None
             share = left_out_with_a_wide_search(factor, spread, losses, seeds, repetitions)
             shares.append(share)
         columns.append(percentages(shares, 1))
+        # With three seeds a little more than the usual 5 % is allowed.
         promised = 0.07 if seeds == 3 else 0.05
         assert max(shares) <= most_by_chance(repetitions, promised)
     print(f"|{spread}, {factor} times|{'|'.join(columns)}|", flush=True)

@@ -1,4 +1,7 @@
-"""A loss, a task, an optimiser and a network, as somebody outside the project would publish them."""
+"""A package with additions to milbench, as somebody outside the project would publish it.
+
+The loss and the task are modules that tests/test_plugin_package.py puts beside this file.
+"""
 
 import torch
 
