@@ -64,8 +64,8 @@ class HardEM(PerPosition):
     def predict(
         self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0
     ) -> Tensor:
-        # The default threshold of losses whose presence is no log-odds is None. For this loss 0 is
-        # right: above it the best assignment has the class.
+        # Other losses whose presence is no log-odds need a threshold from their user. For this loss
+        # 0 is right: above it the best assignment has the class.
         return super().predict(logits, mask, threshold)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
