@@ -44,7 +44,7 @@ _SMALLEST = {
     "task.data": "mnist",
     "task.fresh": False,
 }
-"""The settings with the smallest bags, and the fewest training bags, that have published results."""
+"""The smallest bags, and the fewest training bags, for which the paper has results."""
 
 
 def _published(method: str, auc: float) -> Published:

@@ -32,7 +32,7 @@ FRAMES = LogMel(SAMPLE_RATE, hop=512, window=1024, bands=40)
 SAMPLES = 10 * SAMPLE_RATE
 """The number of audio samples in a scene, which lasts ten seconds."""
 LONGEST = SAMPLES * 24 // 100
-"""The number of audio samples of the longest sound, 2.4 seconds: `MOST` of them fit into a scene."""
+"""The length of the longest sound in audio samples: 2.4 seconds. `MOST` of them fit in a scene."""
 MOST = 4
 """The largest number of sounds in a scene."""
 FADE = SAMPLE_RATE // 100
